@@ -1,0 +1,48 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+SERVE := .venv-serve
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONHASHSEED := 0
+
+.PHONY: help setup repro test test-fast check bench clean
+
+help: ## show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+setup: .venv/.ready $(SERVE)/.ready ## build .venv (ttsgraph) and .venv-serve (the local model servers)
+
+.venv/.ready: pyproject.toml requirements/constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or later, found " + sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,tasks,dev]'
+	# lm-eval ships MMLU's questions, but would bring torch with it.
+	$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13
+	touch $@
+
+$(SERVE)/.ready: requirements/serve.txt pipeline/models/convert.py
+	$(PYTHON) -m venv $(SERVE)
+	# --no-deps: the list is complete, and what is left out of it (torchvision, torchaudio, torchcodec) breaks transformers.
+	$(SERVE)/bin/python -m pip install -q --no-deps -r requirements/serve.txt
+	touch $@
+
+repro: setup ## rebuild everything, from sampling to reports/index.html
+	@python -m flows.repro
+
+test: setup check ## lint, types, layers and all tests, those with real models too
+	python -m pytest
+
+test-fast: .venv/.ready ## the tests that need no model and little time
+	python -m pytest -m "not slow and not models"
+
+check: .venv/.ready ## lint, types and layer contracts
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+
+bench: .venv/.ready ## time the graph kernels; prints JSON
+	python -m benchmarks.kernels
+
+clean: ## remove environments, results and caches
+	rm -rf .venv $(SERVE) .ttsgraph .mypy_cache .ruff_cache .pytest_cache data results mlflow.db mlruns

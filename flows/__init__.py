@@ -1,0 +1,9 @@
+"""The stages: one Prefect flow each, thin (load, call pipeline/, save, record). Only this package imports prefect, mlflow and dvc."""
+
+import os
+
+# Before prefect is imported. Its log repeats what the progress lines and the one-line errors say already, with tracebacks.
+os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -1,0 +1,27 @@
+"""Stage pilot: how accuracy moves with width, depth, family, size and topology on this task (paper, section 4)."""
+
+from prefect import flow
+
+from flows.stage import load_stage, main, progress
+from pipeline.plots import pilot_plots
+from pipeline.schemas import Pilots, write_table
+from pipeline.trials import best_single, evaluate_cases, pilot_cases
+
+
+@flow(name="pilot")
+def pilot(task: str, profile: str | None = None) -> None:
+    """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet and plots beside it."""
+    stage = load_stage(task, profile)
+    cost, settings = stage.profile.cost_model(task), stage.profile.pilot
+    best = best_single(stage.profile_table(), cost, stage.profile.budget.limit)
+    cases = pilot_cases(settings, cost, best, stage.profile.search.roles)
+    with progress(f"pilot {task}", len(cases) * settings.questions) as done:
+        table = stage.with_models(
+            lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], done)
+        )
+    write_table(table, Pilots, stage.results / "pilot.parquet")
+    pilot_plots(table, stage.results / "pilot_plots")
+
+
+if __name__ == "__main__":
+    main(pilot)

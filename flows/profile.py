@@ -1,0 +1,23 @@
+"""Stage profile: what each model of the pool is, and what it scores, says and takes alone."""
+
+from prefect import flow
+
+from flows.stage import load_stage, main, progress
+from pipeline.schemas import Profiles, write_table
+from pipeline.trials import evaluate_cases, profile_table, single_cases
+
+
+@flow(name="profile")
+def profile_models(task: str, profile: str | None = None) -> None:
+    """Run every model alone on the training questions into results/<profile>/<task>/profile.parquet."""
+    stage = load_stage(task, profile)
+    cost = stage.profile.cost_model(task)
+    cases = single_cases(cost.pool)
+    train = stage.questions()["train"]
+    with progress(f"profile {task}", len(cases) * len(train)) as done:
+        scores = stage.with_models(lambda env, questions: evaluate_cases(cases, env, cost, questions["train"], done))
+    write_table(profile_table(scores, cost), Profiles, stage.results / "profile.parquet")
+
+
+if __name__ == "__main__":
+    main(profile_models)

@@ -1,0 +1,23 @@
+"""Stage sample: draw disjoint train, val and test questions (and worked examples) from a task's source."""
+
+from prefect import flow
+
+from flows.stage import load_stage, main
+from pipeline.schemas import Questions, write_table
+from pipeline.tasks import get_task
+from pipeline.tasks.questions import questions_table
+from pipeline.tasks.sources import load_questions, split_questions
+
+
+@flow(name="sample")
+def sample(task: str, profile: str | None = None) -> None:
+    """Draw a task's questions, seeded and disjoint, into data/<profile>/<task>/questions.parquet."""
+    stage = load_stage(task, profile)
+    settings, seed = stage.settings, stage.params.seed
+    questions = load_questions(get_task(settings.kind), settings.source, seed)
+    splits = split_questions(questions, settings.splits.sizes(), seed)
+    write_table(questions_table(splits), Questions, stage.questions_path)
+
+
+if __name__ == "__main__":
+    main(sample)

@@ -1,0 +1,161 @@
+"""What every stage shares: its context (settings and paths), its command line, progress, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from pipeline.agent.base import Brief
+from pipeline.environment import Environment
+from pipeline.errors import InputError, RunStopped
+from pipeline.graph import CollaborationGraph
+from pipeline.models.serving import open_client
+from pipeline.prompts import Prompt
+from pipeline.schemas import Profiles, Questions, read_table
+from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.questions import questions_of
+
+EXIT_INPUT, EXIT_STOPPED = 2, 3
+"""Exit codes: something given can't be used; a run stopped early with its state kept."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One task under one profile: settings, and where its files are."""
+
+    params: Params
+    profile: Profile
+    task: str
+
+    @property
+    def settings(self) -> TaskSettings:
+        """The task's settings."""
+        return self.profile.task(self.task)
+
+    @property
+    def questions_path(self) -> Path:
+        """The sample stage's table."""
+        return Path("data") / self.params.profile / self.task / "questions.parquet"
+
+    @property
+    def results(self) -> Path:
+        """The folder of what is found out about the task; a method's own results are in a folder of its name below."""
+        return Path("results") / self.params.profile / self.task
+
+    def questions(self) -> dict[str, list[Question]]:
+        """Split -> questions. Raises DataError when the sample stage has not run."""
+        return questions_of(read_table(Questions, self.questions_path, "sample"))
+
+    def profile_table(self) -> pd.DataFrame:
+        """The profile stage's table. Raises DataError when it has not run."""
+        return read_table(Profiles, self.results / "profile.parquet", "profile")
+
+    def brief(self) -> Brief:
+        """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
+        cost, budget = self.profile.cost_model(self.task), self.profile.budget.limit
+        cost.require_feasible(budget)
+        table = self.profile_table()
+        scores = dict(zip(table["model"], table["accuracy"], strict=True))
+        roles = self.profile.search.roles if self.profile.agent.roles else ("assistant",)
+        return Brief(self.task, cost, budget, scores, roles, self.profile.search.max_nodes)
+
+    def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
+        """The environment that runs graphs on this task's questions."""
+        task = get_task(self.settings.kind)
+        prompt = self.settings.prompt
+        instruction = task.instruction if prompt.instruction is None else prompt.instruction
+        speak = Prompt(task, instruction, prompt.style, tuple(shots))
+        return Environment(speak, self.settings.sampling.sampling(), self.profile.model_pool(), client)
+
+    def with_models(self, work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]]) -> T:
+        """Run async work with an environment over live models; servers that were started for it are stopped after it."""
+        questions = self.questions()
+
+        async def run() -> T:
+            async with open_client(self.profile) as client:
+                return await work(self.environment_of(client, questions["shots"]), questions)
+
+        return asyncio.run(run())
+
+
+def load_stage(task: str, profile: str | None = None) -> Stage:
+    """The stage context from params.yaml in the working directory. Raises SettingsError."""
+    params = load_params()
+    if profile is not None:
+        params = params.model_copy(update={"profile": profile})
+    loaded = load_profile(params.profile)
+    loaded.task(task)
+    return Stage(params, loaded, task)
+
+
+def read_graph(stage: Stage, method: str) -> CollaborationGraph:
+    """The graph that a search found. Raises GraphError when it has not run."""
+    return CollaborationGraph.read(stage.results / method / "graph.json")
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on a terminal, else a plain line at every tenth; yields the function to call after each step."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _plain_progress(label, total)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        step = bar.add_task(label, total=total)
+        yield lambda: bar.advance(step)
+
+
+def _plain_progress(label: str, total: int) -> Callable[[], None]:
+    count, shown = 0, 0
+
+    def done() -> None:
+        nonlocal count, shown
+        count += 1
+        tenth = 10 * count // max(total, 1)
+        if tenth > shown:
+            shown = tenth
+            print(f"{label}: {count}/{total}", file=sys.stderr, flush=True)
+
+    return done
+
+
+def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
+    """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use another than params.yaml's.
+
+    Ends with exit code 2 and one line when something given can't be used, 3 when the run stopped early with its state kept.
+    """
+    parser = argparse.ArgumentParser(description=(flow.__doc__ or "").splitlines()[0])
+    for name in arguments:
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--profile", help="a profile of profiles/ (default: the one in params.yaml)")
+    guarded(lambda: flow(**vars(parser.parse_args())))
+
+
+def guarded(work: Callable[[], Any]) -> None:
+    """Run work; turn the errors meant for people into one line on stderr and an exit code."""
+    try:
+        work()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(EXIT_INPUT)
+    except RunStopped as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        sys.exit(EXIT_STOPPED)
+    except KeyboardInterrupt:
+        print("interrupted: what was computed is kept, start again to continue", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,120 @@
+"""The one MLflow adapter: an experiment per task, a parent run per search, a child run per evaluated candidate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import mlflow
+import pandas as pd
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunStatus, RunTag
+from mlflow.tracking import MlflowClient
+
+from pipeline.archive import Record
+from pipeline.files import md5
+
+METRICS = (
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+    "latency_s",
+    "wall_s",
+    "prompt_tokens",
+    "completion_tokens",
+    "dollars",
+    "spent_dollars",
+    "budget_units",
+    "calls",
+    "cached_calls",
+    "n_scored",
+    "n_unscored",
+    "n_nodes",
+    "width",
+    "depth",
+)
+PARAMS = ("method", "iteration", "split", "status", "graph_hash")
+
+
+class SearchTracker:
+    """Records one search. Used as a context manager: the parent run ends FAILED when the block raises."""
+
+    def __init__(self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any]) -> None:
+        mlflow.set_tracking_uri(tracking_uri)
+        self._client = MlflowClient(tracking_uri)
+        found = self._client.get_experiment_by_name(experiment)
+        self._experiment = found.experiment_id if found else self._client.create_experiment(experiment)
+        self._run = self._client.create_run(self._experiment, run_name=name)
+        self.run_id: str = self._run.info.run_id
+        self._client.log_batch(self.run_id, params=[Param(key, str(value)) for key, value in params.items()])
+
+    def dataset(self, path: Path, name: str) -> None:
+        """The questions as the parent run's input, under the hash by which DVC knows the file."""
+        digest = md5(path)
+        dataset = Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
+        self._client.log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "search")])])
+        self._client.set_tag(self.run_id, "dvc_md5", digest)
+
+    def candidate(self, record: Record) -> None:
+        """One evaluated candidate as a child run; what could not be measured (NaN) is left out."""
+        now = int(time.time() * 1000)
+        child = self._client.create_run(
+            self._experiment,
+            run_name=f"{record.split} {record.iteration}.{record.candidate_id}",
+            tags={"mlflow.parentRunId": self.run_id},
+        )
+        values = {key: float(getattr(record, key)) for key in METRICS}
+        self._client.log_batch(
+            child.info.run_id,
+            metrics=[Metric(key, value, now, record.iteration) for key, value in values.items() if not math.isnan(value)],
+            params=[Param(key, str(getattr(record, key))) for key in PARAMS],
+            tags=[RunTag("graph", record.graph), RunTag("error", record.error)],
+        )
+        self._client.set_terminated(child.info.run_id, RunStatus.to_string(RunStatus.FINISHED))
+
+    def trajectory(self, table: pd.DataFrame) -> None:
+        """Validation accuracy per iteration as metric series of the parent run."""
+        now = int(time.time() * 1000)
+        metrics = [
+            Metric(key, float(row[key]), now, int(row["iteration"]))
+            for row in table.to_dict("records")
+            for key in ("train_mean", "train_best", "val_accuracy", "best_val_accuracy")
+            if not math.isnan(row[key])
+        ]
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+    def artifact(self, path: Path) -> None:
+        """A file as an artefact of the parent run."""
+        self._client.log_artifact(self.run_id, str(path))
+
+    def metrics(self, values: Mapping[str, float]) -> None:
+        """Final figures of the parent run."""
+        log_metrics(self._client, self.run_id, values)
+
+    def __enter__(self) -> SearchTracker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
+        self._client.set_terminated(self.run_id, RunStatus.to_string(status))
+
+
+def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
+    """Log single values to a run, leaving out NaN."""
+    now = int(time.time() * 1000)
+    metrics = [Metric(key, float(value), now, 0) for key, value in values.items() if not math.isnan(value)]
+    client.log_batch(run_id, metrics=metrics)
+
+
+def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
+    """The evaluate stage's scores, added to the search's parent run as test_<arm>_accuracy with its interval."""
+    values = {}
+    for row in table.to_dict("records"):
+        for key in ("accuracy", "accuracy_low", "accuracy_high"):
+            values[f"test_{row['arm']}_{key}"] = row[key]
+    log_metrics(MlflowClient(tracking_uri), run_id, values)

@@ -1,0 +1,255 @@
+"""The paper's insights as rules: the offline default agent, and the control that shows what a language model adds.
+
+insight 1  replicate the strongest family; prefer small models where a second instance gains enough (section 4)
+insight 2  width and depth have optima: look at the neighbours of the best shape so far, and stay where none is better
+insight 3  the two depend on each other: also trade a level of depth for a branch of width and back
+
+Each is a switch; without insight 1 the start is random, without 2 no shape is aimed at, without 3 the shape moves along one axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.agent.base import Brief, Counts, Edits, Preference, Scored, Trial, legal_counts, same_counts
+from pipeline.budget import trim_to_budget
+from pipeline.distribution import GraphDistribution
+from pipeline.errors import BudgetError
+from pipeline.graph import CollaborationGraph, Node
+from pipeline.roles import get_role
+
+PRIOR_QUESTIONS = 8.0
+"""How many questions of average accuracy a score is mixed with, so that few questions can't make an extreme."""
+
+Shape = tuple[int, int]
+
+
+class HeuristicAgent:
+    """Rules in place of a language model. `rng` is owned by the agent; `step` is how far a probability moves at most."""
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        insight_1: bool = True,
+        insight_2: bool = True,
+        insight_3: bool = True,
+        step: float = 0.3,
+    ) -> None:
+        self.rng, self.step = rng, step
+        self.insight_1, self.insight_2, self.insight_3 = insight_1, insight_2, insight_3
+
+    def family_size_trials(self, brief: Brief) -> list[Counts]:
+        """Each model once, and each family's smallest model twice (section 5.2); only what fits the budget."""
+        wanted: list[Counts] = [{model: 1} for model in brief.cost.pool]
+        wanted += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
+        return [counts for counts in wanted if legal_counts(counts, brief)]
+
+    def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
+        """Order models by what the whole budget spent on them promises: one call's score, plus the gain of doublings.
+
+        The gain from one to two instances is taken to repeat, halved, at each further doubling. Without insight 1 the order is
+        random.
+        """
+        affordable = [model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget]
+        if not self.insight_1:
+            shuffled = [affordable[k] for k in self.rng.permutation(len(affordable))]
+            return Preference(tuple(shuffled), "random order (insight 1 is off)")
+        best_family = self._best_family(brief, affordable)
+        promise = {model: self._promise(model, brief, trials) for model in affordable}
+        # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
+        ranked = sorted(affordable, key=lambda m: (brief.cost.pool[m].family != best_family, -promise[m]))
+        shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
+        return Preference(tuple(ranked), f"family {best_family} first; promised accuracy within the budget: {shown}")
+
+    def _best_family(self, brief: Brief, affordable: Sequence[str]) -> str:
+        """The family whose affordable models answer best alone, on average."""
+        scores: dict[str, list[float]] = defaultdict(list)
+        for model in affordable:
+            scores[brief.cost.pool[model].family].append(brief.single_scores.get(model, 0.0))
+        return max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
+
+    def _promise(self, model: str, brief: Brief, trials: Sequence[Trial]) -> float:
+        once = brief.single_scores.get(model, 0.0)
+        twice = next((t.score for t in trials if same_counts(t.counts, {model: 2}) and not math.isnan(t.score)), None)
+        if twice is None:
+            return once
+        instances = max(1.0, brief.budget / brief.cost.single(model))
+        doublings = math.log2(instances)
+        # gain + gain/2 + gain/4 + ... over the doublings the budget holds
+        return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
+
+    def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
+        """Counts of the preferred model from few to the most that fit, then mixes with the next model.
+
+        Without insight 1: random multisets that fit.
+        """
+        if not self.insight_1:
+            return self._random_counts(brief, limit)
+        first = preference.models[0]
+        most = _most_that_fit({}, first, brief)
+        counts = sorted({max(1, round(most * share)) for share in (0.15, 0.3, 0.5, 0.75, 1.0)})
+        candidates: list[Counts] = [{first: count} for count in counts]
+        for second in preference.models[1:2]:
+            half: dict[str, int] = {first: max(1, most // 2)}
+            room = _most_that_fit(half, second, brief)
+            if room:
+                candidates.append({**half, second: max(1, room // 2)})
+        return [c for c in candidates if legal_counts(c, brief)][-limit:]
+
+    def _random_counts(self, brief: Brief, limit: int) -> list[Counts]:
+        models = list(brief.cost.pool)
+        found: list[Counts] = []
+        while len(found) < limit:
+            counts: dict[str, int] = {}
+            target = brief.budget * self.rng.random()
+            while True:
+                model = models[int(self.rng.integers(len(models)))]
+                grown = {**counts, model: counts.get(model, 0) + 1}
+                if legal_counts(grown, brief) is None or (counts and sum_cost(grown, brief) > target):
+                    break
+                counts = grown
+            if counts:
+                found.append(counts)
+        return found
+
+    def update(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> Edits:
+        """Move edges and roles towards what good candidates had, and propose a graph of the shape to look at next."""
+        scores = _shrunk(history)
+        edges = self._edge_credit(distribution, history, scores)
+        roles = self._role_credit(distribution, history, scores)
+        if not self.insight_2:
+            return Edits(edges, roles, None, "credit of edges and roles only (insight 2 is off)")
+        shape, why = self._next_shape(distribution, history, scores)
+        proposal = self._layout(distribution, shape, history, scores, brief)
+        if proposal is not None:
+            probabilities = distribution.edge_probabilities()
+            place = {i: row for row, i in enumerate(distribution.ids)}
+            for a, b in proposal.edges:
+                p = edges.get((a, b), float(probabilities[place[a], place[b]]))
+                edges[a, b] = p + 0.5 * self.step * (1 - p)
+        return Edits(edges, roles, proposal, why)
+
+    def _edge_credit(
+        self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
+    ) -> dict[tuple[int, int], float]:
+        """New probabilities of edges that were sampled: up when graphs with the edge did better than the others (rule R-3)."""
+        probabilities = distribution.edge_probabilities()
+        place = {i: row for row, i in enumerate(distribution.ids)}
+        spread = max(float(scores.std()), 1e-3)
+        members: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for k, scored in enumerate(history):
+            for edge in scored.graph.edges:
+                members[edge].append(k)
+        moved = {}
+        for (a, b), with_edge in members.items():
+            if a not in place or b not in place or len(with_edge) == len(history):
+                continue
+            p = float(probabilities[place[a], place[b]])
+            moved[a, b] = _nudge(p, self.step * math.tanh(_advantage(scores, with_edge) / spread))
+        return moved
+
+    def _role_credit(
+        self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
+    ) -> dict[int, dict[str, float]]:
+        """New role probabilities of nodes: each role moves with its advantage over the node's other roles."""
+        spread = max(float(scores.std()), 1e-3)
+        members: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for k, scored in enumerate(history):
+            for node in scored.graph.nodes:
+                members[node.id][node.role].append(k)
+        place = {i: row for row, i in enumerate(distribution.ids)}
+        tables = distribution.role_preferences()
+        moved = {}
+        for i, by_role in members.items():
+            if i not in place or len(by_role) < 2:
+                continue
+            wanted = dict(zip(distribution.roles, tables[place[i]].tolist(), strict=True))
+            seen = np.concatenate([np.array(ks) for ks in by_role.values()])
+            for role, ks in by_role.items():
+                gain = float(scores[ks].mean() - scores[seen].mean())
+                wanted[role] = _nudge(wanted[role], self.step * math.tanh(gain / spread))
+            total = sum(wanted.values())
+            moved[i] = {role: p / total for role, p in wanted.items()}
+        return moved
+
+    def _next_shape(
+        self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
+    ) -> tuple[Shape, str]:
+        """The best shape so far, or an untried neighbour of it."""
+        by_shape: dict[Shape, list[float]] = defaultdict(list)
+        for scored, score in zip(history, scores, strict=True):
+            by_shape[scored.graph.width, scored.graph.depth].append(float(score))
+        best = max(by_shape, key=lambda s: (sum(by_shape[s]) / len(by_shape[s]), -s[0] * s[1]))
+        width, depth = best
+        neighbours = [(width + 1, depth), (width, depth + 1), (width - 1, depth), (width, depth - 1)]
+        if self.insight_3:
+            neighbours += [(width + 1, depth - 1), (width - 1, depth + 1)]
+        possible = [(w, d) for w, d in neighbours if w >= 1 and d >= 1 and w * (d - 1) + 1 <= distribution.n]
+        untried = [shape for shape in possible if shape not in by_shape]
+        if not untried:
+            return best, f"width {width}, depth {depth} is better than its neighbours"
+        chosen = untried[int(self.rng.integers(len(untried)))]
+        return chosen, f"best shape so far is {width} x {depth}; looking at {chosen[0]} x {chosen[1]}"
+
+    def _layout(
+        self,
+        distribution: GraphDistribution,
+        shape: Shape,
+        history: Sequence[Scored],
+        scores: np.ndarray,
+        brief: Brief,
+    ) -> CollaborationGraph | None:
+        """Chains side by side into the sink, on the last nodes before it: growth goes outward from the sink (rule R-3)."""
+        width, depth = shape
+        inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
+        sink = distribution.ids[-1]
+        edges = [(inner[k], inner[k + width]) for k in range(len(inner) - width)] + [(i, sink) for i in inner[-width:]]
+        assigned = distribution.psi.argmax(axis=-1)
+        models = {i: distribution.models[assigned[row]] for row, i in enumerate(distribution.ids)}
+        best = history[int(scores.argmax())].graph
+        sink_role = best.node(sink).role if len(inner) and best.depth > 1 else "assistant"
+        if len(inner) < get_role(sink_role).min_in_degree:
+            sink_role = "assistant"
+        nodes = (*(Node(i, "assistant", models[i]) for i in inner), Node(sink, sink_role, models[sink]))
+        try:
+            return trim_to_budget(CollaborationGraph(nodes, tuple(edges)), brief.cost, brief.budget)
+        except BudgetError:
+            return None
+
+
+def sum_cost(counts: Counts, brief: Brief) -> float:
+    """Budget units of the instances without any edges: the least they can cost."""
+    return sum(brief.cost.single(model) * count for model, count in counts.items())
+
+
+def _most_that_fit(base: Counts, model: str, brief: Brief) -> int:
+    """How many instances of `model` fit the budget beside `base`."""
+    count = 0
+    while legal_counts({**base, model: base.get(model, 0) + count + 1}, brief):
+        count += 1
+    return count
+
+
+def _shrunk(history: Sequence[Scored]) -> np.ndarray:
+    """(k,) accuracies mixed with the overall accuracy, as if from PRIOR_QUESTIONS more questions."""
+    correct = np.array([scored.n_correct for scored in history], dtype=float)
+    scored = np.array([scored.n_scored for scored in history], dtype=float)
+    mean = correct.sum() / max(scored.sum(), 1.0)
+    return (correct + PRIOR_QUESTIONS * mean) / (scored + PRIOR_QUESTIONS)
+
+
+def _advantage(scores: np.ndarray, members: Sequence[int]) -> float:
+    """Mean score of the members minus that of the others."""
+    inside = np.zeros(len(scores), dtype=bool)
+    inside[list(members)] = True
+    return float(scores[inside].mean() - scores[~inside].mean())
+
+
+def _nudge(p: float, move: float) -> float:
+    """Move p towards 1 (move > 0) or 0 by a share |move| of the way, staying inside [0.02, 0.98]."""
+    moved = p + move * ((1 - p) if move > 0 else p)
+    return min(0.98, max(0.02, moved))

@@ -1,0 +1,190 @@
+"""What a graph costs: Theorem 1 in FLOPs, and the same in dollars and runtime (paper, A.7, A.8, A.10).
+
+Every metric gives a node's cost as a quadratic in its in-degree d, alpha d^2 + beta d + gamma, because each predecessor adds its
+answer to the node's prompt: N_p = A + d B tokens in, N_d = B tokens out, for a task whose prompts and answers average A and B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import BudgetError, SettingsError
+from pipeline.graph import CollaborationGraph, Node
+from pipeline.models.spec import ModelPool, ModelSpec
+from pipeline.roles import get_role
+
+Metric = Literal["flops", "dollars", "runtime"]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A task's average prompt and generation lengths in tokens (A and B of A.7)."""
+
+    prompt_tokens: float
+    generated_tokens: float
+
+
+Coefficients = tuple[float, float, float]
+
+
+def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
+    """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with cached keys and values."""
+    a, b = task.prompt_tokens, task.generated_tokens
+    attention = model.layers * model.hidden
+    alpha = 2 * attention * b**2
+    beta = 2 * model.non_embedding * b + 2 * attention * b * (2 * a + 2 * b + 1)
+    gamma = 2 * (model.non_embedding + attention) * (a + b) + 2 * attention * (a + b) ** 2
+    return alpha, beta, gamma
+
+
+def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
+    """Dollars of one call: tokens in and out at the model's prices (A.10). Linear in d, so alpha is 0."""
+    beta = model.dollars(task.generated_tokens, 0)
+    gamma = model.dollars(task.prompt_tokens, task.generated_tokens)
+    return 0.0, beta, gamma
+
+
+def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
+    """Seconds of one call from the model's measured speed. Raises SettingsError when the pool gives none."""
+    if model.speed is None:
+        raise SettingsError(f"a runtime budget needs the speed of model {model.name!r}: give speed in the profile's pool")
+    per_prompt_token, per_generated_token = model.speed
+    beta = per_prompt_token * task.generated_tokens
+    gamma = per_prompt_token * task.prompt_tokens + per_generated_token * task.generated_tokens
+    return 0.0, beta, gamma
+
+
+COEFFICIENTS: Mapping[Metric, Callable[[ModelSpec, Lengths], Coefficients]] = {
+    "flops": flops_coefficients,
+    "dollars": dollar_coefficients,
+    "runtime": runtime_coefficients,
+}
+
+
+class CostModel:
+    """Cost of nodes and graphs for one pool, task and metric.
+
+    flops     sum over nodes; in budget units, one unit being one inference of the cheapest model of the pool (A.8)
+    dollars   sum over nodes; in dollars per question (A.10 does not normalise a price)
+    runtime   the critical path, as nodes of one level run together; in seconds per question
+    """
+
+    def __init__(self, pool: ModelPool, task: Lengths, metric: Metric = "flops") -> None:
+        self.pool, self.task, self.metric = pool, task, metric
+        self.models = tuple(pool)
+        self._coefficients = np.array([COEFFICIENTS[metric](spec, task) for spec in pool.values()], dtype=np.float64)
+        self._row = {name: row for row, name in enumerate(self.models)}
+        self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
+
+    def call_costs(self, models: npt.NDArray[np.intp], in_degrees: npt.NDArray[np.intp]) -> FloatArray:
+        """Costs in budget units of calls given as pool indices and in-degrees; any shape, the same for both."""
+        alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
+        return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
+
+    def smallest_call(self) -> float:
+        """Budget units of the cheapest possible graph: one node of the cheapest model."""
+        return float(self._coefficients[:, 2].min() / self.unit)
+
+    def single(self, model: str) -> float:
+        """Budget units of one call of this model with nothing but the query."""
+        return float(self._coefficients[self._row[self.pool[model].name], 2] / self.unit)
+
+    def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
+        """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
+        n = len(nodes)
+        degrees = np.broadcast_to(np.arange(n), (n, n))
+        limits = np.array([node.top_k if node.top_k and node.role == "fuser" else n for node in nodes])
+        rows = np.array([self._row[self.pool[node.model].name] for node in nodes])
+        costs = self.call_costs(np.broadcast_to(rows[:, None], (n, n)), np.minimum(degrees, limits[:, None]))
+        return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
+
+    def node_cost(self, node: Node, in_degree: int) -> float:
+        """Budget units of one node. A fuser with top_k reads at most that many answers (A.7, remark i)."""
+        if not get_role(node.role).calls_model:
+            return 0.0
+        d = min(in_degree, node.top_k) if node.top_k and node.role == "fuser" else in_degree
+        return float(self.call_costs(np.array(self._row[self.pool[node.model].name]), np.array(d)))
+
+    def graph_cost(self, graph: CollaborationGraph) -> float:
+        """Budget units of one question through the graph: the sum of its nodes, or the critical path for runtime."""
+        costs = {node.id: self.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes}
+        if self.metric == "runtime":
+            return critical_path(graph, costs)
+        return sum(costs.values())
+
+    def require_feasible(self, budget: float) -> None:
+        """Raises BudgetError when not even the cheapest single call fits the budget."""
+        if self.smallest_call() > budget:
+            raise BudgetError(
+                f"budget {budget:g} ({self.metric}) holds no call: the cheapest single call costs {self.smallest_call():.4g}"
+            )
+
+
+def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
+    """Largest sum of node weights along a path that ends at the sink."""
+    ends: dict[int, float] = {}
+    for i in graph.order:
+        ends[i] = weights[i] + max((ends[p] for p in graph.predecessors[i]), default=0.0)
+    return ends[graph.sink]
+
+
+def trim_to_budget(graph: CollaborationGraph, cost: CostModel, budget: float) -> CollaborationGraph:
+    """Remove the smallest nodes until the graph fits the budget, as `prune_and_trim` does; a graph that fits comes back equal."""
+    place = {i: k for k, i in enumerate(graph.order)}
+    adjacency = np.zeros((len(place), len(place)), dtype=bool)
+    for a, b in graph.edges:
+        adjacency[place[a], place[b]] = True
+    return prune_and_trim([graph.node(i) for i in graph.order], adjacency, cost, budget)
+
+
+def prune_and_trim(nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel, budget: float) -> CollaborationGraph:
+    """The valid graph within the budget that is left of nodes in topological order, the last one being the sink.
+
+    Nodes that can't reach the sink are pruned; then the smallest nodes are removed until the graph fits (paper, section 5.2),
+    never the sink. Among nodes of the smallest model the earliest goes first: it has the fewest predecessors to lose. Nodes
+    that a removal cuts off from the sink go too. `adjacency` is (n, n) bool with [i, j] for the edge i -> j.
+    Raises BudgetError when the sink alone is over the budget.
+    """
+    alive = _reaching_last(adjacency)
+    adjacency = adjacency & alive[:, None] & alive[None, :]
+    table = cost.cost_table(nodes)
+    single = np.array([cost.single(node.model) for node in nodes])
+    removal_order = iter(np.argsort(single, kind="stable").tolist())
+    while (total := _total(adjacency, alive, table, cost.metric)) > budget:
+        if alive.sum() == 1:
+            raise BudgetError(f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget {budget:g}")
+        victim = next(k for k in removal_order if alive[k] and k != len(nodes) - 1)
+        alive[victim] = False
+        adjacency[victim], adjacency[:, victim] = False, False
+        while len(cut_off := np.flatnonzero(alive[:-1] & ~adjacency[:-1].any(axis=1))):
+            alive[cut_off] = False
+            adjacency[:, cut_off] = False
+    edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
+    return CollaborationGraph(tuple(nodes[k] for k in np.flatnonzero(alive)), edges)
+
+
+def _reaching_last(adjacency: BoolArray) -> BoolArray:
+    """(n,) which nodes can reach the last one."""
+    alive = np.zeros(len(adjacency), dtype=bool)
+    alive[-1] = True
+    for k in range(len(adjacency) - 2, -1, -1):
+        alive[k] = (adjacency[k] & alive).any()
+    return alive
+
+
+def _total(adjacency: BoolArray, alive: BoolArray, table: FloatArray, metric: Metric) -> float:
+    """Cost of the live nodes: their sum, or for runtime their critical path."""
+    weights = table[np.arange(len(table)), adjacency.sum(axis=0)]
+    if metric != "runtime":
+        return float(weights[alive].sum())
+    ends = np.zeros(len(weights))
+    for k in range(len(weights)):
+        ends[k] = weights[k] + (ends * adjacency[:, k]).max()
+    return float(ends[-1])

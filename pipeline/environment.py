@@ -1,0 +1,123 @@
+"""The environment: a candidate graph and a batch of questions in, feedback out (paper, section 5.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scipy.stats import binomtest
+
+from pipeline.errors import CallFailed
+from pipeline.executor import run_graph
+from pipeline.graph import CollaborationGraph
+from pipeline.models.client import ModelClient, Sampling, Usage
+from pipeline.models.spec import ModelPool
+from pipeline.prompts import Prompt
+from pipeline.tasks.base import Question
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """One question's outcome. `correct` is None when a call failed for good: unscored, never wrong."""
+
+    question_id: str
+    correct: bool | None
+    answer: str = ""
+    latency_s: float = math.nan
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What the environment says of a graph on a batch: per question, and summed up.
+
+    `accuracy` is over scored questions, NaN when there are none, with its Wilson interval; `latency_s` is the mean critical path of
+    a question; `wall_s` is the time this evaluation took here, with cached calls and waiting.
+    """
+
+    results: tuple[QuestionResult, ...]
+    usage: Usage
+    wall_s: float
+
+    @property
+    def n_scored(self) -> int:
+        """Questions with a grade."""
+        return sum(result.correct is not None for result in self.results)
+
+    @property
+    def n_unscored(self) -> int:
+        """Questions lost to infrastructure failures."""
+        return len(self.results) - self.n_scored
+
+    @property
+    def n_correct(self) -> int:
+        """Questions answered right."""
+        return sum(result.correct is True for result in self.results)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of scored questions answered right."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson interval of the accuracy at CONFIDENCE; (0, 1) when nothing was scored."""
+        return wilson(self.n_correct, self.n_scored)
+
+    @property
+    def latency_s(self) -> float:
+        """Mean critical path of the scored questions, in seconds as measured when each call was made."""
+        latencies = [result.latency_s for result in self.results if result.correct is not None]
+        return sum(latencies) / len(latencies) if latencies else math.nan
+
+    @property
+    def error(self) -> str:
+        """The first infrastructure error, or nothing."""
+        return next((result.error for result in self.results if result.error), "")
+
+
+def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson score interval of a proportion; (0, 1) without trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    interval = binomtest(successes, trials).proportion_ci(confidence_level=confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+class Environment:
+    """Runs candidate graphs on questions of one task, with one pool and one client."""
+
+    def __init__(self, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient) -> None:
+        self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
+    ) -> Feedback:
+        """Run the graph on every question at once and grade the answers; `done` is called after each question."""
+        started = time.perf_counter()
+
+        async def one(question: Question) -> tuple[QuestionResult, Usage]:
+            try:
+                return await self._answer(graph, question)
+            finally:
+                done()
+
+        outcomes = await asyncio.gather(*(one(question) for question in questions))
+        usage = sum((usage for _, usage in outcomes), Usage())
+        return Feedback(tuple(result for result, _ in outcomes), usage, time.perf_counter() - started)
+
+    async def _answer(self, graph: CollaborationGraph, question: Question) -> tuple[QuestionResult, Usage]:
+        answer = await run_graph(graph, question, self.prompt, self.sampling, self.pool, self.client)
+        if answer.text is None:
+            return QuestionResult(question.id, None, error=answer.error), answer.usage
+        try:
+            # Graders can be slow (a program is run, an expression simplified), so they leave the event loop free.
+            correct = await asyncio.to_thread(self.prompt.task.grade, question, answer.text)
+        except CallFailed as failure:
+            return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
+        return QuestionResult(question.id, correct, answer.text, answer.latency_s), answer.usage

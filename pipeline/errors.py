@@ -1,0 +1,48 @@
+"""The exceptions of ttsgraph.
+
+    TTSGraphError
+    ├── InputError            what a person gave can't be used: one line, exit code 2
+    │   ├── SettingsError     params.yaml or a profile
+    │   ├── GraphError        a collaboration graph: cycle, two sinks, unknown role ...
+    │   ├── BudgetError       a budget that holds nothing
+    │   ├── DataError         a source, a question file, a table between stages
+    │   └── EndpointError     an endpoint that refuses, or lacks the model that was asked for
+    ├── CallFailed            one model call failed for good: its question is unscored, never wrong
+    └── RunStopped            a run stopped early with its state kept (too many failures)
+"""
+
+
+class TTSGraphError(Exception):
+    """Base of everything ttsgraph raises on purpose."""
+
+
+class InputError(TTSGraphError):
+    """Something a person gave can't be used; the message says what was expected and what came."""
+
+
+class SettingsError(InputError):
+    """params.yaml or a profile has an unknown key, a wrong type or an impossible value."""
+
+
+class GraphError(InputError):
+    """A collaboration graph breaks a rule: acyclic, one sink, known nodes, roles and models."""
+
+
+class BudgetError(InputError):
+    """A budget in which not even the smallest call fits."""
+
+
+class DataError(InputError):
+    """A source, question file or table is missing, unreadable or fails its checks."""
+
+
+class EndpointError(InputError):
+    """An endpoint can't be reached, or doesn't serve the model that was asked for."""
+
+
+class CallFailed(TTSGraphError):
+    """A model call failed after all retries. Infrastructure, not a wrong answer."""
+
+
+class RunStopped(TTSGraphError):
+    """A run ended early; everything computed so far is kept and the next start continues."""

@@ -1,0 +1,91 @@
+"""What a model call is: request, completion, usage, and the one protocol every client follows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; `role` is system, user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a completion is drawn; part of a call's identity."""
+
+    temperature: float = 0.9
+    top_p: float = 1.0
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model call. `replica` tells apart the k identical calls of k parallel nodes."""
+
+    model: str
+    revision: str
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    replica: int = 0
+
+    def key(self) -> str:
+        """The call's content key: SHA-256 over everything that shapes the answer's distribution, and the replica."""
+        payload = json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(payload.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What came back. `latency_s` is the time measured when the call was made, also when it is read from a cache."""
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    latency_s: float
+    cached: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, dollars and calls of some work; adds up with `+`.
+
+    `dollars` and the token counts are what the work uses, whether or not a call came from the cache; `spent_dollars` counts
+    only calls that were really made now.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: float = 0.0
+    spent_dollars: float = 0.0
+    calls: int = 0
+    cached_calls: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.dollars + other.dollars,
+            self.spent_dollars + other.spent_dollars,
+            self.calls + other.calls,
+            self.cached_calls + other.cached_calls,
+        )
+
+
+class ModelClient(Protocol):
+    """The one seam between ttsgraph and a language model."""
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an answer."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        ...

@@ -1,0 +1,144 @@
+"""Plots of graphs, searches and pilots with matplotlib; each function writes one SVG (or what the path's ending says)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import networkx as nx
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pipeline.graph import CollaborationGraph
+
+matplotlib.rcParams.update({"svg.hashsalt": "ttsgraph", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
+MARKERS = {"assistant": "o", "fuser": "s", "voter": "D"}
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure without a date in it, so that the same plot is the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
+    figure.savefig(path, bbox_inches="tight", metadata=metadata, dpi=150)
+    return path
+
+
+def to_networkx(graph: CollaborationGraph) -> nx.DiGraph:
+    """The graph for networkx, with role, model and level as node attributes."""
+    result = nx.DiGraph()
+    for level, ids in enumerate(graph.levels):
+        for i in ids:
+            node = graph.node(i)
+            result.add_node(i, role=node.role, model=node.model, level=level)
+    result.add_edges_from(graph.edges)
+    return result
+
+
+def draw_graph(graph: CollaborationGraph, path: Path) -> Path:
+    """Levels from left to right; colour is the model, shape the role, and the sink has a thick rim."""
+    drawn = to_networkx(graph)
+    figure = Figure(figsize=(1.8 + 1.5 * graph.depth, 1.4 + 0.6 * graph.width))
+    axes = figure.subplots()
+    positions = nx.multipartite_layout(drawn, subset_key="level")
+    models = sorted({node.model for node in graph.nodes})
+    colours = {model: PALETTE[k % len(PALETTE)] for k, model in enumerate(models)}
+    for role in sorted({node.role for node in graph.nodes}):
+        ids = [node.id for node in graph.nodes if node.role == role]
+        nx.draw_networkx_nodes(
+            drawn,
+            positions,
+            nodelist=ids,
+            node_shape=MARKERS.get(role, "h"),
+            node_color=[colours[graph.node(i).model] for i in ids],
+            edgecolors="black",
+            linewidths=[2.5 if i == graph.sink else 0.6 for i in ids],
+            node_size=520,
+            ax=axes,
+        )
+    nx.draw_networkx_edges(drawn, positions, ax=axes, node_size=520, edge_color="#555555")
+    nx.draw_networkx_labels(drawn, positions, ax=axes, font_size=8, font_color="white")
+    roles = [Line2D([], [], marker=MARKERS.get(r, "h"), color="w", markeredgecolor="black", label=r) for r in _roles(graph)]
+    names = [Line2D([], [], marker="o", color="w", markerfacecolor=colours[m], label=m) for m in models]
+    axes.legend(handles=roles + names, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=2, frameon=False)
+    axes.set_axis_off()
+    axes.margins(0.15)
+    return save(figure, path)
+
+
+def _roles(graph: CollaborationGraph) -> list[str]:
+    return sorted({node.role for node in graph.nodes})
+
+
+def plot_candidates(archives: dict[str, pd.DataFrame], path: Path, unit: str) -> Path:
+    """Training accuracy of every candidate against its cost, one colour per method."""
+    figure = Figure(figsize=(5.2, 3.2))
+    axes = figure.subplots()
+    for k, (method, table) in enumerate(archives.items()):
+        rows = table[(table["split"] == "train") & (table["status"] == "ok")]
+        axes.scatter(rows["budget_units"], rows["accuracy"], s=16, alpha=0.7, color=PALETTE[k], label=method)
+    axes.set(xlabel=f"cost ({unit})", ylabel="accuracy on a training batch", ylim=(-0.03, 1.03))
+    axes.legend(frameon=False)
+    return save(figure, path)
+
+
+def plot_trajectories(trajectories: dict[str, pd.DataFrame], path: Path) -> Path:
+    """Validation accuracy of each method's result per iteration, with its interval."""
+    figure = Figure(figsize=(5.2, 3.2))
+    axes = figure.subplots()
+    for k, (method, table) in enumerate(trajectories.items()):
+        axes.plot(table["iteration"], table["val_accuracy"], marker="o", ms=3, color=PALETTE[k], label=method)
+        axes.fill_between(table["iteration"], table["val_low"], table["val_high"], color=PALETTE[k], alpha=0.15, lw=0)
+    axes.set(xlabel="iteration", ylabel="validation accuracy", ylim=(-0.03, 1.03))
+    axes.legend(frameon=False)
+    return save(figure, path)
+
+
+def plot_test(table: pd.DataFrame, path: Path) -> Path:
+    """Test accuracy of the found graph and its rivals, with intervals."""
+    figure = Figure(figsize=(5.2, 0.5 + 0.45 * len(table)))
+    _intervals(figure.subplots(), table, list(table["label"]))
+    return save(figure, path)
+
+
+def _intervals(axes: Axes, table: pd.DataFrame, labels: list[str]) -> None:
+    """Horizontal points with intervals, the first row on top."""
+    y = list(range(len(table)))[::-1]
+    errors = [table["accuracy"] - table["accuracy_low"], table["accuracy_high"] - table["accuracy"]]
+    axes.errorbar(table["accuracy"], y, xerr=errors, fmt="o", color=PALETTE[0], capsize=2, ms=4)
+    axes.set_yticks(y, labels)
+    axes.set(xlim=(0, 1), xlabel="accuracy")
+
+
+def pilot_plots(table: pd.DataFrame, folder: Path) -> list[Path]:
+    """One plot per sweep: points with intervals, and a heat map for width x depth."""
+    paths = []
+    for sweep, rows in table.groupby("sweep", sort=False):
+        if sweep == "width_x_depth":
+            paths.append(_heat_map(rows, folder / f"{sweep}.svg"))
+            continue
+        figure = Figure(figsize=(4.6, 0.6 + 0.32 * len(rows)))
+        axes = figure.subplots()
+        _intervals(axes, rows, list(rows["label"]))
+        axes.set_title(str(sweep))
+        paths.append(save(figure, folder / f"{sweep}.svg"))
+    return paths
+
+
+def _heat_map(rows: pd.DataFrame, path: Path) -> Path:
+    sides = rows["label"].str.split(" x ", expand=True).astype(int)
+    grid = rows.assign(w=sides[0], d=sides[1]).pivot_table(index="d", columns="w", values="accuracy")
+    figure = Figure(figsize=(1.2 + 0.8 * grid.shape[1], 1.0 + 0.6 * grid.shape[0]))
+    axes = figure.subplots()
+    axes.imshow(grid.to_numpy(), cmap="viridis", vmin=0, vmax=max(0.05, float(grid.max().max())), aspect="auto")
+    axes.set_xticks(range(len(grid.columns)), [str(w) for w in grid.columns])
+    axes.set_yticks(range(len(grid.index)), [str(d) for d in grid.index])
+    for (row, column), value in ((divmod(k, grid.shape[1]), v) for k, v in enumerate(grid.to_numpy().ravel())):
+        if value == value:
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="white", fontsize=8)
+    axes.set(xlabel="width", ylabel="depth of each branch", title="width x depth")
+    return save(figure, path)

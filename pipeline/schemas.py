@@ -1,0 +1,211 @@
+"""Every table that crosses a stage, as pandera models, and the one way to read and write them.
+
+A table is checked when it is written and again when it is read, all problems at once; the error names the file, the column, the
+check and the first offending rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pandera.errors
+import pandera.pandas as pa
+from pandera.typing import Series
+
+from pipeline.errors import DataError, GraphError
+from pipeline.graph import CollaborationGraph
+
+ROWS_SHOWN = 3
+
+
+class Table(pa.DataFrameModel):
+    """Columns in order, no others."""
+
+    class Config:
+        strict = True
+        ordered = True
+        coerce = False
+
+
+class Scores(Table):
+    """The columns of anything that was answered and graded. Accuracy is NaN when nothing could be scored."""
+
+    accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    accuracy_low: Series[float] = pa.Field(ge=0, le=1)
+    accuracy_high: Series[float] = pa.Field(ge=0, le=1)
+    n_scored: Series[int] = pa.Field(ge=0)
+    n_unscored: Series[int] = pa.Field(ge=0)
+    latency_s: Series[float] = pa.Field(ge=0, nullable=True)
+    wall_s: Series[float] = pa.Field(ge=0)
+    prompt_tokens: Series[int] = pa.Field(ge=0)
+    completion_tokens: Series[int] = pa.Field(ge=0)
+    dollars: Series[float] = pa.Field(ge=0)
+    spent_dollars: Series[float] = pa.Field(ge=0)
+    calls: Series[int] = pa.Field(ge=0)
+    cached_calls: Series[int] = pa.Field(ge=0)
+
+
+class Questions(Table):
+    """The sample stage's questions, with their split; `meta` is JSON for the grader."""
+
+    split: Series[str] = pa.Field(isin=["shots", "train", "val", "test"])
+    id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    text: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    answer: Series[str] = pa.Field(str_length={"min_value": 1})
+    meta: Series[str]
+
+    @pa.check("meta", name="valid_json")
+    def _meta(cls, meta: Series[str]) -> Series[bool]:
+        return meta.map(_is_json)
+
+
+class Profiles(Scores):
+    """One row per model of the pool: facts, and what it does alone on training questions."""
+
+    model: Series[str] = pa.Field(unique=True)
+    family: Series[str]
+    total: Series[float] = pa.Field(gt=0)
+    layers: Series[int] = pa.Field(gt=0)
+    hidden: Series[int] = pa.Field(gt=0)
+    price_prompt: Series[float] = pa.Field(ge=0)
+    price_completion: Series[float] = pa.Field(ge=0)
+    budget_units: Series[float] = pa.Field(ge=0)
+    mean_prompt_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_completion_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+
+
+class GraphScores(Scores):
+    """A graph, what it costs, and its scores."""
+
+    graph: Series[str]
+    graph_hash: Series[str] = pa.Field(str_length={"min_value": 1})
+    n_nodes: Series[int] = pa.Field(ge=1)
+    width: Series[int] = pa.Field(ge=1)
+    depth: Series[int] = pa.Field(ge=1)
+    budget_units: Series[float] = pa.Field(ge=0)
+
+    @pa.check("graph", name="dag_with_one_sink")
+    def _graph(cls, graph: Series[str]) -> Series[bool]:
+        return graph.map(_is_graph)
+
+
+class Pilots(GraphScores):
+    """One row per graph of a pilot sweep."""
+
+    sweep: Series[str] = pa.Field(isin=["width", "depth", "width_x_depth", "family", "size", "topology"])
+    label: Series[str]
+
+
+class Trials(GraphScores):
+    """One row per topology tried in an init stage; `counts` is the model multiset as JSON."""
+
+    counts: Series[str]
+
+    @pa.check("counts", name="valid_json")
+    def _counts(cls, counts: Series[str]) -> Series[bool]:
+        return counts.map(_is_json)
+
+
+class Candidates(GraphScores):
+    """The archive of a search: one row per evaluation of a candidate."""
+
+    candidate_id: Series[int] = pa.Field(ge=0, unique=True)
+    method: Series[str]
+    iteration: Series[int] = pa.Field(ge=1)
+    split: Series[str] = pa.Field(isin=["train", "val"])
+    status: Series[str] = pa.Field(isin=["ok", "failed"])
+    error: Series[str]
+
+
+class Trajectory(Table):
+    """One row per iteration of a search."""
+
+    iteration: Series[int] = pa.Field(ge=1, unique=True)
+    train_mean: Series[float] = pa.Field(ge=0, le=1)
+    train_best: Series[float] = pa.Field(ge=0, le=1)
+    val_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    val_low: Series[float] = pa.Field(ge=0, le=1)
+    val_high: Series[float] = pa.Field(ge=0, le=1)
+    best_val_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    result_hash: Series[str]
+    budget_units: Series[float] = pa.Field(ge=0)
+    width: Series[int] = pa.Field(ge=1)
+    depth: Series[int] = pa.Field(ge=1)
+    n_nodes: Series[int] = pa.Field(ge=1)
+
+
+class Evaluations(GraphScores):
+    """Test scores of the found graph and of what it has to beat within the same budget."""
+
+    arm: Series[str] = pa.Field(isin=["found", "single", "self_consistency", "fixed_topology"])
+    label: Series[str]
+
+
+def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
+    """The table with its columns in the schema's order. Raises DataError that lists every problem, one line each."""
+    columns = list(schema.to_schema().columns)
+    known = [column for column in columns if column in table.columns]
+    ordered = table[known + [column for column in table.columns if column not in columns]]
+    try:
+        return schema.validate(ordered, lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        raise DataError(f"{where}: {_explain(error)}") from None
+
+
+def _explain(error: pandera.errors.SchemaErrors) -> str:
+    cases = error.failure_cases
+    problems = []
+    for (column, name), rows in cases.groupby(["column", "check"], dropna=False, sort=False):
+        if name in ("column_in_dataframe", "column_in_schema"):
+            word = "missing" if name == "column_in_dataframe" else "unexpected"
+            problems.append(f"{word} column {', '.join(map(repr, rows['failure_case']))}")
+            continue
+        shown = [
+            f"row {int(i)}: {value!r}" if pd.notna(i) else repr(value)
+            for i, value in zip(rows["index"][:ROWS_SHOWN], rows["failure_case"], strict=False)
+        ]
+        more = f" and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
+        problems.append(f"column {column!r} fails {name} ({'; '.join(shown)}{more})")
+    return "; ".join(problems)
+
+
+def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
+    """Check and write a table (.parquet or .csv), whole or not at all. Raises DataError."""
+    checked = check(table, schema, str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    if path.suffix == ".csv":
+        checked.to_csv(unfinished, index=False)
+    else:
+        checked.to_parquet(unfinished, index=False)
+    os.replace(unfinished, path)
+
+
+def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
+    """Read and check a table. Raises DataError when it is missing (naming the stage that makes it), unreadable or wrong."""
+    try:
+        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    except FileNotFoundError:
+        raise DataError(f"{path}: expected a table, but there is none; the stage {made_by!r} makes it") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: expected a table, but it can't be read: {str(error).splitlines()[0]}") from None
+    return check(table, schema, str(path))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_graph(text: str) -> bool:
+    try:
+        CollaborationGraph.from_json(text)
+    except GraphError:
+        return False
+    return True

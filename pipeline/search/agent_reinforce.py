@@ -1,0 +1,83 @@
+"""Agent-REINFORCE: sample, feedback, update by an agent, over a fixed model assignment (paper, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.agent import make_agent
+from pipeline.agent.base import Scored, SearchAgent, apply_edits
+from pipeline.distribution import GraphDistribution
+from pipeline.environment import Feedback
+from pipeline.graph import CollaborationGraph
+from pipeline.search.base import Problem, Searcher, register
+
+FIXED = 1000.0
+"""A model logit so far above the others' 0 that its probability is exactly 1: assignments stay fixed in the loop."""
+
+SINK_EDGE, INNER_EDGE = 0.6, 0.15
+"""Edge probabilities at the start: expansion begins at the sink's incoming edges (A.12, rule R-3)."""
+
+FUSER_LEAD = 0.2
+"""How far the fuser's logit leads at the start, so that the tilt alpha^d favours it at high in-degree (A.11)."""
+
+
+@register("agent_reinforce")
+class AgentReinforce(Searcher):
+    """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent."""
+
+    def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
+        super().__init__(problem)
+        self.roles = tuple(problem.brief.roles) if problem.agent.roles else ("assistant",)
+        self.agent = agent or make_agent(problem.agent, self.rng)
+        self.distribution = self._start()
+        self.history: list[Scored] = []
+        self.iteration = 0
+        self._proposal: CollaborationGraph | None = None
+        self._reason = "start: edges into the sink first"
+        self._refused: list[str] = []
+
+    def _start(self) -> GraphDistribution:
+        """Nodes ordered from cheap to dear, the dearest as the sink; one-hot models; edges into the sink most likely."""
+        brief = self.problem.brief
+        instances = [model for model, count in self.problem.start.items() for _ in range(count)]
+        instances.sort(key=brief.cost.single)
+        models = tuple(brief.cost.pool)
+        n = len(instances)
+        psi = np.zeros((n, len(models)))
+        psi[np.arange(n), [models.index(model) for model in instances]] = FIXED
+        pi = np.zeros((n, len(self.roles)))
+        if "fuser" in self.roles:
+            pi[:, self.roles.index("fuser")] = FUSER_LEAD
+        distribution = GraphDistribution(
+            self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha
+        )
+        probabilities = np.full((n, n), INNER_EDGE)
+        probabilities[:, -1] = SINK_EDGE
+        distribution.set_edge_probabilities(probabilities)
+        return distribution
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget are trimmed."""
+        brief = self.problem.brief
+        graphs = [self._proposal] if self._proposal is not None else []
+        return graphs + self.distribution.sample_graphs(count - len(graphs), brief.cost, brief.budget)
+
+    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+        """Hand the feedback to the agent and apply the legal part of its edits."""
+        self.iteration += 1
+        self.history += [Scored(graph, f.n_correct, f.n_scored, self.iteration) for graph, f in results]
+        edits = self.agent.update(self.distribution, self.history, self.problem.brief)
+        self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
+        self._reason = edits.reason
+
+    def result(self) -> CollaborationGraph:
+        """Deterministic decoding of the distribution (A.11)."""
+        brief = self.problem.brief
+        return self.distribution.decode(self.problem.settings.edge_threshold, brief.cost, brief.budget)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The distribution after this iteration, why it changed, and what was refused."""
+        return {"distribution": self.distribution.to_dict(), "reason": self._reason, "refused": self._refused}

@@ -1,0 +1,105 @@
+"""The ask/tell protocol that every search method follows.
+
+A searcher proposes graphs and learns from feedback; it never calls a model. The driver evaluates, records and stops, the same
+for all methods. To add a method, write one file with a subclass of Searcher and register it:
+
+    @register("my_method")
+    class MySearcher(Searcher): ...
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pipeline.agent.base import Brief, Counts
+from pipeline.environment import Feedback
+from pipeline.errors import SettingsError, TTSGraphError
+from pipeline.graph import CollaborationGraph
+from pipeline.settings import AgentSettings, SearchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All a searcher may know: costs, budget, roles and single scores (brief), loop settings, agent settings, and the start.
+
+    `start` is the model multiset that the init stages chose. `seed` is what a searcher seeds its own generator with.
+    """
+
+    brief: Brief
+    settings: SearchSettings
+    agent: AgentSettings
+    start: Counts
+    seed: int
+
+
+class Searcher(ABC):
+    """A search method. `ask` and `tell` alternate; `result` is valid after the first `tell`."""
+
+    name: str
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.rng = np.random.default_rng(problem.seed)
+        self._asked: set[str] | None = None
+
+    def ask(self, count: int) -> list[CollaborationGraph]:
+        """`count` graphs within the budget. Raises TTSGraphError when the last ones have not been told."""
+        if self._asked is not None:
+            raise TTSGraphError(f"{self.name}: expected tell() before the next ask()")
+        graphs = self.propose(count)
+        self._asked = {graph.to_json() for graph in graphs}
+        return graphs
+
+    def tell(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+        """Feedback for asked graphs; those that failed may be missing. Raises TTSGraphError for a graph that was not asked."""
+        if self._asked is None:
+            raise TTSGraphError(f"{self.name}: expected ask() before tell()")
+        for graph, _ in results:
+            if graph.to_json() not in self._asked:
+                raise TTSGraphError(f"{self.name}: told of a graph that was not asked: {graph.to_json()}")
+        self._asked = None
+        if results:
+            self.learn(results)
+
+    @abstractmethod
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """The next `count` graphs to evaluate."""
+
+    @abstractmethod
+    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+        """Take in the feedback of proposed graphs (at least one)."""
+
+    @abstractmethod
+    def result(self) -> CollaborationGraph:
+        """The method's current best graph, within the budget."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data to journal after each iteration: a distribution, a decision and its reason. Nothing by default."""
+        return {}
+
+
+SEARCHERS: dict[str, type[Searcher]] = {}
+S = TypeVar("S", bound=type[Searcher])
+
+
+def register(name: str) -> Callable[[S], S]:
+    """Class decorator: make a search method known under a name."""
+
+    def add(searcher: S) -> S:
+        searcher.name = name
+        SEARCHERS[name] = searcher
+        return searcher
+
+    return add
+
+
+def make_searcher(name: str, problem: Problem) -> Searcher:
+    """A searcher by method name. Raises SettingsError that lists the known methods."""
+    if name not in SEARCHERS:
+        raise SettingsError(f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}")
+    return SEARCHERS[name](problem)

@@ -1,0 +1,157 @@
+"""The loop that runs any search method: same pool, budget, questions, batch, stop rule and selection rule for all.
+
+Each iteration asks for candidates, evaluates them on one batch of training questions (the same for all candidates of the iteration,
+so that they are compared on common questions), tells the searcher, and scores its current result on all validation questions.
+It stops after `max_iterations`, or after `patience` iterations without a better validation accuracy (paper, section 6). The
+found graph is the result with the best validation accuracy; on a tie the cheaper one, then the earlier one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from pipeline.archive import Archive, Record, Split, Status, record_of
+from pipeline.budget import CostModel
+from pipeline.environment import Environment, Feedback
+from pipeline.errors import RunStopped
+from pipeline.graph import CollaborationGraph
+from pipeline.search.base import Searcher
+from pipeline.settings import SearchSettings
+from pipeline.tasks.base import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A search's outcome: the found graph, the iteration and validation accuracy it was chosen by, and why the loop stopped."""
+
+    graph: CollaborationGraph
+    iteration: int
+    val_accuracy: float
+    stopped_by: str
+    trajectory: pd.DataFrame
+
+
+class Driver:
+    """Runs one search. `on_record` hears of each evaluation once it is in the archive; `done` of each question answered."""
+
+    def __init__(
+        self,
+        cost: CostModel,
+        settings: SearchSettings,
+        archive: Archive,
+        on_record: Callable[[Record], None] = lambda record: None,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.cost, self.settings, self.archive = cost, settings, archive
+        self.on_record, self.done = on_record, done
+
+    async def run(
+        self, searcher: Searcher, environment: Environment, train: Sequence[Question], val: Sequence[Question]
+    ) -> Found:
+        """Search until the stop rule holds. Raises RunStopped when all candidates of an iteration failed."""
+        best: tuple[float, float, int] | None = None
+        found: CollaborationGraph | None = None
+        seen: dict[str, Feedback] = {}
+        rows = []
+        stopped_by, last_improvement = "max_iterations", 0
+        for iteration in range(1, self.settings.max_iterations + 1):
+            scores = await self._iterate(searcher, environment, _batch(train, self.settings.batch, iteration), iteration)
+            result = searcher.result()
+            validation = seen.get(result.to_json()) or await self._validate(
+                searcher.name, environment, result, val, iteration
+            )
+            if self._status(validation) == "ok":
+                seen[result.to_json()] = validation
+                rank = (-validation.accuracy, self.cost.graph_cost(result), iteration)
+                if best is None or rank[0] < best[0]:
+                    last_improvement = iteration
+                if best is None or rank < best:
+                    best, found = rank, result
+            best_accuracy = -best[0] if best else math.nan
+            rows.append(_trajectory_row(iteration, scores, result, self.cost, validation, best_accuracy))
+            self.archive.event("iteration", iteration=iteration, result=result.to_dict(), **searcher.snapshot())
+            if iteration - last_improvement >= self.settings.patience:
+                stopped_by = "patience"
+                break
+        if best is None or found is None:
+            raise RunStopped(f"no result could be validated ({validation.error}); start again to continue")
+        return Found(found, best[2], -best[0], stopped_by, pd.DataFrame(rows))
+
+    async def _iterate(
+        self, searcher: Searcher, environment: Environment, batch: Sequence[Question], iteration: int
+    ) -> list[float]:
+        """One ask, evaluate, tell; returns the accuracies of the candidates that did not fail."""
+        graphs = searcher.ask(self.settings.candidates)
+        feedbacks = await asyncio.gather(*(environment.evaluate(graph, batch, self.done) for graph in graphs))
+        pairs = list(zip(graphs, feedbacks, strict=True))
+        for graph, feedback in pairs:
+            self._record(searcher.name, iteration, "train", graph, feedback)
+        scored = [(graph, feedback) for graph, feedback in pairs if self._status(feedback) == "ok"]
+        if not scored:
+            raise RunStopped(
+                f"iteration {iteration}: all {len(graphs)} candidates failed ({feedbacks[0].error}); "
+                "what was computed is kept, start again to continue"
+            )
+        searcher.tell(scored)
+        return [feedback.accuracy for _, feedback in scored]
+
+    async def _validate(
+        self,
+        method: str,
+        environment: Environment,
+        graph: CollaborationGraph,
+        questions: Sequence[Question],
+        iteration: int,
+    ) -> Feedback:
+        feedback = await environment.evaluate(graph, questions, self.done)
+        self._record(method, iteration, "val", graph, feedback)
+        return feedback
+
+    def _record(
+        self, method: str, iteration: int, split: Split, graph: CollaborationGraph, feedback: Feedback
+    ) -> None:
+        units, status = self.cost.graph_cost(graph), self._status(feedback)
+        number = len(self.archive.records)
+        record = record_of(number, method, iteration, split, graph, units, feedback, status)
+        self.archive.append(record)
+        self.on_record(record)
+
+    def _status(self, feedback: Feedback) -> Status:
+        """A candidate with too many unscored questions is failed: what is left would not be a fair comparison."""
+        return "failed" if feedback.n_unscored > self.settings.max_unscored * len(feedback.results) else "ok"
+
+
+def _batch(questions: Sequence[Question], size: int, iteration: int) -> list[Question]:
+    """The iteration's training questions: the next `size` of them, going round."""
+    start = (iteration - 1) * size
+    return [questions[(start + k) % len(questions)] for k in range(min(size, len(questions)))]
+
+
+def _trajectory_row(
+    iteration: int,
+    scores: Sequence[float],
+    result: CollaborationGraph,
+    cost: CostModel,
+    validation: Feedback,
+    best: float,
+) -> dict[str, object]:
+    low, high = validation.interval
+    return {
+        "iteration": iteration,
+        "train_mean": sum(scores) / len(scores),
+        "train_best": max(scores),
+        "val_accuracy": validation.accuracy,
+        "val_low": low,
+        "val_high": high,
+        "best_val_accuracy": best,
+        "result_hash": result.content_hash,
+        "budget_units": cost.graph_cost(result),
+        "width": result.width,
+        "depth": result.depth,
+        "n_nodes": len(result.nodes),
+    }

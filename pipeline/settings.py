@@ -1,0 +1,319 @@
+"""params.yaml and a profile as frozen, closed settings.
+
+params.yaml says what to run (profile, tasks, methods, seed); profiles/<name>.yaml says with what (pool, engine, tasks, budget,
+search, agent). An unknown key, a wrong type or an impossible value raises SettingsError in one line that names file, key and value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from pipeline.budget import CostModel, Lengths, Metric
+from pipeline.errors import SettingsError
+from pipeline.models.client import Sampling
+from pipeline.models.spec import ModelPool, ModelSpec, Price
+from pipeline.prompts import Style
+from pipeline.roles import role_names
+from pipeline.tasks import TASKS
+from pipeline.tasks.sources import Source
+
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+class Closed(BaseModel):
+    """Frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WeightsSettings(Closed):
+    """Where a local server finds a model: a GGUF shipped in a Python package, a Hugging Face hub id, or a folder."""
+
+    package: str | None = None
+    hub: str | None = None
+    path: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> WeightsSettings:
+        if sum(value is not None for value in (self.package, self.hub, self.path)) != 1:
+            raise ValueError("expected exactly one of package, hub and path")
+        return self
+
+
+class ModelSettings(Closed):
+    """One model of the pool. A single `price` is for prompt and completion tokens alike ($ per million tokens)."""
+
+    family: str
+    total: PositiveFloat
+    non_embedding: PositiveFloat
+    layers: PositiveInt
+    hidden: PositiveInt
+    price: Annotated[float, Field(ge=0)] | dict[Literal["prompt", "completion"], Annotated[float, Field(ge=0)]]
+    revision: str = "unpinned"
+    speed: tuple[PositiveFloat, PositiveFloat] | None = None
+    weights: WeightsSettings | None = None
+    served_as: str | None = Field(default=None, description="the model's name at the endpoint, if it differs")
+    base_url: str | None = Field(default=None, description="its endpoint, where the engine is external")
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
+
+    def spec(self, name: str) -> ModelSpec:
+        """The facts that budget and search need."""
+        if isinstance(self.price, dict):
+            price = Price(self.price["prompt"], self.price["completion"])
+        else:
+            price = Price(self.price, self.price)
+        return ModelSpec(
+            name, self.family, self.total, self.non_embedding, self.layers, self.hidden, price, self.revision, self.speed
+        )
+
+    @model_validator(mode="after")
+    def _both_prices(self) -> ModelSettings:
+        if isinstance(self.price, dict) and set(self.price) != {"prompt", "completion"}:
+            raise ValueError("expected price as one number, or as prompt and completion")
+        return self
+
+
+class EngineSettings(Closed):
+    """How models are served: started here (vllm, transformers) or running elsewhere already (external)."""
+
+    kind: Literal["vllm", "transformers", "external"]
+    device: Literal["cpu", "gpu"] = "cpu"
+    max_model_len: PositiveInt = 2048
+    concurrency: PositiveInt = Field(default=32, description="requests under way at once, per endpoint")
+    timeout_s: PositiveFloat = 120
+    max_retries: int = Field(default=3, ge=0)
+    startup_s: PositiveFloat = 300
+    extra_args: tuple[str, ...] = ()
+
+
+class SplitSettings(Closed):
+    """Questions per split; `shots` are the worked examples of few-shot prompts."""
+
+    shots: int = Field(default=0, ge=0)
+    train: PositiveInt
+    val: PositiveInt
+    test: PositiveInt
+
+    def sizes(self) -> dict[str, int]:
+        """Split -> number of questions, in drawing order."""
+        return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
+
+
+class PromptSettings(Closed):
+    """How a task speaks to models. Without an instruction, the task's own is used."""
+
+    style: Style = "chat"
+    instruction: str | None = None
+
+
+class SamplingSettings(Closed):
+    """How completions are drawn."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.9
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_tokens: PositiveInt = 512
+    stop: tuple[str, ...] = ()
+
+    def sampling(self) -> Sampling:
+        """The value that goes into a request."""
+        return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
+
+
+class LengthSettings(Closed):
+    """A task's average prompt and generation lengths in tokens; Theorem 1 turns them into budget."""
+
+    prompt_tokens: PositiveFloat
+    generated_tokens: PositiveFloat
+
+
+class TaskSettings(Closed):
+    """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for the budget."""
+
+    kind: str
+    source: Source
+    splits: SplitSettings
+    prompt: PromptSettings = PromptSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    lengths: LengthSettings
+
+    @model_validator(mode="after")
+    def _known_kind(self) -> TaskSettings:
+        if self.kind not in TASKS:
+            raise ValueError(f"expected kind as one of {', '.join(TASKS)}, found {self.kind!r}")
+        return self
+
+
+class BudgetSettings(Closed):
+    """The limit a graph must keep: budget units (flops), dollars or seconds per question."""
+
+    metric: Metric = "flops"
+    limit: PositiveFloat
+
+
+class PilotSettings(Closed):
+    """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on."""
+
+    questions: PositiveInt = 24
+    widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
+    depths: tuple[PositiveInt, ...] = (1, 2, 4)
+    max_nodes: PositiveInt = 24
+    random_graphs: PositiveInt = 3
+
+
+class SearchSettings(Closed):
+    """The search loop, the same for every method (paper, section 6: 30 iterations, patience 10)."""
+
+    roles: tuple[str, ...] = ("assistant", "fuser")
+    max_iterations: PositiveInt = 30
+    patience: PositiveInt = 10
+    candidates: PositiveInt = Field(default=4, description="graphs per iteration")
+    batch: PositiveInt = Field(default=16, description="training questions per candidate")
+    max_nodes: PositiveInt = Field(default=24, description="nodes of the probabilistic graph at most")
+    init_topologies: PositiveInt = Field(default=3, description="random topologies averaged per candidate of an init stage")
+    init_candidates: PositiveInt = Field(default=6, description="model multisets tried in the second init stage")
+    edge_threshold: Probability = 0.5
+    alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
+    max_unscored: Probability = Field(default=0.25, description="share of unscored questions from which a candidate is failed")
+
+    @model_validator(mode="after")
+    def _known_roles(self) -> SearchSettings:
+        for role in self.roles:
+            if role not in role_names():
+                raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
+        if "assistant" not in self.roles:
+            raise ValueError("expected assistant among the roles; a node without predecessors has to answer")
+        return self
+
+
+class AgentSettings(Closed):
+    """Who guides Agent-REINFORCE, and which of the paper's insights it may use (the ablations of table 2)."""
+
+    kind: Literal["heuristic"] = "heuristic"
+    insight_1: bool = True
+    insight_2: bool = True
+    insight_3: bool = True
+    roles: bool = True
+    step: Annotated[float, Field(gt=0, le=1)] = 0.3
+
+
+class Profile(Closed):
+    """profiles/<name>.yaml."""
+
+    description: str = ""
+    engine: EngineSettings
+    pool: dict[str, ModelSettings] = Field(min_length=1)
+    tasks: dict[str, TaskSettings] = Field(min_length=1)
+    budget: BudgetSettings
+    pilot: PilotSettings = PilotSettings()
+    search: SearchSettings = SearchSettings()
+    agent: AgentSettings = AgentSettings()
+
+    def model_pool(self) -> ModelPool:
+        """The pool as facts, in the profile's order."""
+        return ModelPool(tuple(settings.spec(name) for name, settings in self.pool.items()))
+
+    def task(self, name: str) -> TaskSettings:
+        """One task's settings. Raises SettingsError that lists the profile's tasks."""
+        try:
+            return self.tasks[name]
+        except KeyError:
+            raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks)}") from None
+
+    def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
+        """Costs of graphs on this task, under the profile's metric unless another is given."""
+        lengths = self.task(task).lengths
+        return CostModel(
+            self.model_pool(), Lengths(lengths.prompt_tokens, lengths.generated_tokens), metric or self.budget.metric
+        )
+
+
+class Params(Closed):
+    """params.yaml."""
+
+    profile: str
+    tasks: tuple[str, ...] = Field(min_length=1)
+    methods: tuple[str, ...] = Field(min_length=1)
+    seed: int = Field(default=0, ge=0)
+    tracking_uri: str = "sqlite:///mlflow.db"
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read params.yaml. Raises SettingsError."""
+    return _load(Params, path)
+
+
+def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
+    """Read profiles/<name>.yaml. Raises SettingsError; for an unknown name it lists the profiles there are."""
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(p.stem for p in folder.glob("*.yaml"))
+        raise SettingsError(f"unknown profile {name!r}; {folder} has {', '.join(known) or 'none'}")
+    return _load(Profile, path)
+
+
+def _load(kind: type[Settings], path: Path) -> Settings:
+    return parse(kind, _read_yaml(path), str(path))
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: expected a settings file, but there is none") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: can't be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise SettingsError(f"{path}: expected YAML, but {getattr(error, 'problem', error)}{where}") from None
+
+
+def parse(kind: type[Settings], data: Any, where: str) -> Settings:
+    """Validate plain data. Raises SettingsError in one line that names `where`, the key, and what was expected."""
+    if not isinstance(data, Mapping):
+        raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise SettingsError(f"{where}: {_one_line(kind, error)}") from None
+
+
+def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    key = ".".join(str(part) for part in first["loc"]) or "top level"
+    if first["type"] == "extra_forbidden":
+        text = f"unknown key {key!r}{_suggestion(kind, first['loc'])}"
+    elif first["type"] == "missing":
+        text = f"missing key {key!r}"
+    else:
+        text = f"key {key!r}: {first['msg'].removeprefix('Value error, ')}"
+        if not isinstance(first["input"], Mapping | BaseModel) and first["type"] != "value_error":
+            text += f", found {first['input']!r}"
+    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
+
+
+def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """", did you mean ...?" from all keys that settings know: the misspelt one is nearly always among them."""
+    known: set[str] = set()
+    stack: list[type[BaseModel]] = [kind]
+    while stack:
+        model = stack.pop()
+        for name, info in model.model_fields.items():
+            known.add(name)
+            stack += [m for m in _models_in(info.annotation) if m.model_fields.keys() - known]
+    close = difflib.get_close_matches(str(location[-1]), sorted(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in getattr(annotation, "__args__", ()) for model in _models_in(inner)]

@@ -1,0 +1,41 @@
+"""What a task is: how a raw row becomes a question, how a question is shown, and how an answer is read and graded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question. `meta` holds what only this task's grader needs (choices, unit tests, entry point)."""
+
+    id: str
+    text: str
+    answer: str
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Task(Protocol):
+    """A kind of question and its grader. Pure: no network, no files, no randomness."""
+
+    name: str
+    instruction: str
+    """The default sentence that tells a model what to do; a profile can replace it."""
+
+    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+        """A raw row of a source as a Question. Raises DataError naming `where` when a field or the answer is missing."""
+        ...
+
+    def render(self, question: Question) -> str:
+        """The question as a model sees it (with choices, if any)."""
+        ...
+
+    def extract(self, text: str) -> str | None:
+        """The answer in a model's text in a normal form that a vote can count, or None when there is none."""
+        ...
+
+    def grade(self, question: Question, text: str) -> bool:
+        """Whether a model's text answers the question. May be slow; callers run it off the event loop."""
+        ...

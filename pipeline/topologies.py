@@ -1,0 +1,104 @@
+"""Ready-made and random topologies over given models: the pilot's sweeps, the trials of the init stages, the fixed baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pipeline.budget import CostModel, trim_to_budget
+from pipeline.errors import BudgetError
+from pipeline.graph import CollaborationGraph, Node
+from pipeline.roles import get_role
+
+
+def single(model: str) -> CollaborationGraph:
+    """One call of one model."""
+    return CollaborationGraph((Node(0, "assistant", model),))
+
+
+def chain(models: Sequence[str]) -> CollaborationGraph:
+    """Sequential scaling: each model refines what the one before it said."""
+    nodes = tuple(Node(i, "assistant", model) for i, model in enumerate(models))
+    return CollaborationGraph(nodes, tuple((i, i + 1) for i in range(len(models) - 1)))
+
+
+def parallel(models: Sequence[str], sink_model: str, sink_role: str = "fuser") -> CollaborationGraph:
+    """Parallel scaling: every model answers alone, and the sink makes one answer of them."""
+    return branches([[model] for model in models], sink_model, sink_role)
+
+
+def branches(chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = "fuser") -> CollaborationGraph:
+    """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one answer of their ends.
+
+    Width is the number of chains, depth the longest chain plus one. Ids run level by level, the sink has the last.
+    """
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    ends: list[int | None] = [None] * len(chains)
+    for step in range(max(map(len, chains))):
+        for branch, models in enumerate(chains):
+            if step < len(models):
+                node = Node(len(nodes), "assistant", models[step])
+                if (before := ends[branch]) is not None:
+                    edges.append((before, node.id))
+                nodes.append(node)
+                ends[branch] = node.id
+    sink = len(nodes)
+    edges += [(end, sink) for end in ends if end is not None]
+    return CollaborationGraph((*nodes, Node(sink, sink_role, sink_model)), tuple(edges))
+
+
+def grid(width: int, depth: int, model: str, sink_role: str = "fuser") -> CollaborationGraph:
+    """`width` chains of `depth` nodes of one model with a sink; a width of 1 is a plain chain without a sink of its own."""
+    return chain([model] * depth) if width == 1 else branches([[model] * depth] * width, model, sink_role)
+
+
+def random_graph(
+    counts: Mapping[str, int], roles: Sequence[str], cost: CostModel, budget: float, rng: np.random.Generator
+) -> CollaborationGraph:
+    """A random DAG over exactly these models (model -> instances), with random roles, within the budget.
+
+    Every node gets one random forward edge, so all count; further edges come in random order while the budget holds. When even the
+    sparsest draw is over the budget, it is trimmed. The sink has the model with the dearest call.
+    """
+    models = _shuffled_with_dearest_last(counts, cost, rng)
+    n = len(models)
+    edges = [(i, int(rng.integers(i + 1, n))) for i in range(n - 1)]
+    extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in edges]
+    rng.shuffle(extra)
+    wanted = int(rng.integers(0, n)) if n > 1 else 0
+    graph = _with_roles(models, edges, roles, rng)
+    for edge in extra[:wanted]:
+        denser = CollaborationGraph(graph.nodes, (*graph.edges, edge))
+        if cost.graph_cost(denser) <= budget:
+            graph = denser
+    return trim_to_budget(graph, cost, budget)
+
+
+def _shuffled_with_dearest_last(counts: Mapping[str, int], cost: CostModel, rng: np.random.Generator) -> list[str]:
+    models = [model for model, count in counts.items() for _ in range(count)]
+    if not models:
+        raise BudgetError("expected at least one model instance, found none")
+    rng.shuffle(models)
+    last = max(range(len(models)), key=lambda i: cost.single(models[i]))
+    models.append(models.pop(last))
+    return models
+
+
+def _with_roles(
+    models: Sequence[str], edges: Sequence[tuple[int, int]], roles: Sequence[str], rng: np.random.Generator
+) -> CollaborationGraph:
+    """Roles drawn evenly among those that a node's in-degree allows."""
+    in_degrees = [sum(b == i for _, b in edges) for i in range(len(models))]
+    nodes = []
+    for i, model in enumerate(models):
+        allowed = [role for role in roles if get_role(role).min_in_degree <= in_degrees[i]]
+        nodes.append(Node(i, allowed[int(rng.integers(len(allowed)))], model))
+    return CollaborationGraph(tuple(nodes), tuple(edges))
+
+
+def chain_cost(counts: Mapping[str, int], cost: CostModel) -> float:
+    """Budget units of these instances as a chain, the cheapest way to connect them all: cheap ones first."""
+    models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
+    return cost.graph_cost(chain(models))

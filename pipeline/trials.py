@@ -1,0 +1,192 @@
+"""Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the arms of the test comparison.
+
+Each function says which graphs to run, or reads what came of them; `evaluate_cases` runs them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline import topologies
+from pipeline.agent.base import Brief, Counts, Trial
+from pipeline.archive import graph_columns, score_columns
+from pipeline.budget import CostModel
+from pipeline.environment import Environment
+from pipeline.errors import BudgetError, RunStopped
+from pipeline.graph import CollaborationGraph
+from pipeline.models.spec import ModelPool
+from pipeline.settings import PilotSettings
+from pipeline.tasks.base import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A graph to evaluate, with the columns that say why it is in its table."""
+
+    graph: CollaborationGraph
+    columns: dict[str, str]
+
+
+async def evaluate_cases(
+    cases: Sequence[Case],
+    environment: Environment,
+    cost: CostModel,
+    questions: Sequence[Question],
+    done: Callable[[], None] = lambda: None,
+) -> pd.DataFrame:
+    """One row per case: its columns, its graph and its scores. Raises RunStopped when a case could not be scored at all."""
+    feedbacks = await asyncio.gather(*(environment.evaluate(case.graph, questions, done) for case in cases))
+    for case, feedback in zip(cases, feedbacks, strict=True):
+        if not feedback.n_scored:
+            shown = ", ".join(case.columns.values())
+            raise RunStopped(f"{shown}: no question could be scored ({feedback.error}); start again to continue")
+    return pd.DataFrame(
+        [
+            {**case.columns, **graph_columns(case.graph, cost.graph_cost(case.graph)), **score_columns(feedback)}
+            for case, feedback in zip(cases, feedbacks, strict=True)
+        ]
+    )
+
+
+def single_cases(pool: ModelPool) -> list[Case]:
+    """Each model alone."""
+    return [Case(topologies.single(model), {"model": model}) for model in pool]
+
+
+def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
+    """The profile stage's table: facts about each model beside what it scored alone (columns of schemas.Profiles)."""
+    rows = []
+    for row in scores.to_dict("records"):
+        spec = cost.pool[row["model"]]
+        kept = {k: v for k, v in row.items() if k not in ("graph", "graph_hash", "n_nodes", "width", "depth")}
+        rows.append(
+            kept
+            | {
+                "family": spec.family,
+                "total": float(spec.total),
+                "layers": spec.layers,
+                "hidden": spec.hidden,
+                "price_prompt": spec.price.prompt,
+                "price_completion": spec.price.completion,
+                "mean_prompt_tokens": row["prompt_tokens"] / row["calls"] if row["calls"] else math.nan,
+                "mean_completion_tokens": row["completion_tokens"] / row["calls"] if row["calls"] else math.nan,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def pilot_cases(settings: PilotSettings, cost: CostModel, best_model: str, roles: Sequence[str]) -> list[Case]:
+    """The sweeps behind the insights: width, depth, width x depth, families, sizes and topologies (section 4, A.3, A.6).
+
+    Width and depth use the best single model. Sinks are fusers, and voters too where the settings allow that role.
+    """
+    sinks = [role for role in ("fuser", "voter") if role in roles]
+    cases = []
+    for sink in sinks:
+        for width in settings.widths:
+            graph = topologies.parallel([best_model] * width, best_model, sink)
+            cases.append(_case("width", f"{width} answers, {sink}", graph))
+    cases += [_case("depth", f"chain of {d}", topologies.chain([best_model] * d)) for d in settings.depths]
+    for width in settings.widths:
+        for depth in settings.depths:
+            if width * depth <= settings.max_nodes:
+                graph = topologies.grid(width, depth, best_model, sinks[-1])
+                cases.append(_case("width_x_depth", f"{width} x {depth}", graph))
+    return cases + _family_cases(cost.pool, sinks[-1]) + _size_cases(settings, cost, sinks[-1]) + _shape_cases(best_model, sinks)
+
+
+def _case(sweep: str, label: str, graph: CollaborationGraph) -> Case:
+    return Case(graph, {"sweep": sweep, "label": label})
+
+
+def _family_cases(pool: ModelPool, sink: str) -> list[Case]:
+    """Two instances of one family's model, or one of each: each pair of families, by their smallest models."""
+    small = [models[0].name for models in pool.families.values()]
+    pairs = [[a, b] for i, a in enumerate(small) for b in small[i:]]
+    return [_case("family", " + ".join(pair), topologies.parallel(pair, pair[0], sink)) for pair in pairs]
+
+
+def _size_cases(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
+    """Each model as often in parallel as the dearest model's single call costs, so that all sizes spend alike."""
+    dearest = max(cost.single(model) for model in cost.pool)
+    cases = []
+    for model in cost.pool:
+        count = max(1, min(settings.max_nodes, round(dearest / cost.single(model)) if cost.single(model) else 1))
+        graph = topologies.single(model) if count == 1 else topologies.parallel([model] * count, model, sink)
+        cases.append(_case("size", f"{count} x {model}", graph))
+    return cases
+
+
+def _shape_cases(model: str, sinks: Sequence[str]) -> list[Case]:
+    """Four answering nodes in a row, side by side, and two by two."""
+    cases = [_case("topology", "sequential", topologies.chain([model] * 4))]
+    for sink in sinks:
+        cases.append(_case("topology", f"parallel, {sink}", topologies.parallel([model] * 4, model, sink)))
+        cases.append(_case("topology", f"hybrid, {sink}", topologies.branches([[model] * 2] * 2, model, sink)))
+    return cases
+
+
+def trial_cases(multisets: Sequence[Counts], brief: Brief, topologies_each: int, rng: np.random.Generator) -> list[Case]:
+    """Random topologies with random roles for each multiset (section 5.2); a single instance has only one."""
+    cases = []
+    for counts in multisets:
+        label = json.dumps(dict(sorted(counts.items())))
+        if sum(counts.values()) == 1:
+            cases.append(Case(topologies.single(next(iter(counts))), {"counts": label}))
+            continue
+        for _ in range(topologies_each):
+            graph = topologies.random_graph(counts, brief.roles, brief.cost, brief.budget, rng)
+            cases.append(Case(graph, {"counts": label}))
+    return cases
+
+
+def trials_of(table: pd.DataFrame) -> list[Trial]:
+    """The trials of an init stage: one per multiset, its score averaged over topologies."""
+    found = []
+    for label, rows in table.groupby("counts", sort=False):
+        found.append(Trial(json.loads(str(label)), float(rows["accuracy"].mean()), int(rows["n_scored"].sum())))
+    return found
+
+
+def best_trial(table: pd.DataFrame, brief: Brief) -> Trial:
+    """The multiset with the best mean score; on a tie the one that costs less."""
+    trials = [trial for trial in trials_of(table) if not math.isnan(trial.score)]
+    if not trials:
+        raise BudgetError("expected at least one model multiset that fits the budget and could be scored, found none")
+    return max(trials, key=lambda t: (t.score, -sum(brief.cost.single(m) * k for m, k in t.counts.items())))
+
+
+def test_cases(found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel, budget: float, best_model: str) -> list[Case]:
+    """What the found graph has to beat within the same budget: the best single model, as many votes of it as the budget holds,
+    and the pilot's best topology that fits."""
+    cases = [
+        Case(found, {"arm": "found", "label": "found graph"}),
+        Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
+    ]
+    price = cost.single(best_model)
+    votes = int(budget / price) if cost.metric != "runtime" and price > 0 else 5
+    if votes >= 2:
+        voting = topologies.parallel([best_model] * min(votes, 32), best_model, "voter")
+        cases.append(Case(voting, {"arm": "self_consistency", "label": f"majority of {min(votes, 32)} x {best_model}"}))
+    fitting = pilot[pilot["budget_units"] <= budget].sort_values(["accuracy", "budget_units"], ascending=[False, True])
+    if len(fitting):
+        row: Any = fitting.iloc[0]
+        graph = CollaborationGraph.from_json(row["graph"])
+        cases.append(Case(graph, {"arm": "fixed_topology", "label": f"{row['sweep']}: {row['label']}"}))
+    return cases
+
+
+def best_single(profile: pd.DataFrame, cost: CostModel, budget: float) -> str:
+    """The model with the best accuracy alone among those whose single call fits the budget; the cheaper one on a tie."""
+    fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget]
+    if not fits:
+        cost.require_feasible(budget)
+    return str(max(fits, key=lambda row: (row["accuracy"], -cost.single(row["model"])))["model"])

@@ -1,0 +1,146 @@
+import asyncio
+import math
+
+import pytest
+
+from pipeline.environment import Environment, wilson
+from pipeline.errors import GraphError
+from pipeline.executor import run_graph
+from pipeline.graph import CollaborationGraph, Node
+from pipeline.models.client import Request, Sampling, Usage
+from pipeline.models.spec import ModelPool, ModelSpec, Price
+from pipeline.prompts import Prompt
+from pipeline.roles import Role, register_role
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.topologies import branches, chain, parallel, single
+from tests.fakes import ScriptedClient, unit_draw
+
+POOL = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)), ModelSpec("n", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0))))
+MATH = Prompt(get_task("math"), "Answer.", "few_shot")
+QUESTION = Question("q1", "3 + 4", "7")
+
+
+def run(graph, client, prompt=MATH, question=QUESTION):
+    return asyncio.run(run_graph(graph, question, prompt, Sampling(), POOL, client))
+
+
+def test_every_node_sees_the_question_and_its_predecessors_answers():
+    client = ScriptedClient(lambda r: "5" if "Draft" not in r.messages[-1].content else "6")
+    answer = run(chain(["m", "m"]), client)
+    first, second = (request.messages[-1].content for request in client.requests)
+    assert "3 + 4" in first
+    assert "3 + 4" in second
+    assert "Draft: 5" in second
+    assert answer.text == "6"
+    assert answer.node_texts == {0: "5", 1: "6"}
+
+
+def test_parallel_nodes_of_one_model_are_different_draws():
+    client = ScriptedClient(lambda r: f"{r.replica}")
+    run(parallel(["m"] * 4, "m", "voter"), client)
+    assert sorted(request.replica for request in client.requests) == [0, 1, 2, 3]
+    assert len({request.key() for request in client.requests}) == 4
+
+
+def test_equal_answers_upstream_still_give_different_draws_downstream():
+    # Two branches whose first nodes answer alike must not share their second nodes' call.
+    client = ScriptedClient(lambda r: "5")
+    run(branches([["m", "m"]] * 2, "m", "voter"), client)
+    assert len({request.key() for request in client.requests}) == 4
+
+
+def test_graphs_that_share_a_prefix_ask_the_same_calls():
+    one, other = ScriptedClient(lambda r: f"{unit_draw(r):.3f}"), ScriptedClient(lambda r: f"{unit_draw(r):.3f}")
+    run(parallel(["m"] * 2, "m"), one)
+    run(parallel(["m"] * 3, "m"), other)
+    assert len({r.key() for r in one.requests} & {r.key() for r in other.requests}) == 2
+
+
+def test_nodes_of_one_level_and_questions_run_together():
+    waiting, most = 0, 0
+
+    class Slow(ScriptedClient):
+        async def complete(self, request: Request):
+            nonlocal waiting, most
+            waiting += 1
+            most = max(most, waiting)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            waiting -= 1
+            return await super().complete(request)
+
+    environment = Environment(MATH, Sampling(), POOL, Slow())
+    asyncio.run(environment.evaluate(parallel(["m"] * 4, "m"), [Question(str(k), f"{k} + 1", "7") for k in range(3)]))
+    assert most == 12
+
+
+def test_latency_is_the_critical_path_and_usage_adds_up():
+    answer = run(branches([["m", "m"]] * 3, "n"), ScriptedClient())
+    assert answer.latency_s == pytest.approx(1.5)
+    assert answer.usage.calls == 7
+    assert answer.usage.dollars == pytest.approx(7 * (10 * 1.0 + 2 * 2.0) / 1e6)
+    assert Usage(1, 2, 3.0, 3.0, 4, 1) + Usage(1, 1, 1.0, 0.0, 1, 1) == Usage(2, 3, 4.0, 3.0, 5, 2)
+
+
+def test_a_vote_costs_no_call_and_takes_the_most_frequent_answer():
+    client = ScriptedClient(lambda r: ["7", "9", "7", "I don't know"][r.replica])
+    answer = run(parallel(["m"] * 4, "m", "voter"), client)
+    assert answer.text == "7"
+    assert len(client.requests) == 4
+
+
+def test_a_fuser_with_top_k_reads_the_best_supported_answers():
+    nodes = (*(Node(i, "assistant", "m") for i in range(4)), Node(4, "fuser", "m", top_k=2))
+    graph = CollaborationGraph(nodes, tuple((i, 4) for i in range(4)))
+    client = ScriptedClient(lambda r: ["9", "7", "8", "7"][r.replica] if "Candidates" not in r.messages[-1].content else "7")
+    run(graph, client)
+    assert "Candidates: 7, 7" in client.requests[-1].messages[-1].content
+
+
+def test_a_failed_call_is_unscored_and_never_wrong():
+    client = ScriptedClient(fails=lambda r: "3 + 4" in r.messages[-1].content)
+    environment = Environment(MATH, Sampling(), POOL, client)
+    questions = [QUESTION, Question("q2", "5 + 2", "7"), Question("q3", "5 + 1", "6")]
+    feedback = asyncio.run(environment.evaluate(single("m"), questions))
+    assert [result.correct for result in feedback.results] == [None, True, False]
+    assert (feedback.n_scored, feedback.n_unscored, feedback.accuracy) == (2, 1, 0.5)
+    assert "went away" in feedback.error
+
+
+def test_nothing_scored_has_no_accuracy():
+    environment = Environment(MATH, Sampling(), POOL, ScriptedClient(fails=lambda r: True))
+    feedback = asyncio.run(environment.evaluate(single("m"), [QUESTION]))
+    assert math.isnan(feedback.accuracy)
+    assert feedback.interval == (0.0, 1.0)
+
+
+def test_calls_made_before_a_failure_are_counted():
+    client = ScriptedClient(fails=lambda r: "Draft" in r.messages[-1].content)
+    answer = run(chain(["m", "m"]), client)
+    assert answer.text is None
+    assert answer.usage.calls == 1
+
+
+def test_wilson_interval_matches_a_worked_example():
+    # 40 of 100: centre (0.4 + z2/200) / (1 + z2/100), half-width by the score formula
+    low, high = wilson(40, 100)
+    assert (low, high) == pytest.approx((0.3094, 0.4980), abs=1e-4)
+
+
+def test_a_role_of_ones_own_is_one_function_and_one_registration():
+    def critic(prompt, question, answers):
+        from pipeline.models.client import Message
+
+        return (Message("user", f"Criticise {answers[0]}"),)
+
+    register_role(Role("critic", speak=critic, min_in_degree=1))
+    graph = CollaborationGraph((Node(0, "assistant", "m"), Node(1, "critic", "m")), ((0, 1),))
+    client = ScriptedClient(lambda r: "5")
+    run(graph, client)
+    assert client.requests[-1].messages[-1].content == "Criticise 5"
+
+
+def test_a_role_needs_exactly_one_way_to_act():
+    with pytest.raises(GraphError, match="exactly one of speak and decide"):
+        Role("nothing")

@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.errors import SettingsError
+from pipeline.settings import load_params, load_profile
+
+ROOT = Path(__file__).parents[1]
+PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
+
+
+def profile_with(tmp_path: Path, change) -> Path:
+    data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    change(data)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_shipped_profiles_are_valid(name):
+    profile = load_profile(name, ROOT / "profiles")
+    assert profile.pool
+    for task in profile.tasks:
+        profile.cost_model(task).require_feasible(profile.budget.limit)
+
+
+def test_shipped_params_name_a_profile_and_its_tasks():
+    params = load_params(ROOT / "params.yaml")
+    profile = load_profile(params.profile, ROOT / "profiles")
+    assert set(params.tasks) <= set(profile.tasks)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["search"].update(patiance=3), r"mine\.yaml: unknown key 'search\.patiance', did you mean 'patience'\?"),
+        (lambda d: d["budget"].update(limit="much"), r"key 'budget\.limit': .*number.*found 'much'"),
+        (lambda d: d["budget"].update(limit=-1), r"key 'budget\.limit': .*greater than 0, found -1"),
+        (lambda d: d.pop("pool"), r"missing key 'pool'"),
+        (lambda d: d["tasks"]["math"].update(kind="maths"), r"tasks\.math.*expected kind as one of .*math.*found 'maths'"),
+        (lambda d: d["search"].update(roles=["assistant", "critique"]), "expected roles among .*found 'critique'"),
+        (lambda d: d["search"].update(roles=["fuser"]), "expected assistant among the roles"),
+        (lambda d: d["engine"].update(kind="magic"), r"key 'engine\.kind': .*'vllm'"),
+        (lambda d: d["search"].update(max_iterations=0), r"key 'search\.max_iterations': .*found 0"),
+    ],
+)
+def test_a_wrong_profile_gets_one_line_that_names_the_key(tmp_path, change, message):
+    with pytest.raises(SettingsError, match=message) as caught:
+        load_profile("mine", profile_with(tmp_path, change))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_profile_lists_the_known_ones():
+    with pytest.raises(SettingsError, match="unknown profile 'desktop'; .* has laptop, paper"):
+        load_profile("desktop", ROOT / "profiles")
+
+
+def test_a_profile_that_is_not_yaml_names_the_line(tmp_path):
+    (tmp_path / "mine.yaml").write_text("engine: {kind: vllm\npool: [")
+    with pytest.raises(SettingsError, match=r"mine\.yaml: expected YAML, but .* at line"):
+        load_profile("mine", tmp_path)
+
+
+def test_an_unknown_task_lists_the_known_ones():
+    with pytest.raises(SettingsError, match="unknown task 'chess'; the profile has math, mmlu, humaneval"):
+        load_profile("paper", ROOT / "profiles").task("chess")
+
+
+def test_settings_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        load_profile("paper", ROOT / "profiles").budget.limit = 3
+
+
+def test_search_defaults_are_the_papers():
+    search = load_profile("paper", ROOT / "profiles").search
+    assert (search.max_iterations, search.patience) == (30, 10)

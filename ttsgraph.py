@@ -1,0 +1,165 @@
+"""The `ttsgraph` command line: thin, over pipeline/."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline import plots
+from pipeline.budget import Metric
+from pipeline.dags import labeled_dags, unlabeled_dags
+from pipeline.errors import InputError, TTSGraphError
+from pipeline.estimate import estimate_run
+from pipeline.graph import CollaborationGraph
+from pipeline.roles import get_role
+from pipeline.settings import Profile, load_params, load_profile
+
+app = typer.Typer(help="Search, cost and run multi-LLM collaboration graphs.", no_args_is_help=True, add_completion=True)
+graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
+app.add_typer(graph_app, name="graph")
+
+GraphFile = Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")]
+ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
+TaskName = Annotated[str | None, typer.Option("--task", help="a task of the profile (default: the first of params.yaml)")]
+
+
+def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
+    """The profile and task asked for, or those of params.yaml."""
+    params = load_params() if profile is None or task is None else None
+    name = profile if profile is not None or params is None else params.profile
+    assert name is not None
+    loaded = load_profile(name)
+    chosen = task if task is not None else _default_task(params.tasks if params else (), loaded)
+    loaded.task(chosen)
+    return loaded, chosen
+
+
+def _default_task(wanted: tuple[str, ...], profile: Profile) -> str:
+    return next((task for task in wanted if task in profile.tasks), next(iter(profile.tasks)))
+
+
+def _read(path: Path, profile: Profile) -> CollaborationGraph:
+    """A graph whose roles are known and whose models are in the profile's pool."""
+    graph = CollaborationGraph.read(path)
+    pool = profile.model_pool()
+    for node in graph.nodes:
+        get_role(node.role)
+        _ = pool[node.model]
+    return graph
+
+
+def _print(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=1))
+
+
+@graph_app.command()
+def validate(file: GraphFile, profile: ProfileName = None) -> None:
+    """Check a graph file: acyclic, one sink, known roles and models.
+
+    Example: ttsgraph graph validate graph.json --profile paper
+    """
+    loaded, _ = _settings(profile, None)
+    graph = _read(file, loaded)
+    _print({"valid": True, "hash": graph.content_hash, "n_nodes": len(graph.nodes), "width": graph.width, "depth": graph.depth})
+
+
+@graph_app.command()
+def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) -> None:
+    """What a graph costs per question: FLOPs, budget units, dollars.
+
+    Example: ttsgraph graph cost graph.json --profile paper --task math
+    """
+    loaded, chosen = _settings(profile, task)
+    graph = _read(file, loaded)
+    flops = loaded.cost_model(chosen, "flops")
+    metric: Metric = loaded.budget.metric
+    _print(
+        {
+            "flops": flops.graph_cost(graph) * flops.unit,
+            "budget_units": loaded.cost_model(chosen, metric).graph_cost(graph),
+            "budget_metric": metric,
+            "budget_limit": loaded.budget.limit,
+            "dollars": loaded.cost_model(chosen, "dollars").graph_cost(graph),
+            "width": graph.width,
+            "depth": graph.depth,
+            "n_nodes": len(graph.nodes),
+        }
+    )
+
+
+@graph_app.command()
+def draw(
+    file: GraphFile, out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path("graph.svg")
+) -> None:
+    """Draw a graph to a file.
+
+    Example: ttsgraph graph draw graph.json --out graph.png
+    """
+    if out.suffix not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
+    typer.echo(plots.draw_graph(CollaborationGraph.read(file), out))
+
+
+@graph_app.command()
+def ask(
+    file: GraphFile,
+    question: Annotated[str, typer.Argument(help="the question, as text")],
+    profile: ProfileName = None,
+    task: TaskName = None,
+    trace: Annotated[bool, typer.Option(help="also print every node's answer")] = False,
+) -> None:
+    """Run a graph on one question; models are started or reached as the profile says.
+
+    Example: ttsgraph graph ask graph.json "12 + 7" --task math
+    """
+    from pipeline.asking import ask_graph
+
+    loaded, chosen = _settings(profile, task)
+    graph = _read(file, loaded)
+    answer = asyncio.run(ask_graph(graph, question, loaded, chosen))
+    shown: dict[str, Any] = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
+    if trace:
+        shown["nodes"] = {str(i): text for i, text in answer.node_texts.items()}
+    _print(shown)
+
+
+@app.command()
+def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
+    """How many DAGs there are on N nodes, labeled and unlabeled.
+
+    Example: ttsgraph dags 7
+    """
+    from pipeline.dags import MAX_UNLABELED
+
+    _print({"n": n, "labeled": labeled_dags(n), "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None})
+
+
+@app.command()
+def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
+    """How many calls, tokens, dollars and seconds a run takes at most, before anything is spent.
+
+    Example: ttsgraph estimate --profile paper --task math
+    """
+    loaded, chosen = _settings(profile, task)
+    _print(estimate_run(loaded, chosen))
+
+
+def main() -> None:
+    """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped early."""
+    try:
+        app()
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except TTSGraphError as error:
+        typer.echo(f"stopped: {error}", err=True)
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()
