@@ -93,9 +93,7 @@ def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) ->
 
 
 @graph_app.command()
-def draw(
-    file: GraphFile, out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path("graph.svg")
-) -> None:
+def draw(file: GraphFile, out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path("graph.svg")) -> None:
     """Draw a graph to a file.
 
     Example: ttsgraph graph draw graph.json --out graph.png

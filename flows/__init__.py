@@ -1,4 +1,4 @@
-"""The stages: one Prefect flow each, thin (load, call pipeline/, save, record). Only this package imports prefect, mlflow and dvc."""
+"""The stages: one Prefect flow each, thin (load, call pipeline/, save, record); the only code that imports prefect and mlflow."""
 
 import os
 

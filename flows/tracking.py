@@ -97,9 +97,7 @@ class SearchTracker:
     def __enter__(self) -> SearchTracker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
         self._client.set_terminated(self.run_id, RunStatus.to_string(status))
 

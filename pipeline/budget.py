@@ -167,7 +167,7 @@ def prune_and_trim(nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel,
             alive[cut_off] = False
             adjacency[:, cut_off] = False
     edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
-    return CollaborationGraph(tuple(nodes[k] for k in np.flatnonzero(alive)), edges)
+    return CollaborationGraph(tuple(nodes[k] for k in np.flatnonzero(alive).tolist()), edges)
 
 
 def _reaching_last(adjacency: BoolArray) -> BoolArray:

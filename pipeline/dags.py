@@ -82,9 +82,7 @@ def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
             rest = tuple(m - c for m, c in zip(left, chosen, strict=True))
             ways = math.prod(math.comb(m, c) for m, c in zip(left, chosen, strict=True))
             orbits = sum(
-                c * r * math.gcd(a, b)
-                for c, a in zip(chosen, lengths, strict=True)
-                for r, b in zip(rest, lengths, strict=True)
+                c * r * math.gcd(a, b) for c, a in zip(chosen, lengths, strict=True) for r, b in zip(rest, lengths, strict=True)
             )
             total += (-1) ** (size + 1) * ways * 2**orbits * count(rest)
         return total

@@ -7,8 +7,8 @@ models, then edges, then roles:
     P(edge i -> j)           = sigmoid(theta_ij)                for i < j
     P(role of i = r | d_i)   = softmax(alpha^d_i * pi_i)_r      with d_i the drawn in-degree, alpha in [1, 1.1]
 
-alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11 intends, only where the fuser's logit
-leads; a flat pi stays flat. Roles that need predecessors (voter) have probability 0 on nodes with too few.
+alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11 intends, only where the
+fuser's logit leads; a flat pi stays flat. Roles that need predecessors (voter) have probability 0 on nodes with too few.
 """
 
 from __future__ import annotations
@@ -165,17 +165,15 @@ class GraphDistribution:
         psi = _one_hot(draws.models, len(self.models)) - self.model_probabilities()
         return Gradients(theta, pi, psi)
 
-    def graph(
-        self, edges: BoolArray, roles: IntArray, models: IntArray, cost: CostModel, budget: float
-    ) -> CollaborationGraph:
-        """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises BudgetError if the sink is over it."""
+    def graph(self, edges: BoolArray, roles: IntArray, models: IntArray, cost: CostModel, budget: float) -> CollaborationGraph:
+        """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises BudgetError if it can't be."""
         nodes = [Node(i, self.roles[r], self.models[m]) for i, r, m in zip(self.ids, roles, models, strict=True)]
         return prune_and_trim(nodes, edges, cost, budget)
 
     def sample_graphs(self, count: int, cost: CostModel, budget: float) -> list[CollaborationGraph]:
         """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed.
 
-        A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises BudgetError when that keeps happening.
+        A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises BudgetError when that goes on.
         """
         found: list[CollaborationGraph] = []
         for _ in range(100):
@@ -231,8 +229,8 @@ class GraphDistribution:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], rng: np.random.Generator) -> GraphDistribution:
         """The inverse of `to_dict`, sampling with the given generator."""
-        tables = [np.array(data[key], dtype=float) for key in ("theta", "pi", "psi")]
-        return cls(data["roles"], data["models"], *tables, rng, data["alpha"], data["ids"])
+        theta, pi, psi = (np.array(data[key], dtype=float) for key in ("theta", "pi", "psi"))
+        return cls(data["roles"], data["models"], theta, pi, psi, rng, data["alpha"], data["ids"])
 
 
 def _bounded_logit(probability: float | FloatArray) -> FloatArray:

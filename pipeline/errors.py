@@ -1,14 +1,14 @@
 """The exceptions of ttsgraph.
 
-    TTSGraphError
-    ├── InputError            what a person gave can't be used: one line, exit code 2
-    │   ├── SettingsError     params.yaml or a profile
-    │   ├── GraphError        a collaboration graph: cycle, two sinks, unknown role ...
-    │   ├── BudgetError       a budget that holds nothing
-    │   ├── DataError         a source, a question file, a table between stages
-    │   └── EndpointError     an endpoint that refuses, or lacks the model that was asked for
-    ├── CallFailed            one model call failed for good: its question is unscored, never wrong
-    └── RunStopped            a run stopped early with its state kept (too many failures)
+TTSGraphError
+├── InputError            what a person gave can't be used: one line, exit code 2
+│   ├── SettingsError     params.yaml or a profile
+│   ├── GraphError        a collaboration graph: cycle, two sinks, unknown role ...
+│   ├── BudgetError       a budget that holds nothing
+│   ├── DataError         a source, a question file, a table between stages
+│   └── EndpointError     an endpoint that refuses, or lacks the model that was asked for
+├── CallFailed            one model call failed for good: its question is unscored, never wrong
+└── RunStopped            a run stopped early with its state kept (too many failures)
 """
 
 

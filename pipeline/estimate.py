@@ -10,7 +10,7 @@ from pipeline.settings import Profile
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Upper bounds per stage and in all for one task and one method.
 
-    Every candidate is taken to use the whole budget on calls of the cheapest model, and no call to be reused, so real runs take less.
+    Every candidate is taken to use the whole budget on calls of the cheapest model, and no call to be reused: real runs take less.
     Dollars are at the pool's highest prices. Seconds need a `speed` for every model and assume full concurrency; else null.
     """
     settings, search, pool = profile.task(task), profile.search, profile.model_pool()

@@ -28,9 +28,9 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def to_networkx(graph: CollaborationGraph) -> nx.DiGraph:
+def to_networkx(graph: CollaborationGraph) -> nx.DiGraph[int]:
     """The graph for networkx, with role, model and level as node attributes."""
-    result = nx.DiGraph()
+    result: nx.DiGraph[int] = nx.DiGraph()
     for level, ids in enumerate(graph.levels):
         for i in ids:
             node = graph.node(i)
@@ -119,13 +119,13 @@ def pilot_plots(table: pd.DataFrame, folder: Path) -> list[Path]:
     paths = []
     for sweep, rows in table.groupby("sweep", sort=False):
         if sweep == "width_x_depth":
-            paths.append(_heat_map(rows, folder / f"{sweep}.svg"))
+            paths.append(_heat_map(rows, folder / "width_x_depth.svg"))
             continue
         figure = Figure(figsize=(4.6, 0.6 + 0.32 * len(rows)))
         axes = figure.subplots()
         _intervals(axes, rows, list(rows["label"]))
         axes.set_title(str(sweep))
-        paths.append(save(figure, folder / f"{sweep}.svg"))
+        paths.append(save(figure, folder / f"{sweep!s}.svg"))
     return paths
 
 

@@ -58,7 +58,7 @@ class Questions(Table):
     meta: Series[str]
 
     @pa.check("meta", name="valid_json")
-    def _meta(cls, meta: Series[str]) -> Series[bool]:
+    def _meta(self, meta: Series[str]) -> pd.Series[bool]:
         return meta.map(_is_json)
 
 
@@ -88,7 +88,7 @@ class GraphScores(Scores):
     budget_units: Series[float] = pa.Field(ge=0)
 
     @pa.check("graph", name="dag_with_one_sink")
-    def _graph(cls, graph: Series[str]) -> Series[bool]:
+    def _graph(self, graph: Series[str]) -> pd.Series[bool]:
         return graph.map(_is_graph)
 
 
@@ -105,7 +105,7 @@ class Trials(GraphScores):
     counts: Series[str]
 
     @pa.check("counts", name="valid_json")
-    def _counts(cls, counts: Series[str]) -> Series[bool]:
+    def _counts(self, counts: Series[str]) -> pd.Series[bool]:
         return counts.map(_is_json)
 
 

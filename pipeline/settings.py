@@ -81,9 +81,9 @@ class ModelSettings(Closed):
 
 
 class EngineSettings(Closed):
-    """How models are served: started here (vllm, transformers) or running elsewhere already (external)."""
+    """How models are served: by vLLM servers that are started here, or by endpoints that run already (external)."""
 
-    kind: Literal["vllm", "transformers", "external"]
+    kind: Literal["vllm", "external"]
     device: Literal["cpu", "gpu"] = "cpu"
     max_model_len: PositiveInt = 2048
     concurrency: PositiveInt = Field(default=32, description="requests under way at once, per endpoint")
@@ -229,9 +229,7 @@ class Profile(Closed):
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
         """Costs of graphs on this task, under the profile's metric unless another is given."""
         lengths = self.task(task).lengths
-        return CostModel(
-            self.model_pool(), Lengths(lengths.prompt_tokens, lengths.generated_tokens), metric or self.budget.metric
-        )
+        return CostModel(self.model_pool(), Lengths(lengths.prompt_tokens, lengths.generated_tokens), metric or self.budget.metric)
 
 
 class Params(Closed):
@@ -301,7 +299,7 @@ def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """", did you mean ...?" from all keys that settings know: the misspelt one is nearly always among them."""
+    """ ", did you mean ...?" from all keys that settings know: the misspelt one is nearly always among them."""
     known: set[str] = set()
     stack: list[type[BaseModel]] = [kind]
     while stack:

@@ -50,7 +50,7 @@ def test_prompt_and_completion_are_priced_apart():
 
 
 def test_runtime_is_the_critical_path_and_needs_speeds():
-    with pytest.raises(SettingsError, match="needs the speed of model 'llama-3.2-1b'"):
+    with pytest.raises(SettingsError, match=r"needs the speed of model 'llama-3\.2-1b'"):
         CostModel(PAPER_POOL, MATH, "runtime")
     pool = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(0, 0), speed=(0.001, 0.1)),))
     runtime = CostModel(pool, Lengths(100, 10), "runtime")

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -25,11 +26,11 @@ from pipeline.settings import AgentSettings, SearchSettings
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.topologies import single
-from tests.fakes import ArithmeticClient
+from tests.fakes import ArithmeticClient, unit_draw
 from tests.oracles import PAPER_POOL
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
-BRIEF = Brief("math", COST, 40.0, {model: 0.3 for model in PAPER_POOL}, ("assistant", "fuser", "voter"), 24)
+BRIEF = Brief("math", COST, 40.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser", "voter"), 24)
 START = {"gemma-3-1b": 3, "llama-3.2-1b": 3, "llama-3.2-3b": 2}
 
 
@@ -84,7 +85,8 @@ class TestEverySearcher:
         searcher = make_searcher(method, problem())
         first = searcher.ask(4)
         searcher.tell([(first[0], feedback(0.5))])
-        searcher.tell([] if searcher.ask(4) else [])
+        searcher.ask(4)
+        searcher.tell([])
         assert searcher.result()
 
     def test_a_constant_objective_is_no_trouble(self, method):
@@ -149,14 +151,10 @@ class TestHeuristicAgent:
     def agent(self, **switches: bool) -> HeuristicAgent:
         return HeuristicAgent(np.random.default_rng(0), **switches)
 
-    def brief(self, **scores: float) -> Brief:
-        found = {model: 0.3 for model in PAPER_POOL} | {name.replace("_", "."): v for name, v in scores.items()}
-        return Brief("math", COST, 40.0, found, BRIEF.roles, 24)
-
     def test_first_stage_tries_each_model_once_and_the_small_ones_twice(self):
         trials = self.agent().family_size_trials(BRIEF)
         assert [c for c in trials if sum(c.values()) == 1] == [{model: 1} for model in PAPER_POOL]
-        assert [c for c in trials if sum(c.values()) == 2] == [{"llama-3.2-1b": 2}, {"gemma-3-1b": 2}]
+        assert [c for c in trials if sum(c.values()) == 2] == [{"gemma-3-1b": 2}, {"llama-3.2-1b": 2}]
 
     def test_the_strongest_family_comes_first(self):
         scores = {m: 0.5 if m.startswith("llama") else 0.2 for m in PAPER_POOL}
@@ -166,7 +164,7 @@ class TestHeuristicAgent:
 
     @pytest.mark.parametrize(("twice", "first"), [(0.55, "llama-3.2-1b"), (0.41, "llama-3.1-8b")])
     def test_small_models_are_preferred_only_where_a_second_one_gains_enough(self, twice, first):
-        scores = {m: 0.1 for m in PAPER_POOL} | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
+        scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
         brief = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
         assert self.agent().select_family_size(brief, [Trial({"llama-3.2-1b": 2}, twice, 20)]).models[0] == first
 
@@ -231,8 +229,6 @@ class TestApplyEdits:
         proposal, refused = apply_edits(d, edits, BRIEF)
         assert proposal is None
         assert len(refused) == 1
-        import re
-
         assert re.search(reason, refused[0])
         assert json.loads(json.dumps(d.to_dict()))["pi"] == json.loads(before)["pi"]
         assert np.array(d.to_dict()["theta"]) == pytest.approx(np.where(d.forward, np.array(json.loads(before)["theta"]), 0))
@@ -297,7 +293,7 @@ class TestDriver:
 
     def test_a_candidate_with_too_many_unscored_questions_is_failed_not_scored(self, tmp_path):
         client = ArithmeticClient({"small": 0.5, "large": 0.5})
-        client.fails = lambda request: request.replica == 2
+        client.fails = lambda request: request.replica >= 2 and unit_draw(request) < 0.05
         _, archive, _ = self.search(tmp_path, client)
         table = archive.table()
         failed = table[table["status"] == "failed"]

@@ -92,16 +92,14 @@ class SearchAgent(Protocol):
 
 
 def legal_counts(counts: Counts, brief: Brief) -> Counts | None:
-    """The multiset with only known models and positive counts, or None when nothing is left, or it can't fit the budget or max_nodes."""
+    """The multiset with only known models and positive counts, or None when none is left or they can't fit."""
     known = {model: int(count) for model, count in counts.items() if model in brief.cost.pool and count > 0}
     if not known or sum(known.values()) > brief.max_nodes or chain_cost(known, brief.cost) > brief.budget:
         return None
     return known
 
 
-def apply_edits(
-    distribution: GraphDistribution, edits: Edits, brief: Brief
-) -> tuple[CollaborationGraph | None, list[str]]:
+def apply_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> tuple[CollaborationGraph | None, list[str]]:
     """Change the distribution in place by the legal part of the edits; returns the legal proposal, and why parts were refused.
 
     Legal: edges that go forward between known nodes with a probability in [0, 1]; role probabilities of known nodes and roles; a
@@ -124,8 +122,8 @@ def apply_edits(
             refused.append(problem)
         else:
             # pi is a logit table: the log of a probability is its logit up to a constant.
-            p = np.array([max(wanted.get(role, 0.0), 1e-6) for role in distribution.roles])
-            distribution.pi[place[i]] = np.log(p) - np.log(p).mean()
+            logits = np.log([max(wanted.get(role, 0.0), 1e-6) for role in distribution.roles])
+            distribution.pi[place[i]] = logits - logits.mean()
     proposal = edits.proposal
     if proposal is not None and (problem := _proposal_problem(distribution, place, proposal, brief)):
         refused.append(problem)
@@ -133,9 +131,7 @@ def apply_edits(
     return proposal, refused
 
 
-def _role_problem(
-    distribution: GraphDistribution, place: Mapping[int, int], i: int, wanted: Mapping[str, float]
-) -> str | None:
+def _role_problem(distribution: GraphDistribution, place: Mapping[int, int], i: int, wanted: Mapping[str, float]) -> str | None:
     if i not in place:
         return f"role of node {i}: no such node"
     unknown = set(wanted) - set(distribution.roles)

@@ -176,9 +176,7 @@ class HeuristicAgent:
             moved[i] = {role: p / total for role, p in wanted.items()}
         return moved
 
-    def _next_shape(
-        self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
-    ) -> tuple[Shape, str]:
+    def _next_shape(self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray) -> tuple[Shape, str]:
         """The best shape so far, or an untried neighbour of it."""
         by_shape: dict[Shape, list[float]] = defaultdict(list)
         for scored, score in zip(history, scores, strict=True):

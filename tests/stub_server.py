@@ -1,0 +1,101 @@
+"""A small OpenAI-compatible server on a real socket, for tests: /v1/models and /v1/chat/completions.
+
+It answers sums rightly with a probability that depends on the prompt alone, and can be told to misbehave.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Misbehave = Callable[[int, dict[str, Any]], tuple[int, dict[str, str], str] | None]
+
+
+class StubServer:
+    """What the server is asked, and how it answers; `misbehave(count, body)` may return (status, headers, text) instead."""
+
+    def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
+        self.models, self.skill, self.delay_s = models, skill, delay_s
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.misbehave: Misbehave = lambda count, body: None
+        self.most_at_once = self._now = 0
+        self._lock = threading.Lock()
+
+    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
+        with self._lock:
+            self.requests.append(body)
+            count = len(self.requests)
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            time.sleep(self.delay_s)
+            return self.misbehave(count, body) or (200, {}, json.dumps(self._completion(body, count)))
+        finally:
+            with self._lock:
+                self._now -= 1
+
+    def _completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+        text = body["messages"][-1]["content"]
+        question = text.rsplit("Q: ", 1)[-1].splitlines()[0]
+        numbers = [int(n) for n in re.findall(r"\d+", question)]
+        seed = hashlib.sha256(f"{count}{text}".encode()).digest()[0] / 256
+        reply = str(sum(numbers)) if seed < self.skill else str(sum(numbers) + 1)
+        usage = {"prompt_tokens": len(text.split()), "completion_tokens": 2, "total_tokens": len(text.split()) + 2}
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+        return {
+            "id": f"stub-{count}",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [choice],
+            "usage": usage,
+        }
+
+
+@contextmanager
+def serve(stub: StubServer) -> Iterator[str]:
+    """Serve a stub on a free port; yields its base URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            models = [{"id": model, "object": "model", "created": 0, "owned_by": "stub"} for model in stub.models]
+            self._send(200, {}, json.dumps({"object": "list", "data": models}))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            stub.headers.append({name.lower(): value for name, value in self.headers.items()})
+            self._send(*stub.answer(body))
+
+        def _send(self, status: int, headers: dict[str, str], text: str) -> None:
+            data = text.encode()
+            self.send_response(status)
+            for name, value in ({"Content-Type": "application/json", "Content-Length": str(len(data))} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 256
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()

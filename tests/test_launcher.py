@@ -1,0 +1,226 @@
+"""The launcher against a real, tiny HTTP server process: starting, reusing, failing, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import EndpointError
+from pipeline.models.launcher import Launcher, read_pool
+from pipeline.models.servers import ServerSpec, core_shares, free_ports, served_models, vllm_specs
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A model server with what makes vLLM hard to stop: a child in a session of its own that ignores SIGTERM.
+SERVER = """
+import http.server, json, os, pathlib, subprocess, sys, time
+port, models, pids = int(sys.argv[1]), sys.argv[2].split(","), pathlib.Path(sys.argv[3])
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+with pids.open("a") as file:
+    file.write(f"{os.getpid()} {child.pid} ")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"data": [{"id": name} for name in models]}).encode()
+        self.send_response(200 if self.path in ("/health", "/v1/models") else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+print("environment", sorted(os.environ), flush=True)
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+MakeSpec = Callable[..., ServerSpec]
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Path:
+    return tmp_path / "pids"
+
+
+@pytest.fixture
+def make_spec(tmp_path: Path, pids: Path) -> MakeSpec:
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+
+    def make(models: str = "tiny", port: int | None = None, serves: str | None = None) -> ServerSpec:
+        port = port if port is not None else free_ports(1)[0]
+        command = (sys.executable, str(script), str(port), serves if serves is not None else models, str(pids))
+        return ServerSpec(models, tuple(models.split(",")), command, {"ADDED": "1"}, port, tmp_path / f"{models}.log")
+
+    return make
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 15) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def processes(pids: Path) -> list[int]:
+    return [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
+
+
+def test_start_serves_records_and_stop_leaves_no_process(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state" / "pool.json"
+    specs = [make_spec("tiny"), make_spec("small,other")]
+    with Launcher(specs, state=state, grace_s=0.3) as launcher:
+        assert launcher.endpoints == {"tiny": specs[0].base_url, "small": specs[1].base_url, "other": specs[1].base_url}
+        assert read_pool(state) == launcher.endpoints
+        assert len(processes(pids)) == 4
+        assert all(map(alive, processes(pids)))
+    assert not any(map(alive, processes(pids)))
+    assert not state.exists()
+    assert read_pool(state) is None
+
+
+def test_a_server_that_is_up_is_reused_and_left_up(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
+    spec, state = make_spec("tiny"), tmp_path / "pool.json"
+    with Launcher([spec], state=state, grace_s=0.3):
+        with Launcher([spec], state=state) as second:
+            assert second.endpoints == {"tiny": spec.base_url}
+            assert len(processes(pids)) == 2
+        assert served_models(spec.base_url) == ("tiny",)
+        assert read_pool(state) == {"tiny": spec.base_url}
+
+
+def test_a_port_that_serves_other_models_is_refused(make_spec: MakeSpec) -> None:
+    first = make_spec("tiny")
+    with Launcher([first], grace_s=0.3):
+        with pytest.raises(EndpointError, match=r"port \d+ is taken: expected wanted .* serves tiny"):
+            Launcher([make_spec("wanted", port=first.port)]).start()
+        assert served_models(first.base_url) == ("tiny",)
+
+
+def test_a_server_that_lists_other_models_is_not_up(make_spec: MakeSpec, pids: Path) -> None:
+    with pytest.raises(EndpointError, match="wanted was not up after 2 s"):
+        Launcher([make_spec("wanted", serves="tiny")], timeout_s=2, grace_s=0.3).start()
+    assert not any(map(alive, processes(pids)))
+
+
+def test_a_server_that_exits_shows_the_end_of_its_log(tmp_path: Path, make_spec: MakeSpec, pids: Path) -> None:
+    script = "import sys; print('out of luck'); sys.exit(3)"
+    broken = ServerSpec("broken", ("broken",), (sys.executable, "-c", script), {}, free_ports(1)[0], tmp_path / "b.log")
+    with pytest.raises(EndpointError, match=r"(?s)broken ended with status 3 .*out of luck.*make setup"):
+        Launcher([make_spec("tiny"), broken], grace_s=0.3).start()
+    assert not any(map(alive, processes(pids)))
+
+
+def test_a_missing_serve_environment_says_so(tmp_path: Path) -> None:
+    specs = vllm_specs({"tiny": "folder"}, log_dir=tmp_path, python=str(tmp_path / "no-python"))
+    with pytest.raises(EndpointError, match=r"(?s)status 127 .*can't start .*no-python.*make setup"):
+        Launcher(specs).start()
+
+
+def test_secrets_do_not_reach_the_server(make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD", "HARMLESS"):
+        monkeypatch.setenv(name, "value")
+    spec = make_spec("tiny")
+    with Launcher([spec], grace_s=0.3):
+        environment = spec.log.read_text()
+    assert all(name in environment for name in ("'ADDED'", "'HARMLESS'"))
+    assert not any(name in environment for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD"))
+
+
+PARENT = """
+import json, sys, threading
+from pathlib import Path
+from pipeline.models.launcher import Launcher
+from pipeline.models.servers import ServerSpec
+name, command, port, log, ending = json.loads(sys.argv[1])
+launcher = Launcher([ServerSpec(name, (name,), tuple(command), {}, port, Path(log))], grace_s=0.3)
+if ending == "thread":  # the starting thread ends long before the process: the server must stay
+    thread = threading.Thread(target=launcher.start)
+    thread.start()
+    thread.join()
+else:
+    launcher.start()
+print("up", flush=True)
+if ending == "exception":
+    raise RuntimeError("on purpose")
+if ending != "return":
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"])
+def test_no_process_outlives_its_parent(make_spec: MakeSpec, pids: Path, ending: signal.Signals | str) -> None:
+    spec = make_spec("tiny")
+    argument = json.dumps([spec.name, spec.command, spec.port, str(spec.log), str(ending)])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, argument],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT,
+    )  # fmt: skip
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"up\n"
+    started = processes(pids)
+    if isinstance(ending, signal.Signals):
+        assert all(map(alive, started))
+        parent.send_signal(ending)
+    elif ending == "thread":
+        time.sleep(0.5)
+        assert served_models(spec.base_url) == ("tiny",)
+        parent.stdin.close()
+    parent.wait(15)
+    assert wait_until(lambda: not any(map(alive, started)))
+    parent.stdout.close()
+    parent.stdin.close()
+
+
+def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
+    state = tmp_path / "pool.json"
+    assert read_pool(state) is None
+    state.write_text("{")
+    assert read_pool(state) is None
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
+    state.write_text(json.dumps({"pid": 1, "servers": [{"name": "a", "base_url": url, "models": ["a"]}]}))
+    assert read_pool(state) is None
+
+
+def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
+    specs = vllm_specs({"a": "models/a", "b/c": "models/b"}, log_dir=tmp_path, ports={"a": 4321})
+    assert specs[0].port == 4321
+    assert specs[1].port not in (0, 4321)
+    for spec in specs:
+        assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
+        assert spec.env["HF_HUB_OFFLINE"] == spec.env["VLLM_NO_USAGE_STATS"] == spec.env["DO_NOT_TRACK"] == "1"
+    assert specs[1].log == tmp_path / "b--c.log"
+    gpu = vllm_specs({"a": "models/a"}, log_dir=tmp_path, device="gpu", extra=("--seed", "1"))[0]
+    assert "--enforce-eager" not in gpu.command
+    assert gpu.command[-2:] == ("--seed", "1")
+    assert not [key for key in gpu.env if key.startswith("VLLM_CPU")]
+    assert vllm_specs({}, log_dir=tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("servers", "cores", "expected"),
+    [
+        (2, [0, 1], ["0", "1"]),
+        (1, [0, 1], ["0"]),
+        (2, list(range(8)), ["0,1,2", "3,4,5"]),
+        (3, [4, 6], ["4", "6", "4"]),
+        (1, [3], ["3"]),
+    ],
+)
+def test_core_shares(servers: int, cores: list[int], expected: list[str]) -> None:
+    assert core_shares(servers, cores) == expected

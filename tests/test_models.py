@@ -1,0 +1,172 @@
+"""The client on a real socket, and the call cache on a real disk."""
+
+import asyncio
+import socket
+
+import pytest
+
+from pipeline.errors import CallFailed, EndpointError
+from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.client import Completion, Message, Request, Sampling
+from pipeline.models.openai_client import Endpoint, OpenAIClient
+from tests.fakes import ScriptedClient
+from tests.stub_server import StubServer, serve
+
+
+def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:
+    return Request("small", "r1", (Message("user", text),), Sampling(**sampling), replica)
+
+
+def ask(base_url: str, *requests: Request, **options):
+    async def run():
+        client = OpenAIClient({"small": Endpoint(base_url, "served-name")}, **options)
+        try:
+            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+class TestOpenAIClient:
+    def test_a_completion_with_its_usage(self):
+        stub = StubServer(("served-name",), skill=1.0)
+        with serve(stub) as url:
+            (answer,) = ask(url, request(temperature=0.3, max_tokens=12, stop=("\n",)))
+        assert (answer.text, answer.completion_tokens) == ("2", 2)
+        assert answer.latency_s > 0
+        body = stub.requests[0]
+        assert (body["model"], body["temperature"], body["max_tokens"], body["stop"]) == ("served-name", 0.3, 12, ["\n"])
+        assert "seed" not in body
+
+    def test_requests_under_way_stay_below_the_limit(self):
+        stub = StubServer(("served-name",), delay_s=0.02)
+        with serve(stub) as url:
+            ask(url, *(request(replica=k) for k in range(30)), concurrency=4)
+        assert stub.most_at_once == 4
+
+    def test_a_429_and_a_500_are_retried(self):
+        stub = StubServer(("served-name",), skill=1.0)
+        trouble = {1: (429, {"retry-after": "0"}, "{}"), 2: (500, {}, "{}")}
+        stub.misbehave = lambda count, body: trouble.get(count)
+        with serve(stub) as url:
+            (answer,) = ask(url, request())
+        assert answer.text == "2"
+        assert len(stub.requests) == 3
+
+    @pytest.mark.parametrize(
+        ("reply", "reason"),
+        [
+            ((500, {}, "{}"), "HTTP 500"),
+            ((404, {}, "{}"), "HTTP 404"),
+            ((200, {}, '{"choices": [], "usage": null}'), "expected an answer with choices"),
+            ((200, {}, '{"id": "x"}'), "expected an answer with choices"),
+            ((200, {}, "garbage"), "expected JSON"),
+        ],
+    )
+    def test_what_fails_for_good_is_a_failed_call(self, reply, reason):
+        stub = StubServer(("served-name",))
+        stub.misbehave = lambda count, body: reply
+        with serve(stub) as url:
+            (failure,) = ask(url, request(), max_retries=0)
+        assert isinstance(failure, CallFailed)
+        assert reason in str(failure)
+
+    def test_an_answer_without_usage_is_a_failed_call(self):
+        stub = StubServer(("served-name",))
+        stub.misbehave = lambda count, body: (
+            200,
+            {},
+            '{"id": "x", "object": "chat.completion", "created": 0, "model": "m", '
+            '"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "2"}}]}',
+        )
+        with serve(stub) as url:
+            (failure,) = ask(url, request(), max_retries=0)
+        assert "token usage" in str(failure)
+
+    def test_a_refused_connection_says_so(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        client = OpenAIClient({"small": Endpoint(url, "served-name")}, max_retries=0)
+        with pytest.raises(EndpointError, match="expected an OpenAI-compatible server, but Connection error"):
+            asyncio.run(client.check())
+
+    def test_a_missing_model_lists_what_is_served(self):
+        with serve(StubServer(("other",))) as url:
+            client = OpenAIClient({"small": Endpoint(url, "served-name")})
+            with pytest.raises(EndpointError, match=r"expected model 'served-name' \(pool name 'small'\), .* has other"):
+                asyncio.run(client.check())
+
+    def test_the_key_comes_from_the_environment_and_stays_out_of_errors(self, monkeypatch):
+        monkeypatch.setenv("STUB_KEY", "sk-canary")
+        stub = StubServer(("served-name",))
+        stub.misbehave = lambda count, body: (401, {}, '{"error": "bad key sk-canary"}')
+
+        async def run(url: str) -> str:
+            client = OpenAIClient({"small": Endpoint(url, "served-name", "STUB_KEY")}, max_retries=0)
+            with pytest.raises(CallFailed, match="HTTP 401") as caught:
+                await client.complete(request())
+            await client.aclose()
+            return str(caught.value)
+
+        with serve(stub) as url:
+            message = asyncio.run(run(url))
+        assert "sk-canary" not in message
+        assert stub.headers[0]["authorization"] == "Bearer sk-canary"
+
+    def test_a_key_that_is_not_set_is_named(self):
+        with pytest.raises(EndpointError, match="environment variable NO_SUCH_KEY, which is not set"):
+            OpenAIClient({"small": Endpoint("http://127.0.0.1:1/v1", "m", "NO_SUCH_KEY")})
+
+
+class TestContentKey:
+    def test_everything_that_shapes_an_answer_is_in_the_key(self):
+        base = request()
+        others = [
+            request("Q: 1 + 2"),
+            request(replica=1),
+            request(temperature=0.1),
+            request(top_p=0.5),
+            request(max_tokens=3),
+            request(stop=("\n",)),
+            Request("large", "r1", base.messages, base.sampling),
+            Request("small", "r2", base.messages, base.sampling),
+            Request("small", "r1", (Message("system", "Q: 1 + 1"),), base.sampling),
+        ]
+        assert len({r.key() for r in [base, *others]}) == len(others) + 1
+        assert request().key() == base.key()
+
+
+class TestCallCache:
+    def complete(self, client, *requests):
+        async def run():
+            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
+
+        return asyncio.run(run())
+
+    def test_a_call_is_made_once_also_in_a_later_process(self, tmp_path):
+        inner = ScriptedClient(lambda r: "42")
+        (first,) = self.complete(CachedClient(inner, CallCache(tmp_path)), request())
+        (again,) = self.complete(CachedClient(ScriptedClient(lambda r: "wrong"), CallCache(tmp_path)), request())
+        assert again == first == Completion("42", 10, 2, 0.5)
+        assert (first.cached, again.cached) == (False, True)
+
+    def test_requests_for_one_key_under_way_make_one_call(self, tmp_path):
+        class Slow(ScriptedClient):
+            async def complete(self, request):
+                await asyncio.sleep(0.01)
+                return await super().complete(request)
+
+        inner = Slow()
+        answers = self.complete(CachedClient(inner, CallCache(tmp_path)), *[request()] * 5)
+        assert len(inner.requests) == 1
+        assert [a.cached for a in answers] == [False, True, True, True, True]
+
+    def test_a_failure_is_not_stored(self, tmp_path):
+        cache = CallCache(tmp_path)
+        (failure,) = self.complete(CachedClient(ScriptedClient(fails=lambda r: True), cache), request())
+        assert isinstance(failure, CallFailed)
+        assert len(cache) == 0
+        (answer,) = self.complete(CachedClient(ScriptedClient(lambda r: "42"), cache), request())
+        assert answer.text == "42"

