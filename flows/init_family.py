@@ -16,13 +16,13 @@ from pipeline.trials import evaluate_cases, trial_cases, trials_of
 def init_family(task: str, profile: str | None = None) -> None:
     """Try families and sizes into init_family.parquet, and the preference into preference.json."""
     stage = load_stage(task, profile)
-    brief, settings = stage.brief(), stage.profile.search
+    brief, settings = stage.brief(), stage.profile.init
     rng = np.random.default_rng(stage.params.seed)
     agent = make_agent(stage.profile.agent, rng)
-    cases = trial_cases(agent.family_size_trials(brief), brief, settings.init_topologies, rng)
-    with progress(f"init_family {task}", len(cases) * settings.batch) as done:
+    cases = trial_cases(agent.family_size_trials(brief), brief, settings.topologies, rng)
+    with progress(f"init_family {task}", len(cases) * settings.questions) as done:
         table = stage.with_models(
-            lambda env, questions: evaluate_cases(cases, env, brief.cost, questions["train"][: settings.batch], done)
+            lambda env, questions: evaluate_cases(cases, env, brief.cost, questions["train"][: settings.questions], done)
         )
     preference = agent.select_family_size(brief, trials_of(table))
     write_table(table, Trials, stage.results / "init_family.parquet")

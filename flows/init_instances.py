@@ -17,16 +17,16 @@ from pipeline.trials import best_trial, evaluate_cases, trial_cases
 def init_instances(task: str, profile: str | None = None) -> None:
     """Try model multisets over random topologies into init_instances.parquet, and the best one into start.json."""
     stage = load_stage(task, profile)
-    brief, settings = stage.brief(), stage.profile.search
+    brief, settings = stage.brief(), stage.profile.init
     chosen = read_json(stage.results / "preference.json", "init_family")
     rng = np.random.default_rng([stage.params.seed, 1])
     agent = make_agent(stage.profile.agent, rng)
     preference = Preference(tuple(chosen["models"]), chosen["reason"])
-    multisets = agent.select_instances(brief, preference, settings.init_candidates)
-    cases = trial_cases(multisets, brief, settings.init_topologies, rng)
-    with progress(f"init_instances {task}", len(cases) * settings.batch) as done:
+    multisets = agent.select_instances(brief, preference, settings.candidates)
+    cases = trial_cases(multisets, brief, settings.topologies, rng)
+    with progress(f"init_instances {task}", len(cases) * settings.questions) as done:
         table = stage.with_models(
-            lambda env, questions: evaluate_cases(cases, env, brief.cost, questions["train"][: settings.batch], done)
+            lambda env, questions: evaluate_cases(cases, env, brief.cost, questions["train"][: settings.questions], done)
         )
     best = best_trial(table, brief)
     write_table(table, Trials, stage.results / "init_instances.parquet")

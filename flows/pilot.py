@@ -14,7 +14,7 @@ def pilot(task: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     cost, settings = stage.profile.cost_model(task), stage.profile.pilot
     best = best_single(stage.profile_table(), cost, stage.profile.budget.limit)
-    cases = pilot_cases(settings, cost, best, stage.profile.search.roles)
+    cases = pilot_cases(settings, cost, best, stage.profile.roles)
     with progress(f"pilot {task}", len(cases) * settings.questions) as done:
         table = stage.with_models(
             lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], done)

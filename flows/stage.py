@@ -20,7 +20,6 @@ from pipeline.environment import Environment
 from pipeline.errors import InputError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_client
-from pipeline.prompts import Prompt
 from pipeline.schemas import Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.tasks import get_task
@@ -70,16 +69,14 @@ class Stage:
         cost.require_feasible(budget)
         table = self.profile_table()
         scores = dict(zip(table["model"], table["accuracy"], strict=True))
-        roles = self.profile.search.roles if self.profile.agent.roles else ("assistant",)
-        return Brief(self.task, cost, budget, scores, roles, self.profile.search.max_nodes)
+        roles = self.profile.roles if self.profile.agent.roles else ("assistant",)
+        return Brief(self.task, cost, budget, scores, roles, self.profile.budget.max_nodes)
 
     def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
         """The environment that runs graphs on this task's questions."""
-        task = get_task(self.settings.kind)
-        prompt = self.settings.prompt
-        instruction = task.instruction if prompt.instruction is None else prompt.instruction
-        speak = Prompt(task, instruction, prompt.style, tuple(shots))
-        return Environment(speak, self.settings.sampling.sampling(), self.profile.model_pool(), client)
+        prompt = self.settings.prompt.prompt(get_task(self.settings.kind), shots)
+        sampling, pool = self.settings.sampling.sampling(), self.profile.model_pool()
+        return Environment(prompt, sampling, pool, client, self.profile.engine.max_unscored)
 
     def with_models(self, work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]]) -> T:
         """Run async work with an environment over live models; servers that were started for it are stopped after it."""

@@ -6,7 +6,6 @@ from pipeline.errors import RunStopped
 from pipeline.executor import Answer, run_graph
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_client
-from pipeline.prompts import Prompt
 from pipeline.settings import Profile
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
@@ -17,9 +16,7 @@ async def ask_graph(
 ) -> Answer:
     """The graph's answer. Raises RunStopped when a call failed for good."""
     settings = profile.task(task)
-    kind = get_task(settings.kind)
-    instruction = kind.instruction if settings.prompt.instruction is None else settings.prompt.instruction
-    prompt = Prompt(kind, instruction, settings.prompt.style, shots)
+    prompt = settings.prompt.prompt(get_task(settings.kind), shots)
     async with open_client(profile) as client:
         answer = await run_graph(
             graph, Question("asked", question, ""), prompt, settings.sampling.sampling(), profile.model_pool(), client

@@ -90,10 +90,21 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
 
 
 class Environment:
-    """Runs candidate graphs on questions of one task, with one pool and one client."""
+    """Runs candidate graphs on questions of one task, with one pool and one client.
 
-    def __init__(self, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient) -> None:
+    `max_unscored` is the share of unscored questions above which an evaluation is failed: what is left would not be a fair
+    comparison.
+    """
+
+    def __init__(
+        self, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient, max_unscored: float = 0.25
+    ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
+        self.max_unscored = max_unscored
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Whether too many questions of an evaluation were lost to infrastructure."""
+        return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(feedback.results)
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None

@@ -17,14 +17,14 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     cost, budget = profile.cost_model(task), profile.budget.limit
     cost.require_feasible(budget)
     cheapest = cost.smallest_call()
-    calls = max(1, min(search.max_nodes, int(budget / cheapest) if cheapest > 0 else search.max_nodes))
+    calls = max(1, min(profile.budget.max_nodes, int(budget / cheapest) if cheapest > 0 else profile.budget.max_nodes))
     widths, depths = profile.pilot.widths, profile.pilot.depths
     shapes = sum(w * d for w in widths for d in depths if w * d <= profile.pilot.max_nodes) + sum(widths) * 2 + sum(depths)
     stages = {
         "profile": len(pool) * settings.splits.train,
         "pilot": shapes * profile.pilot.questions,
-        "init_family": (len(pool) + 2 * len(pool.families) * search.init_topologies) * search.batch,
-        "init_instances": search.init_candidates * search.init_topologies * calls * search.batch,
+        "init_family": (len(pool) + 2 * len(pool.families) * profile.init.topologies) * profile.init.questions,
+        "init_instances": profile.init.candidates * profile.init.topologies * calls * profile.init.questions,
         "search": search.max_iterations * calls * (search.candidates * search.batch + settings.splits.val),
         "evaluate": 4 * calls * settings.splits.test,
     }

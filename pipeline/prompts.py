@@ -1,14 +1,15 @@
 """How a question, worked examples and predecessors' answers become chat messages.
 
-Everything that many calls share comes first (instruction, worked examples), then the question, then the predecessors' answers in
-a stable order, so that a server's prefix cache can reuse the longest possible start.
+Everything that many calls share comes first (instruction, worked examples), then the question, then the predecessors' answers in a
+stable order, so that a server's prefix cache can reuse the longest possible start.
 
-few_shot  one user message that a model continues after "A:"; for base and very small models
+few_shot  one user message that a model continues; for base and very small models
 chat      an instruction and the question; for instruction-tuned models
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,9 +20,6 @@ from pipeline.tasks.base import Question, Task
 Style = Literal["few_shot", "chat"]
 Purpose = Literal["refine", "fuse"]
 
-LABELS: dict[Purpose, str] = {"refine": "Draft", "fuse": "Candidates"}
-"""What few-shot prompts call the predecessors' answers."""
-
 REQUESTS: dict[Purpose, str] = {
     "refine": "Check the work above for mistakes, then write your own improved and complete solution.",
     "fuse": "These solutions may disagree. Judge which reasoning holds, then write one complete final solution.",
@@ -30,13 +28,28 @@ REQUESTS: dict[Purpose, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """How a few-shot prompt writes one question: head, a line per answer to refine or fuse, and the cue the model continues.
+
+    `{question}` and `{answer}` stand for the texts; examples are joined by `separator`.
+    """
+
+    head: str = "Q: {question}\n"
+    refine: str = "Draft: {answer}\n"
+    fuse: str = "Candidate: {answer}\n"
+    cue: str = "A:"
+    separator: str = "\n\n"
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
-    """A task's way of speaking to models: instruction, style and worked examples (few_shot only)."""
+    """A task's way of speaking to models: instruction, style, and for few_shot the worked examples and their layout."""
 
     task: Task
     instruction: str
     style: Style = "chat"
     shots: tuple[Question, ...] = ()
+    layout: Layout = Layout()
 
 
 def compose(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> tuple[Message, ...]:
@@ -51,23 +64,30 @@ def _chat(prompt: Prompt, question: Question, answers: Sequence[str], purpose: P
     if answers:
         parts += [f"Solution {number}:\n{answer.strip()}" for number, answer in enumerate(answers, 1)]
         parts.append(REQUESTS[purpose])
-    return (Message("system", prompt.instruction), Message("user", "\n\n".join(parts)))
+    user = Message("user", "\n\n".join(parts))
+    return (Message("system", prompt.instruction), user) if prompt.instruction else (user,)
 
 
 def _few_shot(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> str:
     blocks = [prompt.instruction] if prompt.instruction else []
     for number, shot in enumerate(prompt.shots):
-        candidates = _example_candidates(prompt.shots, number, len(answers))
-        blocks.append(_block(prompt.task, shot, candidates, purpose) + f" {shot.answer}")
-    blocks.append(_block(prompt.task, question, [_short(prompt.task, answer) for answer in answers], purpose))
-    return "\n\n".join(blocks)
+        examples = _example_answers(prompt.shots, number, len(answers))
+        blocks.append(_block(prompt, shot, examples, purpose) + f" {shot.answer}")
+    blocks.append(_block(prompt, question, [_short(prompt.task, answer) for answer in answers], purpose))
+    return prompt.layout.separator.join(blocks)
 
 
-def _block(task: Task, question: Question, candidates: Sequence[str], purpose: Purpose) -> str:
-    lines = [f"Q: {task.render(question)}"]
-    if candidates:
-        lines.append(f"{LABELS[purpose]}: {', '.join(candidates)}")
-    return "\n".join([*lines, "A:"])
+def _block(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> str:
+    layout, text = prompt.layout, prompt.task.render(question)
+    line = layout.refine if purpose == "refine" else layout.fuse
+    lines = [line.replace("{question}", text).replace("{answer}", answer) for answer in _least_supported_first(answers)]
+    return layout.head.replace("{question}", text) + "".join(lines) + layout.cue.replace("{question}", text)
+
+
+def _least_supported_first(answers: Sequence[str]) -> list[str]:
+    """Small models lean towards what they read last, so the answer that most predecessors gave stands nearest to the cue."""
+    support = Counter(answers)
+    return sorted(answers, key=lambda answer: (support[answer], answer))
 
 
 def _short(task: Task, answer: str) -> str:
@@ -75,9 +95,11 @@ def _short(task: Task, answer: str) -> str:
     return task.extract(answer) or " ".join(answer.split()) or "none"
 
 
-def _example_candidates(shots: Sequence[Question], number: int, count: int) -> list[str]:
-    """`count` candidate answers for a worked example: mostly right, every third example's first one wrong, so that copying is
-    not always right. Wrong ones are other examples' answers."""
+def _example_answers(shots: Sequence[Question], number: int, count: int) -> list[str]:
+    """`count` answers for a worked example, two of three right, so that copying is mostly but not always right.
+
+    Wrong ones are other examples' answers.
+    """
     right = shots[number].answer
     wrong = [shot.answer for shot in shots if shot.answer != right] or [right]
     return [wrong[(number + k) % len(wrong)] if (number + k) % 3 == 0 else right for k in range(count)]

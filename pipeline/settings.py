@@ -7,7 +7,7 @@ search, agent). An unknown key, a wrong type or an impossible value raises Setti
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,9 +18,10 @@ from pipeline.budget import CostModel, Lengths, Metric
 from pipeline.errors import SettingsError
 from pipeline.models.client import Sampling
 from pipeline.models.spec import ModelPool, ModelSpec, Price
-from pipeline.prompts import Style
+from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
 from pipeline.tasks import TASKS
+from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -90,6 +91,7 @@ class EngineSettings(Closed):
     timeout_s: PositiveFloat = 120
     max_retries: int = Field(default=3, ge=0)
     startup_s: PositiveFloat = 300
+    max_unscored: Probability = Field(default=0.25, description="share of unscored questions above which an evaluation is failed")
     extra_args: tuple[str, ...] = ()
 
 
@@ -106,11 +108,27 @@ class SplitSettings(Closed):
         return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
 
 
+class LayoutSettings(Closed):
+    """How few-shot prompts write one question; `{question}` and `{answer}` stand for the texts."""
+
+    head: str = Layout().head
+    refine: str = Layout().refine
+    fuse: str = Layout().fuse
+    cue: str = Layout().cue
+    separator: str = Layout().separator
+
+
 class PromptSettings(Closed):
-    """How a task speaks to models. Without an instruction, the task's own is used."""
+    """How a task speaks to models. Without an instruction, the task's own is used; `layout` is for few_shot alone."""
 
     style: Style = "chat"
     instruction: str | None = None
+    layout: LayoutSettings = LayoutSettings()
+
+    def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
+        """The value that roles build messages from."""
+        instruction = task.instruction if self.instruction is None else self.instruction
+        return Prompt(task, instruction, self.style, tuple(shots), Layout(**self.layout.model_dump()))
 
 
 class SamplingSettings(Closed):
@@ -139,8 +157,8 @@ class TaskSettings(Closed):
     kind: str
     source: Source
     splits: SplitSettings
-    prompt: PromptSettings = PromptSettings()
-    sampling: SamplingSettings = SamplingSettings()
+    prompt: PromptSettings
+    sampling: SamplingSettings
     lengths: LengthSettings
 
     @model_validator(mode="after")
@@ -151,10 +169,11 @@ class TaskSettings(Closed):
 
 
 class BudgetSettings(Closed):
-    """The limit a graph must keep: budget units (flops), dollars or seconds per question."""
+    """The limit a graph must keep: budget units (flops), dollars or seconds per question; and nodes, whatever they cost."""
 
     metric: Metric = "flops"
     limit: PositiveFloat
+    max_nodes: PositiveInt = 24
 
 
 class PilotSettings(Closed):
@@ -167,29 +186,23 @@ class PilotSettings(Closed):
     random_graphs: PositiveInt = 3
 
 
+class InitSettings(Closed):
+    """The trials of the two init stages: training questions each, multisets in the second, random topologies averaged per multiset."""
+
+    questions: PositiveInt = 16
+    candidates: PositiveInt = 6
+    topologies: PositiveInt = 3
+
+
 class SearchSettings(Closed):
     """The search loop, the same for every method (paper, section 6: 30 iterations, patience 10)."""
 
-    roles: tuple[str, ...] = ("assistant", "fuser")
     max_iterations: PositiveInt = 30
     patience: PositiveInt = 10
     candidates: PositiveInt = Field(default=4, description="graphs per iteration")
     batch: PositiveInt = Field(default=16, description="training questions per candidate")
-    max_nodes: PositiveInt = Field(default=24, description="nodes of the probabilistic graph at most")
-    init_topologies: PositiveInt = Field(default=3, description="random topologies averaged per candidate of an init stage")
-    init_candidates: PositiveInt = Field(default=6, description="model multisets tried in the second init stage")
     edge_threshold: Probability = 0.5
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
-    max_unscored: Probability = Field(default=0.25, description="share of unscored questions from which a candidate is failed")
-
-    @model_validator(mode="after")
-    def _known_roles(self) -> SearchSettings:
-        for role in self.roles:
-            if role not in role_names():
-                raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
-        if "assistant" not in self.roles:
-            raise ValueError("expected assistant among the roles; a node without predecessors has to answer")
-        return self
 
 
 class AgentSettings(Closed):
@@ -204,16 +217,27 @@ class AgentSettings(Closed):
 
 
 class Profile(Closed):
-    """profiles/<name>.yaml."""
+    """profiles/<name>.yaml. Sections are required, if only as {}: dvc.yaml watches them by name."""
 
     description: str = ""
     engine: EngineSettings
     pool: dict[str, ModelSettings] = Field(min_length=1)
     tasks: dict[str, TaskSettings] = Field(min_length=1)
+    roles: tuple[str, ...]
     budget: BudgetSettings
-    pilot: PilotSettings = PilotSettings()
-    search: SearchSettings = SearchSettings()
-    agent: AgentSettings = AgentSettings()
+    pilot: PilotSettings
+    init: InitSettings
+    search: SearchSettings
+    agent: AgentSettings
+
+    @model_validator(mode="after")
+    def _known_roles(self) -> Profile:
+        for role in self.roles:
+            if role not in role_names():
+                raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
+        if "assistant" not in self.roles:
+            raise ValueError("expected assistant among the roles; a node without predecessors has to answer")
+        return self
 
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order."""

@@ -42,12 +42,14 @@ async def evaluate_cases(
     questions: Sequence[Question],
     done: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
-    """One row per case: its columns, its graph and its scores. Raises RunStopped when a case could not be scored at all."""
+    """One row per case: its columns, its graph and its scores. Raises RunStopped when a case lost too many questions."""
     feedbacks = await asyncio.gather(*(environment.evaluate(case.graph, questions, done) for case in cases))
     for case, feedback in zip(cases, feedbacks, strict=True):
-        if not feedback.n_scored:
+        if environment.failed(feedback):
             shown = ", ".join(case.columns.values())
-            raise RunStopped(f"{shown}: no question could be scored ({feedback.error}); start again to continue")
+            raise RunStopped(
+                f"{shown}: {feedback.n_unscored} of {len(questions)} questions unscored ({feedback.error}); start again to continue"
+            )
     return pd.DataFrame(
         [
             {**case.columns, **graph_columns(case.graph, cost.graph_cost(case.graph)), **score_columns(feedback)}

@@ -93,9 +93,9 @@ def test_a_vote_costs_no_call_and_takes_the_most_frequent_answer():
 def test_a_fuser_with_top_k_reads_the_best_supported_answers():
     nodes = (*(Node(i, "assistant", "m") for i in range(4)), Node(4, "fuser", "m", top_k=2))
     graph = CollaborationGraph(nodes, tuple((i, 4) for i in range(4)))
-    client = ScriptedClient(lambda r: ["9", "7", "8", "7"][r.replica] if "Candidates" not in r.messages[-1].content else "7")
+    client = ScriptedClient(lambda r: ["9", "7", "8", "7"][r.replica] if "Candidate" not in r.messages[-1].content else "7")
     run(graph, client)
-    assert "Candidates: 7, 7" in client.requests[-1].messages[-1].content
+    assert "Candidate: 7\nCandidate: 7\nA:" in client.requests[-1].messages[-1].content
 
 
 def test_a_failed_call_is_unscored_and_never_wrong():

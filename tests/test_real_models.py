@@ -1,7 +1,7 @@
 """The packaged models: their conversion, and (marked `models`) whether what is served really speaks.
 
-The marked tests need the serve environment and the converted models: TTSGRAPH_SERVE_PYTHON (default .venv-serve/bin/python)
-and TTSGRAPH_MODELS (default .ttsgraph/models).
+The marked tests need the serve environment (TTSGRAPH_SERVE_PYTHON, default .venv-serve/bin/python) and the converted
+models (TTSGRAPH_MODELS, default .ttsgraph/models).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
     assert [path.name for path in out.parent.iterdir()] == ["tiny"]
 
 
-def test_an_interrupted_conversion_leaves_nothing(packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_one_leaves_nothing(packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(source: convert.Source, gguf: Path, folder: Path) -> None:
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"half")
@@ -132,10 +132,9 @@ def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:
 @pytest.mark.parametrize("model", [GEMMA, SMOLLM])
 def test_a_served_model_speaks_sense(served: dict[str, OpenAI], model: str) -> None:
     """Fails when the document's start is missing or doubled, or the chat template wraps the prompt in turns."""
-    text = "The capital of Italy is Rome.\nThe capital of Spain is Madrid.\nThe capital of France is"
-    assert say(served, model, text)[0].startswith("Paris")
+    assert say(served, model, "Italy: Rome\nSpain: Madrid\nFrance:")[0] == "Paris"
     sums = "A: 2 + 2 = 4\nA: 5 + 1 = 6\nA: 3 + 4 = 7\nA: 1 + 2 = 3\n"
-    assert say(served, model, sums + "A: 2 + 3 =")[0] == "5"
+    assert say(served, model, sums + "A: 4 + 1 =")[0] == "5"
 
 
 @pytest.mark.models

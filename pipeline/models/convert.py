@@ -29,7 +29,8 @@ RECORD = "ttsgraph.json"
 DTYPE = "bfloat16"
 # Few-shot prompts end where the model is to go on, so a message is neither wrapped in turns nor followed by a cue:
 # SmolLM2 solves .22 of one- and two-digit sums this way and .03 in its own turns. Messages are joined by a blank line.
-CONTENTS = "{% for message in messages %}{{ message['content'] }}{% if not loop.last %}{{ '\\n\\n' }}{% endif %}{% endfor %}"
+_BLANK_LINE = "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}"
+CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE + "{% endfor %}"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,11 @@ def _prctl(option: int, value: int) -> None:
         _LIBC.prctl(option, value, 0, 0, 0)
 
 
+def _end_with_parent() -> None:
+    """In the child, before its command starts: SIGTERM when the guard dies."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def _descendants() -> list[int]:
     """Process ids below this one, from /proc; empty where there is no /proc."""
     children: dict[int, list[int]] = {}
@@ -86,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     # process itself be killed, the command is told. With one thread, a function between fork and exec is safe.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM))
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
     except OSError as error:
         print(f"can't start {command[0]}: {error}", file=sys.stderr)
         return 127

@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 
@@ -126,7 +125,7 @@ class Launcher:
     def __enter__(self) -> Launcher:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
 
     def _spawn(self, spec: ServerSpec) -> _Running:

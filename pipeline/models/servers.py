@@ -21,7 +21,8 @@ HOST = "127.0.0.1"
 SERVE_PYTHON = ".venv-serve/bin/python"
 # A proxy set for the outside world must not be asked for this machine's own servers.
 LOCAL = build_opener(ProxyHandler({}))
-_QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+# vLLM closes an idle connection after 5 s, at times just as a client is about to use it again: a read error.
+_ALWAYS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
@@ -84,7 +85,7 @@ def vllm_specs(
         command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(source)]
         command += ["--served-model-name", name, "--host", HOST, "--port", str(port)]
         command += ["--max-model-len", str(max_model_len), "--disable-log-stats", "--disable-uvicorn-access-log"]
-        env = {**_QUIET, **(_OFFLINE if offline else {})}
+        env = {**_ALWAYS, **(_OFFLINE if offline else {})}
         if device == "cpu":
             # Blocks of 32 tokens, the smallest the CPU kernels take: prompt prefixes are reused in whole blocks, and
             # with the default of 128 short few-shot prompts share nothing (half the speed). bfloat16 is 1.7 times as

@@ -91,7 +91,7 @@ def prepare_weights(name: str, model: ModelSettings, state: Path = STATE) -> str
     folder = state / "models" / name
     if not (folder / "config.json").exists():
         Console(stderr=True).print(f"preparing the weights of {name} (once; up to a minute)", highlight=False)
-    command = [SERVE_PYTHON, str(Path(__file__).with_name("convert.py")), "--package", weights.package, "--out", str(folder)]
+    command = [SERVE_PYTHON, "-P", str(Path(__file__).with_name("convert.py")), "--package", weights.package, "--out", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

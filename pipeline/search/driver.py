@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pipeline.archive import Archive, Record, Split, Status, record_of
+from pipeline.archive import Archive, Record, Split, record_of
 from pipeline.budget import CostModel
 from pipeline.environment import Environment, Feedback
 from pipeline.errors import RunStopped
@@ -61,7 +61,7 @@ class Driver:
             scores = await self._iterate(searcher, environment, _batch(train, self.settings.batch, iteration), iteration)
             result = searcher.result()
             validation = seen.get(result.to_json()) or await self._validate(searcher.name, environment, result, val, iteration)
-            if self._status(validation) == "ok":
+            if not environment.failed(validation):
                 seen[result.to_json()] = validation
                 rank = (-validation.accuracy, self.cost.graph_cost(result), iteration)
                 if best is None or rank[0] < best[0]:
@@ -86,8 +86,8 @@ class Driver:
         feedbacks = await asyncio.gather(*(environment.evaluate(graph, batch, self.done) for graph in graphs))
         pairs = list(zip(graphs, feedbacks, strict=True))
         for graph, feedback in pairs:
-            self._record(searcher.name, iteration, "train", graph, feedback)
-        scored = [(graph, feedback) for graph, feedback in pairs if self._status(feedback) == "ok"]
+            self._record(searcher.name, iteration, "train", graph, feedback, environment.failed(feedback))
+        scored = [(graph, feedback) for graph, feedback in pairs if not environment.failed(feedback)]
         if not scored:
             raise RunStopped(
                 f"iteration {iteration}: all {len(graphs)} candidates failed ({feedbacks[0].error}); "
@@ -105,19 +105,17 @@ class Driver:
         iteration: int,
     ) -> Feedback:
         feedback = await environment.evaluate(graph, questions, self.done)
-        self._record(method, iteration, "val", graph, feedback)
+        self._record(method, iteration, "val", graph, feedback, environment.failed(feedback))
         return feedback
 
-    def _record(self, method: str, iteration: int, split: Split, graph: CollaborationGraph, feedback: Feedback) -> None:
-        units, status = self.cost.graph_cost(graph), self._status(feedback)
+    def _record(
+        self, method: str, iteration: int, split: Split, graph: CollaborationGraph, feedback: Feedback, failed: bool
+    ) -> None:
+        units = self.cost.graph_cost(graph)
         number = len(self.archive.records)
-        record = record_of(number, method, iteration, split, graph, units, feedback, status)
+        record = record_of(number, method, iteration, split, graph, units, feedback, "failed" if failed else "ok")
         self.archive.append(record)
         self.on_record(record)
-
-    def _status(self, feedback: Feedback) -> Status:
-        """A candidate with too many unscored questions is failed: what is left would not be a fair comparison."""
-        return "failed" if feedback.n_unscored > self.settings.max_unscored * len(feedback.results) else "ok"
 
 
 def _batch(questions: Sequence[Question], size: int, iteration: int) -> list[Question]:

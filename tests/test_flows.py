@@ -1,0 +1,187 @@
+"""The stages and `make repro` for real, except that the language model is a stub server on a real socket."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+from mlflow.tracking import MlflowClient
+
+from pipeline.budget import CostModel
+from pipeline.files import md5
+from pipeline.graph import CollaborationGraph
+from pipeline.schemas import Candidates, check
+from pipeline.settings import load_profile
+from tests.project import Project
+from tests.stub_server import StubServer, serve
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A project in which everything has been rebuilt once."""
+    stub = StubServer(("small", "large"), skill=0.6)
+    with serve(stub) as url:
+        project = Project(tmp_path_factory.mktemp("project"), url)
+        assert project.run("dvc", "init", "--no-scm", "-q").returncode == 0
+        done = project.run("python", "-m", "flows.repro")
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield project, stub
+
+
+def stages_run(output: str) -> list[str]:
+    return re.findall(r"Running stage '([^']+)'", output)
+
+
+def results(project: Project, method: str):
+    return project.folder / "results" / "stub" / "math" / method
+
+
+@pytest.mark.parametrize("method", ["agent_reinforce", "random"])
+def test_rows_in_the_archive_are_child_runs_in_mlflow(built, method):
+    project, _ = built
+    folder = results(project, method)
+    archive = check(pd.read_parquet(folder / "archive.parquet"), Candidates, "archive")
+    summary = json.loads((folder / "search.json").read_text())
+    client = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}")
+    parent = client.get_run(summary["run_id"])
+    children = client.search_runs(
+        [parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{summary['run_id']}'", max_results=10_000
+    )
+    assert len(children) == len(archive) == summary["candidates"]
+    logged = sorted((run.data.tags["graph"], round(run.data.metrics["accuracy"], 9)) for run in children)
+    assert logged == sorted((row.graph, round(row.accuracy, 9)) for row in archive.itertuples())
+    for metric in ("accuracy_low", "accuracy_high", "latency_s", "prompt_tokens", "dollars", "budget_units"):
+        assert all(metric in run.data.metrics for run in children)
+    assert parent.info.status == "FINISHED"
+    assert "test_found_accuracy" in parent.data.metrics
+
+
+@pytest.mark.parametrize("method", ["agent_reinforce", "random"])
+def test_the_found_graph_is_a_dag_with_one_sink_within_the_budget(built, method):
+    project, _ = built
+    graph = CollaborationGraph.read(results(project, method) / "graph.json")
+    profile = load_profile("stub", project.folder / "profiles")
+    cost: CostModel = profile.cost_model("math")
+    assert cost.graph_cost(graph) <= profile.budget.limit
+    archive = pd.read_parquet(results(project, method) / "archive.parquet")
+    assert (archive["budget_units"] <= profile.budget.limit).all()
+    assert graph.to_json() in set(archive[archive["split"] == "val"]["graph"])
+
+
+def test_the_questions_are_the_runs_input_under_their_dvc_hash(built):
+    project, _ = built
+    summary = json.loads((results(project, "random") / "search.json").read_text())
+    run = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}").get_run(summary["run_id"])
+    digest = run.inputs.dataset_inputs[0].dataset.digest
+    assert digest == md5(project.folder / "data" / "stub" / "math" / "questions.parquet")
+    assert digest in (project.folder / "dvc.lock").read_text()
+
+
+def test_splits_are_disjoint(built):
+    project, _ = built
+    table = pd.read_parquet(project.folder / "data" / "stub" / "math" / "questions.parquet")
+    assert table["split"].value_counts().to_dict() == {"train": 20, "val": 10, "test": 10, "shots": 4}
+    assert table["text"].is_unique
+
+
+def test_the_report_shows_both_methods(built):
+    project, _ = built
+    page = (project.folder / "reports" / "index.html").read_text()
+    assert "Found by agent_reinforce" in page
+    assert "Found by random" in page
+    assert page.count("<svg") >= 10
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+
+
+def test_nothing_changed_means_nothing_runs_and_no_call_is_made(built):
+    project, stub = built
+    before = len(stub.requests)
+    done = project.run("python", "-m", "flows.repro")
+    assert done.returncode == 0
+    assert stages_run(done.stdout) == []
+    assert len(stub.requests) == before
+
+
+def test_a_search_parameter_reruns_search_and_what_follows_only(built):
+    project, _ = built
+    project.profile["search"]["patience"] = 1
+    project.save()
+    done = project.run("python", "-m", "flows.repro")
+    assert done.returncode == 0, done.stderr
+    assert {name.split("@")[0] for name in stages_run(done.stdout)} <= {"search", "evaluate", "report"}
+    assert "search@math-random" in stages_run(done.stdout)
+
+
+def test_a_stage_runs_alone_and_answers_from_the_call_cache(built):
+    project, stub = built
+    before = len(stub.requests)
+    first = (results(project, "random") / "graph.json").read_text()
+    done = project.stage("search", "--task", "math", "--method", "random")
+    assert done.returncode == 0, done.stderr
+    assert len(stub.requests) == before
+    assert (results(project, "random") / "graph.json").read_text() == first
+    assert "search math random" in done.stderr
+
+
+class TestBadInputGetsOneLineAndExitCode2:
+    def fails(self, done, *expected: str) -> None:
+        assert done.returncode == 2, done.stdout + done.stderr
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
+        assert "Traceback" not in done.stderr
+        for part in expected:
+            assert part in lines[-1]
+
+    @pytest.fixture()
+    def project(self, tmp_path):
+        return Project(tmp_path, "http://127.0.0.1:9/v1")
+
+    def test_a_stage_before_its_inputs(self, project):
+        self.fails(project.stage("profile", "--task", "math"), "questions.parquet", "the stage 'sample' makes it")
+
+    def test_unknown_task_method_and_key(self, project, built):
+        self.fails(project.stage("sample", "--task", "chess"), "unknown task 'chess'")
+        whole, _ = built
+        self.fails(whole.stage("search", "--task", "math", "--method", "magic"), "unknown method 'magic'; known methods")
+        project.profile["pool"]["small"]["colour"] = "red"
+        project.save()
+        self.fails(project.stage("sample", "--task", "math"), "stub.yaml: unknown key 'pool.small.colour'")
+
+    def test_budget_below_one_call_is_found_before_anything_runs(self, project):
+        project.profile["budget"]["limit"] = 0.1
+        project.save()
+        self.fails(project.run("python", "-m", "flows.repro"), "holds no call")
+
+    def test_missing_data_file_and_question_without_an_answer(self, project):
+        project.profile["tasks"]["math"]["source"] = {"kind": "jsonl", "path": "mine.jsonl"}
+        project.save()
+        self.fails(project.stage("sample", "--task", "math"), "mine.jsonl")
+        (project.folder / "mine.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n{"question": "1 + 2"}\n')
+        self.fails(project.stage("sample", "--task", "math"), "mine.jsonl", "2", "answer")
+
+    def test_endpoint_that_refuses_loses_nothing(self, project):
+        assert project.stage("sample", "--task", "math").returncode == 0
+        questions = project.folder / "data" / "stub" / "math" / "questions.parquet"
+        before = md5(questions)
+        self.fails(project.stage("profile", "--task", "math"), "127.0.0.1:9", "Connection error")
+        assert md5(questions) == before
+
+
+def test_an_endpoint_that_dies_stops_the_run_with_its_state_kept(tmp_path):
+    stub = StubServer(("small", "large"), skill=0.6)
+    with serve(stub) as url:
+        project = Project(tmp_path, url)
+        assert project.stage("sample", "--task", "math").returncode == 0
+        stub.misbehave = lambda count, body: (500, {}, "{}") if count > 10 else None
+        done = project.stage("profile", "--task", "math")
+        assert done.returncode == 3
+        assert done.stderr.splitlines()[-1].startswith("stopped: ")
+        stub.misbehave = lambda count, body: None
+        assert project.stage("profile", "--task", "math").returncode == 0
+    table = pd.read_parquet(project.folder / "results" / "stub" / "math" / "profile.parquet")
+    assert table["cached_calls"].sum() == 10
+    assert table["n_unscored"].sum() == 0
