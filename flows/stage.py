@@ -24,7 +24,7 @@ from pipeline.schemas import Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
-from pipeline.tasks.questions import questions_of
+from pipeline.tasks.questions import questions_of, questions_path
 
 EXIT_INPUT, EXIT_STOPPED = 2, 3
 """Exit codes: something given can't be used; a run stopped early with its state kept."""
@@ -48,7 +48,7 @@ class Stage:
     @property
     def questions_path(self) -> Path:
         """The sample stage's table."""
-        return Path("data") / self.params.profile / self.task / "questions.parquet"
+        return questions_path(self.params.profile, self.task)
 
     @property
     def results(self) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipeline.errors import RunStopped
 from pipeline.executor import Answer, run_graph
 from pipeline.graph import CollaborationGraph
@@ -12,15 +14,14 @@ from pipeline.tasks.base import Question
 
 
 async def ask_graph(
-    graph: CollaborationGraph, question: str, profile: Profile, task: str, shots: tuple[Question, ...] = ()
+    graph: CollaborationGraph, question: str, profile: Profile, task: str, shots: Sequence[Question] = ()
 ) -> Answer:
-    """The graph's answer. Raises RunStopped when a call failed for good."""
+    """The graph's answer. `shots` are the worked examples of few-shot prompts. Raises RunStopped when a call failed for good."""
     settings = profile.task(task)
     prompt = settings.prompt.prompt(get_task(settings.kind), shots)
     async with open_client(profile) as client:
-        answer = await run_graph(
-            graph, Question("asked", question, ""), prompt, settings.sampling.sampling(), profile.model_pool(), client
-        )
+        asked = Question("asked", question, "")
+        answer = await run_graph(graph, asked, prompt, settings.sampling.sampling(), profile.model_pool(), client)
     if answer.text is None:
         raise RunStopped(f"no answer: {answer.error}")
     return answer

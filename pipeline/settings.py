@@ -91,7 +91,7 @@ class EngineSettings(Closed):
     timeout_s: PositiveFloat = 120
     max_retries: int = Field(default=3, ge=0)
     startup_s: PositiveFloat = 300
-    max_unscored: Probability = Field(default=0.25, description="share of unscored questions above which an evaluation is failed")
+    max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
     extra_args: tuple[str, ...] = ()
 
 
@@ -183,11 +183,10 @@ class PilotSettings(Closed):
     widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
     depths: tuple[PositiveInt, ...] = (1, 2, 4)
     max_nodes: PositiveInt = 24
-    random_graphs: PositiveInt = 3
 
 
 class InitSettings(Closed):
-    """The trials of the two init stages: training questions each, multisets in the second, random topologies averaged per multiset."""
+    """The init stages: training questions per trial, multisets in the second stage, random topologies averaged per multiset."""
 
     questions: PositiveInt = 16
     candidates: PositiveInt = 6

@@ -90,7 +90,7 @@ def test_ask_runs_the_graph_on_a_served_model(project):
     with serve(StubServer(("stub",), skill=1.0)) as url:
         use_stub(project, url)
         file = write(project, parallel(["only"] * 3, "only", "voter"))
-        done = ttsgraph(project, "graph", "ask", file, "Q: 12 + 7", "--profile", "stub", "--task", "math", "--trace")
+        done = ttsgraph(project, "graph", "ask", file, "12 + 7", "--profile", "stub", "--task", "math", "--trace")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["answer"], shown["calls"], len(shown["nodes"])) == ("19", 3, 4)
@@ -101,7 +101,13 @@ def use_stub(project: Path, url: str, served_as: str = "stub") -> None:
     model = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
     data["pool"] = {"only": model | {"base_url": url, "served_as": served_as}}
     data["engine"] = {"kind": "external", "max_retries": 0}
+    data["tasks"]["math"]["prompt"] = {"style": "chat"}
     (project / "profiles" / "stub.yaml").write_text(yaml.safe_dump(data))
+
+
+def test_ask_needs_the_worked_examples_of_few_shot_prompts(project):
+    file = write(project, chain(["smollm2-135m"]))
+    fails(ttsgraph(project, "graph", "ask", file, "12 + 7", "--profile", "laptop", "--task", "math"), "the stage 'sample' makes it")
 
 
 CYCLE = {

@@ -136,7 +136,7 @@ class TestBadInputGetsOneLineAndExitCode2:
         for part in expected:
             assert part in lines[-1]
 
-    @pytest.fixture()
+    @pytest.fixture
     def project(self, tmp_path):
         return Project(tmp_path, "http://127.0.0.1:9/v1")
 

@@ -8,7 +8,8 @@ from pipeline.tasks.questions import questions_of, questions_table
 
 
 def questions(**changes) -> pd.DataFrame:
-    splits = {"train": [Question("a", "1 + 1", "2", {"k": [1]}), Question("b", "1 + 2", "3")], "val": [Question("c", "2 + 2", "4")]}
+    train = [Question("a", "1 + 1", "2", {"k": [1]}), Question("b", "1 + 2", "3")]
+    splits = {"train": train, "val": [Question("c", "2 + 2", "4")]}
     return questions_table(splits).assign(**changes)
 
 
@@ -54,6 +55,6 @@ def test_an_unreadable_table_is_named(tmp_path):
 
 
 def test_the_archive_has_the_promised_columns():
-    promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units accuracy accuracy_low accuracy_high
-    n_scored n_unscored latency_s wall_s prompt_tokens completion_tokens dollars calls cached_calls status error"""
+    promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units accuracy accuracy_low
+    accuracy_high n_scored n_unscored latency_s wall_s prompt_tokens completion_tokens dollars calls cached_calls status error"""
     assert set(promised.split()) <= set(Candidates.to_schema().columns)

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pipeline.errors import DataError
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -41,13 +39,3 @@ class Task(Protocol):
     def grade(self, question: Question, text: str) -> bool:
         """Whether a model's text answers the question. May be slow; callers run it off the event loop."""
         ...
-
-
-def require(row: Mapping[str, Any], fields: tuple[str, ...], where: str, what: str) -> Any:
-    """The first of these fields that the row has and that is not empty. Raises DataError naming `where` and what is missing."""
-    for name in fields:
-        value = row.get(name)
-        if value is not None and value != "":
-            return value
-    wanted = " or ".join(repr(name) for name in fields)
-    raise DataError(f"{where}: expected {what} in field {wanted}, found fields {', '.join(map(str, row)) or 'none'}")

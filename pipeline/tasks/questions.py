@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pandas as pd
 
 from pipeline.tasks.base import Question
 
 SPLITS = ("shots", "train", "val", "test")
+
+
+def questions_path(profile: str, task: str) -> Path:
+    """Where the sample stage puts a task's questions, below the working directory."""
+    return Path("data") / profile / task / "questions.parquet"
 
 
 def questions_table(splits: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
