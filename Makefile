@@ -20,10 +20,11 @@ setup: .venv/.ready $(SERVE)/.ready ## build .venv (ttsgraph) and .venv-serve (t
 	$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13
 	touch $@
 
-$(SERVE)/.ready: requirements/serve.txt pipeline/models/convert.py
+$(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/models/convert.py
 	$(PYTHON) -m venv $(SERVE)
 	# --no-deps: the list is complete, and what is left out of it (torchvision, torchaudio, torchcodec) breaks transformers.
 	$(SERVE)/bin/python -m pip install -q --no-deps -r requirements/serve.txt
+	$(BIN)/ttsgraph prepare --profile laptop
 	touch $@
 
 repro: setup ## rebuild everything, from sampling to reports/index.html

@@ -159,6 +159,20 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
     _print(estimate_run(loaded, chosen))
 
 
+@app.command()
+def prepare(profile: ProfileName = None) -> None:
+    """Make the weights of a profile's local models ready, so that no run has to wait for it; `make setup` does it.
+
+    Example: ttsgraph prepare --profile laptop
+    """
+    from pipeline.models.serving import prepare_weights
+
+    loaded = load_profile(profile or load_params().profile)
+    if loaded.engine.kind == "external":
+        raise InputError("expected a profile whose engine starts servers here; this one's models run elsewhere")
+    _print({name: prepare_weights(name, model) for name, model in loaded.pool.items()})
+
+
 def main() -> None:
     """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped early."""
     try:
