@@ -10,12 +10,12 @@ from pipeline.agent import make_agent
 from pipeline.agent.base import Preference
 from pipeline.files import read_json, write_text
 from pipeline.schemas import Trials, write_table
-from pipeline.trials import best_trial, evaluate_cases, trial_cases
+from pipeline.trials import evaluate_cases, start_trial, trial_cases
 
 
 @flow(name="init_instances")
 def init_instances(task: str, profile: str | None = None) -> None:
-    """Try model multisets over random topologies into init_instances.parquet, and the best one into start.json."""
+    """Try model multisets over random topologies into init_instances.parquet, and the one to start from into start.json."""
     stage = load_stage(task, profile)
     brief, settings = stage.brief(), stage.profile.init
     chosen = read_json(stage.results / "preference.json", "init_family")
@@ -28,9 +28,9 @@ def init_instances(task: str, profile: str | None = None) -> None:
         table = stage.with_models(
             lambda env, questions: evaluate_cases(cases, env, brief.cost, questions["train"][: settings.questions], done)
         )
-    best = best_trial(table, brief)
+    start = start_trial(table, brief)
     write_table(table, Trials, stage.results / "init_instances.parquet")
-    write_text(stage.results / "start.json", json.dumps({"counts": best.counts, "mean_accuracy": best.score}, indent=1))
+    write_text(stage.results / "start.json", json.dumps({"counts": start.counts, "mean_accuracy": start.score}, indent=1))
 
 
 if __name__ == "__main__":
