@@ -45,5 +45,5 @@ check: .venv/.ready ## lint, types and layer contracts
 bench: .venv/.ready ## time the graph kernels; prints JSON
 	python -m benchmarks.kernels
 
-clean: ## remove environments, results and caches
-	rm -rf .venv $(SERVE) .ttsgraph .mypy_cache .ruff_cache .pytest_cache data results mlflow.db mlruns
+clean: ## remove environments, results and caches, model calls included
+	rm -rf .venv $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache data results mlflow.db mlruns

@@ -16,7 +16,7 @@ from pipeline.dags import labeled_dags, unlabeled_dags
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.estimate import estimate_run
 from pipeline.graph import CollaborationGraph
-from pipeline.roles import get_role
+from pipeline.roles import check_roles
 from pipeline.schemas import Questions, read_table
 from pipeline.settings import Profile, load_params, load_profile
 from pipeline.tasks.base import Question
@@ -50,8 +50,8 @@ def _read(path: Path, profile: Profile) -> CollaborationGraph:
     """A graph whose roles are known and whose models are in the profile's pool."""
     graph = CollaborationGraph.read(path)
     pool = profile.model_pool()
+    check_roles(graph)
     for node in graph.nodes:
-        get_role(node.role)
         _ = pool[node.model]
     return graph
 

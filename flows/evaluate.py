@@ -16,7 +16,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     cost, budget = stage.profile.cost_model(task), stage.profile.budget.limit
     pilot = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     best = best_single(stage.profile_table(), cost, budget)
-    cases = test_cases(read_graph(stage, method), pilot, cost, budget, best)
+    cases = test_cases(read_graph(stage, method), pilot, cost, budget, stage.profile.budget.max_nodes, best)
     with progress(f"evaluate {task} {method}", len(cases) * stage.settings.splits.test) as done:
         table = stage.with_models(lambda env, questions: evaluate_cases(cases, env, cost, questions["test"], done))
     write_table(table, Evaluations, stage.results / method / "test.parquet")

@@ -43,7 +43,7 @@ def report(profile: str | None = None) -> None:
             )
         )
     name = params.profile if profile is None else profile
-    write_report(Path("reports"), name, load_profile(name), tasks)
+    write_report(Path("reports"), name, load_profile(name), tasks, params.tracking_uri)
 
 
 if __name__ == "__main__":

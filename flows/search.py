@@ -2,16 +2,19 @@
 
 import json
 
+import pandas as pd
 from prefect import flow
 
 from flows.stage import load_stage, main, progress
 from flows.tracking import SearchTracker
 from pipeline.archive import Archive
+from pipeline.environment import Environment
 from pipeline.files import read_json, write_text
 from pipeline.schemas import Candidates, Trajectory, write_table
 from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
+from pipeline.search.driver import Driver, Found
 from pipeline.summary import search_summary
+from pipeline.tasks.base import Question
 
 
 @flow(name="search")
@@ -22,17 +25,26 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     start = read_json(stage.results / "start.json", "init_instances")
     problem = Problem(stage.brief(), settings, stage.profile.agent, start["counts"], stage.params.seed)
     searcher = make_searcher(method, problem)
-    archive = Archive(results / "journal.jsonl")
     params = {"profile": stage.params.profile, "task": task, "method": method, "seed": stage.params.seed}
+    calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
+
+    async def run(environment: Environment, questions: dict[str, list[Question]]) -> tuple[Found, pd.DataFrame]:
+        # Opened only once the endpoints have answered: a new archive replaces the journal of the last search.
+        archive = Archive(results / "journal.jsonl")
+        try:
+            driver = Driver(problem.brief.cost, settings, archive, tracker.candidate, done)
+            found = await driver.run(searcher, environment, questions["train"], questions["val"])
+            return found, archive.table()
+        finally:
+            archive.close()
+
     with SearchTracker(stage.params.tracking_uri, f"{stage.params.profile}/{task}", method, params) as tracker:
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{task}-questions")
-        calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
         with progress(f"search {task} {method} (at most)", calls) as done:
-            driver = Driver(problem.brief.cost, settings, archive, tracker.candidate, done)
-            found = stage.with_models(lambda env, q: driver.run(searcher, env, q["train"], q["val"]))
-        write_table(archive.table(), Candidates, results / "archive.parquet")
+            found, table = stage.with_models(run)
+        write_table(table, Candidates, results / "archive.parquet")
         write_table(found.trajectory, Trajectory, results / "trajectory.csv")
-        summary = search_summary(found, archive.table()) | {"run_id": tracker.run_id}
+        summary = search_summary(found, table) | {"run_id": tracker.run_id}
         write_text(results / "search.json", json.dumps(summary, indent=1))
         write_text(results / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import mlflow
 import pandas as pd
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunStatus, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from pipeline.archive import Record
+from pipeline.errors import InputError
 from pipeline.files import md5
 
 METRICS = (
@@ -36,19 +38,28 @@ METRICS = (
     "width",
     "depth",
 )
-PARAMS = ("method", "iteration", "split", "status", "graph_hash")
+PARAMS = ("candidate_id", "method", "iteration", "split", "status", "graph_hash")
+
+
+@contextmanager
+def explained(tracking_uri: str) -> Iterator[None]:
+    """Turns MLflow's errors into an InputError of one line that names the tracking URI."""
+    try:
+        yield
+    except MlflowException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}") from None
 
 
 class SearchTracker:
     """Records one search. Used as a context manager: the parent run ends FAILED when the block raises."""
 
     def __init__(self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any]) -> None:
-        mlflow.set_tracking_uri(tracking_uri)
-        self._client = MlflowClient(tracking_uri)
-        found = self._client.get_experiment_by_name(experiment)
-        self._experiment = found.experiment_id if found else self._client.create_experiment(experiment)
-        self._run = self._client.create_run(self._experiment, run_name=name)
-        self.run_id: str = self._run.info.run_id
+        with explained(tracking_uri):
+            self._client = MlflowClient(tracking_uri)
+            found = self._client.get_experiment_by_name(experiment)
+            self._experiment = found.experiment_id if found else self._client.create_experiment(experiment)
+            self.run_id: str = self._client.create_run(self._experiment, run_name=name).info.run_id
         self._client.log_batch(self.run_id, params=[Param(key, str(value)) for key, value in params.items()])
 
     def dataset(self, path: Path, name: str) -> None:
@@ -71,9 +82,12 @@ class SearchTracker:
             child.info.run_id,
             metrics=[Metric(key, value, now, record.iteration) for key, value in values.items() if not math.isnan(value)],
             params=[Param(key, str(getattr(record, key))) for key in PARAMS],
-            tags=[RunTag("graph", record.graph), RunTag("error", record.error)],
+            tags=[RunTag("error", record.error)] if record.error else [],
         )
-        self._client.set_terminated(child.info.run_id, RunStatus.to_string(RunStatus.FINISHED))
+        # An artefact, because MLflow cuts long tags, and a graph of 80 nodes is long.
+        self._client.log_text(child.info.run_id, record.graph, "graph.json")
+        status = RunStatus.FINISHED if record.status == "ok" else RunStatus.FAILED
+        self._client.set_terminated(child.info.run_id, RunStatus.to_string(status))
 
     def trajectory(self, table: pd.DataFrame) -> None:
         """Validation accuracy per iteration as metric series of the parent run."""
@@ -115,4 +129,5 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
     for row in table.to_dict("records"):
         for key in ("accuracy", "accuracy_low", "accuracy_high"):
             values[f"test_{row['arm']}_{key}"] = row[key]
-    log_metrics(MlflowClient(tracking_uri), run_id, values)
+    with explained(tracking_uri):
+        log_metrics(MlflowClient(tracking_uri), run_id, values)

@@ -7,7 +7,7 @@ answer to the node's prompt: N_p = A + d B tokens in, N_d = B tokens out, for a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from pipeline.roles import get_role
 Metric = Literal["flops", "dollars", "runtime"]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,26 +149,47 @@ def prune_and_trim(nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel,
     """The valid graph within the budget that is left of nodes in topological order, the last one being the sink.
 
     Nodes that can't reach the sink are pruned; then the smallest nodes are removed until the graph fits (paper, section 5.2),
-    never the sink. Among nodes of the smallest model the earliest goes first: it has the fewest predecessors to lose. Nodes
-    that a removal cuts off from the sink go too. `adjacency` is (n, n) bool with [i, j] for the edge i -> j.
+    never the sink. Among nodes of the smallest model the earliest goes first: it has the fewest predecessors to lose. Nodes that
+    a removal cuts off from the sink go too, and so do nodes that it leaves with fewer predecessors than their role needs; a sink
+    left so becomes an assistant. `adjacency` is (n, n) bool with [i, j] for the edge i -> j.
     Raises BudgetError when the sink alone is over the budget.
     """
+    nodes = list(nodes)
+    needs = np.array([get_role(node.role).min_in_degree for node in nodes])
     alive = _reaching_last(adjacency)
     adjacency = adjacency & alive[:, None] & alive[None, :]
-    table = cost.cost_table(nodes)
     single = np.array([cost.single(node.model) for node in nodes])
     removal_order = iter(np.argsort(single, kind="stable").tolist())
-    while (total := _total(adjacency, alive, table, cost.metric)) > budget:
+    table = cost.cost_table(nodes)
+    while True:
+        _drop_stranded(adjacency, alive, needs)
+        if adjacency[:, -1].sum() < needs[-1]:
+            nodes[-1] = replace(nodes[-1], role="assistant")
+            needs[-1], table = 0, cost.cost_table(nodes)
+        total = _total(adjacency, alive, table, cost.metric)
+        if total <= budget:
+            break
         if alive.sum() == 1:
             raise BudgetError(f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget {budget:g}")
-        victim = next(k for k in removal_order if alive[k] and k != len(nodes) - 1)
-        alive[victim] = False
-        adjacency[victim], adjacency[:, victim] = False, False
-        while len(cut_off := np.flatnonzero(alive[:-1] & ~adjacency[:-1].any(axis=1))):
-            alive[cut_off] = False
-            adjacency[:, cut_off] = False
+        _remove(next(k for k in removal_order if alive[k] and k != len(nodes) - 1), adjacency, alive)
     edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
     return CollaborationGraph(tuple(nodes[k] for k in np.flatnonzero(alive).tolist()), edges)
+
+
+def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> None:
+    """Take nodes and their edges out, in place."""
+    alive[which] = False
+    adjacency[which], adjacency[:, which] = False, False
+
+
+def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
+    """Take out, in place, all nodes but the sink that lead nowhere or lack the predecessors their role needs."""
+    while True:
+        stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))
+        stranded[-1] = False
+        if not stranded.any():
+            return
+        _remove(np.flatnonzero(stranded), adjacency, alive)
 
 
 def _reaching_last(adjacency: BoolArray) -> BoolArray:

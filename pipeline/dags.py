@@ -14,7 +14,7 @@ from itertools import product
 
 from pipeline.errors import InputError
 
-MAX_LABELED = 200
+MAX_LABELED = 150
 MAX_UNLABELED = 24
 
 

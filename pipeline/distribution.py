@@ -175,14 +175,20 @@ class GraphDistribution:
 
         A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises BudgetError when that goes on.
         """
-        found: list[CollaborationGraph] = []
+        return [graph for graph, _ in self.sample_trimmed(count, cost, budget)]
+
+    def sample_trimmed(self, count: int, cost: CostModel, budget: float) -> list[tuple[CollaborationGraph, frozenset[int]]]:
+        """As `sample_graphs`, each graph with the ids of the live nodes that trimming took from it."""
+        found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         for _ in range(100):
             draws = self.sample(count - len(found))
-            for row in range(len(draws)):
+            for edges, roles, models in zip(draws.edges, draws.roles, draws.models, strict=True):
                 try:
-                    found.append(self.graph(draws.edges[row], draws.roles[row], draws.models[row], cost, budget))
+                    graph = self.graph(edges, roles, models, cost, budget)
                 except BudgetError:
                     continue
+                whole = self.graph(edges, roles, models, cost, np.inf)
+                found.append((graph, frozenset(n.id for n in whole.nodes) - {n.id for n in graph.nodes}))
             if len(found) == count:
                 return found
         raise BudgetError(f"budget {budget:g}: the sink's likely models are all over it; expected models that fit")

@@ -16,6 +16,7 @@ from pipeline.graph import CollaborationGraph
 from pipeline.models.client import ModelClient, Sampling, Usage
 from pipeline.models.spec import ModelPool
 from pipeline.prompts import Prompt
+from pipeline.roles import check_roles
 from pipeline.tasks.base import Question
 
 CONFIDENCE = 0.95
@@ -110,6 +111,7 @@ class Environment:
         self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
     ) -> Feedback:
         """Run the graph on every question at once and grade the answers; `done` is called after each question."""
+        check_roles(graph)
         started = time.perf_counter()
 
         async def one(question: Question) -> tuple[QuestionResult, Usage]:

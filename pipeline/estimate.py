@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.roles import get_role
 from pipeline.settings import Profile
+from pipeline.trials import pilot_cases
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
@@ -17,12 +19,14 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     cost, budget = profile.cost_model(task), profile.budget.limit
     cost.require_feasible(budget)
     cheapest = cost.smallest_call()
-    calls = max(1, min(profile.budget.max_nodes, int(budget / cheapest) if cheapest > 0 else profile.budget.max_nodes))
-    widths, depths = profile.pilot.widths, profile.pilot.depths
-    shapes = sum(w * d for w in widths for d in depths if w * d <= profile.pilot.max_nodes) + sum(widths) * 2 + sum(depths)
+    # Under a runtime budget parallel calls take no more time than one, so only max_nodes bounds their number.
+    bounded = cost.metric != "runtime" and cheapest > 0
+    calls = max(1, min(profile.budget.max_nodes, int(budget / cheapest) if bounded else profile.budget.max_nodes))
+    cases = pilot_cases(profile.pilot, cost, next(iter(pool)), profile.roles)
+    pilot_calls = sum(get_role(node.role).calls_model for case in cases for node in case.graph.nodes)
     stages = {
         "profile": len(pool) * settings.splits.train,
-        "pilot": shapes * profile.pilot.questions,
+        "pilot": pilot_calls * profile.pilot.questions,
         "init_family": (len(pool) + 2 * len(pool.families) * profile.init.topologies) * profile.init.questions,
         "init_instances": profile.init.candidates * profile.init.topologies * calls * profile.init.questions,
         "search": search.max_iterations * calls * (search.candidates * search.batch + settings.splits.val),

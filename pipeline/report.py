@@ -47,7 +47,7 @@ class TaskReport:
     methods: tuple[MethodReport, ...]
 
 
-def write_report(folder: Path, profile_name: str, profile: Profile, tasks: Sequence[TaskReport]) -> Path:
+def write_report(folder: Path, profile_name: str, profile: Profile, tasks: Sequence[TaskReport], tracking_uri: str) -> Path:
     """Write the page, its plots, and comparison.csv (every test score in one table); returns the page's path."""
     pictures = {task.name: _draw(task, folder / "plots" / task.name, UNITS[profile.budget.metric]) for task in tasks}
     templates = Templates(
@@ -56,6 +56,7 @@ def write_report(folder: Path, profile_name: str, profile: Profile, tasks: Seque
     templates.filters["interval"] = _interval
     page = templates.get_template(TEMPLATE).render(
         profile_name=profile_name,
+        tracking_uri=tracking_uri,
         profile=profile,
         unit=UNITS[profile.budget.metric],
         tasks=tasks,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.errors import GraphError
+from pipeline.graph import CollaborationGraph
 from pipeline.models.client import Message
 from pipeline.prompts import Prompt, compose
 from pipeline.tasks.base import Question, Task
@@ -81,6 +82,14 @@ def get_role(name: str) -> Role:
         return _ROLES[name]
     except KeyError:
         raise GraphError(f"unknown role {name!r}; known roles: {', '.join(_ROLES)}") from None
+
+
+def check_roles(graph: CollaborationGraph) -> None:
+    """Raises GraphError when a node's role is unknown or needs more predecessors than the node has."""
+    for node in graph.nodes:
+        needed, found = get_role(node.role).min_in_degree, graph.in_degree(node.id)
+        if found < needed:
+            raise GraphError(f"node {node.id}: role {node.role!r} needs at least {needed} predecessor, found {found}")
 
 
 def role_names() -> tuple[str, ...]:

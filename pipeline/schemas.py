@@ -53,7 +53,7 @@ class Questions(Table):
 
     split: Series[str] = pa.Field(isin=["shots", "train", "val", "test"])
     id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
-    text: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    text: Series[str] = pa.Field(str_length={"min_value": 1})
     answer: Series[str] = pa.Field(str_length={"min_value": 1})
     meta: Series[str]
 
@@ -187,12 +187,17 @@ def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
 def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
     """Read and check a table. Raises DataError when it is missing (naming the stage that makes it), unreadable or wrong."""
     try:
-        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        table = pd.read_csv(path, dtype=_text_columns(schema)) if path.suffix == ".csv" else pd.read_parquet(path)
     except FileNotFoundError:
         raise DataError(f"{path}: expected a table, but there is none; the stage {made_by!r} makes it") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: expected a table, but it can't be read: {str(error).splitlines()[0]}") from None
     return check(table, schema, str(path))
+
+
+def _text_columns(schema: type[Table]) -> dict[str, type[str]]:
+    """Columns that a CSV reader must not take for numbers, as it would a hash of digits with one e."""
+    return {name: str for name, column in schema.to_schema().columns.items() if str(column.dtype) == "str"}
 
 
 def _is_json(text: str) -> bool:

@@ -7,6 +7,8 @@ search, agent). An unknown key, a wrong type or an impossible value raises Setti
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -64,14 +66,23 @@ class ModelSettings(Closed):
     base_url: str | None = Field(default=None, description="its endpoint, where the engine is external")
     api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
 
-    def spec(self, name: str) -> ModelSpec:
+    def identity(self, engine: EngineSettings) -> str:
+        """What tells this model's answers from another's in the call cache: revision, name, weights and server flags.
+
+        An unpinned model is also told apart by its endpoint: what answers there is all that is known of it.
+        """
+        where = self.base_url if self.revision == "unpinned" else None
+        parts = [self.revision, self.served_as, where, self.weights and self.weights.model_dump(mode="json"), engine.extra_args]
+        return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
+
+    def spec(self, name: str, engine: EngineSettings) -> ModelSpec:
         """The facts that budget and search need."""
         if isinstance(self.price, dict):
             price = Price(self.price["prompt"], self.price["completion"])
         else:
             price = Price(self.price, self.price)
         return ModelSpec(
-            name, self.family, self.total, self.non_embedding, self.layers, self.hidden, price, self.revision, self.speed
+            name, self.family, self.total, self.non_embedding, self.layers, self.hidden, price, self.identity(engine), self.speed
         )
 
     @model_validator(mode="after")
@@ -240,7 +251,7 @@ class Profile(Closed):
 
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order."""
-        return ModelPool(tuple(settings.spec(name) for name, settings in self.pool.items()))
+        return ModelPool(tuple(settings.spec(name, self.engine) for name, settings in self.pool.items()))
 
     def task(self, name: str) -> TaskSettings:
         """One task's settings. Raises SettingsError that lists the profile's tasks."""

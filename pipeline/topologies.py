@@ -98,7 +98,10 @@ def _with_roles(
     return CollaborationGraph(tuple(nodes), tuple(edges))
 
 
-def chain_cost(counts: Mapping[str, int], cost: CostModel) -> float:
-    """Budget units of these instances as a chain, the cheapest way to connect them all: cheap ones first."""
+def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
+    """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with the cheapest or dearest last."""
     models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
-    return cost.graph_cost(chain(models))
+    if len(models) == 1:
+        return cost.graph_cost(single(models[0]))
+    orders = (models, models[::-1])
+    return min(cost.graph_cost(shape) for o in orders for shape in (chain(o), parallel(o[:-1], o[-1])))

@@ -90,7 +90,7 @@ def pilot_cases(settings: PilotSettings, cost: CostModel, best_model: str, roles
 
     Width and depth use the best single model. Sinks are fusers, and voters too where the settings allow that role.
     """
-    sinks = [role for role in ("fuser", "voter") if role in roles]
+    sinks = [role for role in ("fuser", "voter") if role in roles] or ["assistant"]
     cases = []
     for sink in sinks:
         for width in settings.widths:
@@ -117,7 +117,7 @@ def _family_cases(pool: ModelPool, sink: str) -> list[Case]:
 
 
 def _size_cases(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
-    """Each model as often in parallel as the dearest model's single call costs, so that all sizes spend alike."""
+    """Each model as often in parallel as the dearest model's single call costs; an LLM sink adds its own call."""
     dearest = max(cost.single(model) for model in cost.pool)
     cases = []
     for model in cost.pool:
@@ -161,14 +161,16 @@ def trials_of(table: pd.DataFrame) -> list[Trial]:
 def start_trial(table: pd.DataFrame, brief: Brief) -> Trial:
     """The multiset that starts the search: the one with most instances among those within a standard error of the best mean score.
 
-    Section 5.2 takes the best. But the loop can leave nodes out and never add one, and with few questions the best is mostly luck:
-    among multisets that can't be told apart, the larger contains the smaller one's graphs. On a tie the cheaper one.
+    Section 5.2 takes the best. But the loop can leave nodes out and never add one, and with few questions the best is mostly luck,
+    so among multisets that can't be told apart the largest leaves the loop most room. On a tie the cheaper one. Topologies share
+    their questions, so the standard error counts each question once.
     """
     trials = [trial for trial in trials_of(table) if not math.isnan(trial.score)]
     if not trials:
         raise BudgetError("expected at least one model multiset that fits the budget and could be scored, found none")
     best = max(trials, key=lambda t: t.score)
-    error = math.sqrt(best.score * (1 - best.score) / best.n_scored)
+    questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
+    error = math.sqrt(best.score * (1 - best.score) / questions)
     close = [trial for trial in trials if trial.score >= best.score - error]
     return max(close, key=lambda t: (sum(t.counts.values()), t.score, -_calls_cost(t.counts, brief)))
 
@@ -177,18 +179,20 @@ def _calls_cost(counts: Counts, brief: Brief) -> float:
     return sum(brief.cost.single(model) * count for model, count in counts.items())
 
 
-def test_cases(found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel, budget: float, best_model: str) -> list[Case]:
-    """What the found graph has to beat within the same budget: the best single model, as many votes of it as the budget holds,
-    and the pilot's best topology that fits."""
+def test_cases(
+    found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel, budget: float, max_nodes: int, best_model: str
+) -> list[Case]:
+    """What the found graph has to beat within the same budget: the best single model, as many votes of it
+    as the budget and max_nodes hold, and the pilot's best topology that fits."""
     cases = [
         Case(found, {"arm": "found", "label": "found graph"}),
         Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
     ]
     price = cost.single(best_model)
-    votes = int(budget / price) if cost.metric != "runtime" and price > 0 else 5
+    votes = min(max_nodes - 1, int(budget / price) if cost.metric != "runtime" and price > 0 else max_nodes)
     if votes >= 2:
-        voting = topologies.parallel([best_model] * min(votes, 32), best_model, "voter")
-        cases.append(Case(voting, {"arm": "self_consistency", "label": f"majority of {min(votes, 32)} x {best_model}"}))
+        voting = topologies.parallel([best_model] * votes, best_model, "voter")
+        cases.append(Case(voting, {"arm": "self_consistency", "label": f"majority of {votes} x {best_model}"}))
     fitting = pilot[pilot["budget_units"] <= budget].sort_values(["accuracy", "budget_units"], ascending=[False, True])
     if len(fitting):
         row: Any = fitting.iloc[0]

@@ -25,6 +25,7 @@ class Project:
         for name in ("dvc.yaml", ".dvcignore", "ttsgraph.py"):
             shutil.copy(ROOT / name, folder)
         (folder / "profiles").mkdir()
+        (folder / "inputs").mkdir()
         laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
         laptop["pool"] = {
             "small": MODEL | {"base_url": base_url},

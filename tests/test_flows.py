@@ -50,8 +50,9 @@ def test_rows_in_the_archive_are_child_runs_in_mlflow(built, method):
         [parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{summary['run_id']}'", max_results=10_000
     )
     assert len(children) == len(archive) == summary["candidates"]
-    logged = sorted((run.data.tags["graph"], round(run.data.metrics["accuracy"], 9)) for run in children)
-    assert logged == sorted((row.graph, round(row.accuracy, 9)) for row in archive.itertuples())
+    logged = sorted((int(run.data.params["candidate_id"]), run.data.params["graph_hash"]) for run in children)
+    assert logged == sorted((row.candidate_id, row.graph_hash) for row in archive.itertuples())
+    assert [file.path for file in client.list_artifacts(children[0].info.run_id)] == ["graph.json"]
     for metric in ("accuracy_low", "accuracy_high", "latency_s", "prompt_tokens", "dollars", "budget_units"):
         assert all(metric in run.data.metrics for run in children)
     assert parent.info.status == "FINISHED"

@@ -16,7 +16,8 @@ from pipeline.budget import CostModel
 from pipeline.distribution import GraphDistribution
 from pipeline.errors import GraphError
 from pipeline.graph import CollaborationGraph
-from pipeline.topologies import chain_cost
+from pipeline.roles import check_roles
+from pipeline.topologies import least_cost
 
 Counts = Mapping[str, int]
 """A model multiset: model name -> instances."""
@@ -94,7 +95,7 @@ class SearchAgent(Protocol):
 def legal_counts(counts: Counts, brief: Brief) -> Counts | None:
     """The multiset with only known models and positive counts, or None when none is left or they can't fit."""
     known = {model: int(count) for model, count in counts.items() if model in brief.cost.pool and count > 0}
-    if not known or sum(known.values()) > brief.max_nodes or chain_cost(known, brief.cost) > brief.budget:
+    if not known or sum(known.values()) > brief.max_nodes or least_cost(known, brief.cost) > brief.budget:
         return None
     return known
 
@@ -153,6 +154,7 @@ def _proposal_problem(
     if any(place[a] >= place[b] for a, b in proposal.edges) or proposal.sink != distribution.ids[-1]:
         return "proposal: an edge does not go forward, or the sink is not the last node"
     try:
+        check_roles(proposal)
         units = brief.cost.graph_cost(proposal)
     except GraphError as error:
         return f"proposal: {error}"

@@ -29,7 +29,10 @@ Shape = tuple[int, int]
 
 
 class HeuristicAgent:
-    """Rules in place of a language model. `rng` is owned by the agent; `step` is how far a probability moves at most."""
+    """Rules in place of a language model. `rng` is owned by the agent; `step` is how far a probability moves at most.
+
+    It remembers the shapes it has aimed at: one that was trimmed to another shape is not aimed at again.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class HeuristicAgent:
     ) -> None:
         self.rng, self.step = rng, step
         self.insight_1, self.insight_2, self.insight_3 = insight_1, insight_2, insight_3
+        self._aimed: set[Shape] = set()
 
     def family_size_trials(self, brief: Brief) -> list[Counts]:
         """Each model once, and each family's smallest model twice (section 5.2); only what fits the budget."""
@@ -77,8 +81,9 @@ class HeuristicAgent:
         twice = next((t.score for t in trials if same_counts(t.counts, {model: 2}) and not math.isnan(t.score)), None)
         if twice is None:
             return once
-        instances = max(1.0, brief.budget / brief.cost.single(model))
-        doublings = math.log2(instances)
+        price = brief.cost.single(model)
+        instances = min(brief.max_nodes, brief.budget / price) if price > 0 else brief.max_nodes
+        doublings = math.log2(max(1.0, instances))
         # gain + gain/2 + gain/4 + ... over the doublings the budget holds
         return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
 
@@ -129,49 +134,44 @@ class HeuristicAgent:
             probabilities = distribution.edge_probabilities()
             place = {i: row for row, i in enumerate(distribution.ids)}
             for a, b in proposal.edges:
-                p = edges.get((a, b), float(probabilities[place[a], place[b]]))
-                edges[a, b] = p + 0.5 * self.step * (1 - p)
+                p = float(probabilities[place[a], place[b]])
+                edges[a, b] = max(edges.get((a, b), 0.0), p + 0.5 * self.step * (1 - p))
         return Edits(edges, roles, proposal, why)
 
     def _edge_credit(
         self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
     ) -> dict[tuple[int, int], float]:
-        """New probabilities of edges that were sampled: up when graphs with the edge did better than the others (rule R-3)."""
+        """New probabilities of the edges sampled last: up when their graphs did better than all so far on average (rule R-3)."""
         probabilities = distribution.edge_probabilities()
         place = {i: row for row, i in enumerate(distribution.ids)}
-        spread = max(float(scores.std()), 1e-3)
         members: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for k, scored in enumerate(history):
-            for edge in scored.graph.edges:
+        for k in _latest(history):
+            for edge in history[k].graph.edges:
                 members[edge].append(k)
         moved = {}
-        for (a, b), with_edge in members.items():
-            if a not in place or b not in place or len(with_edge) == len(history):
-                continue
-            p = float(probabilities[place[a], place[b]])
-            moved[a, b] = _nudge(p, self.step * math.tanh(_advantage(scores, with_edge) / spread))
+        for (a, b), ks in members.items():
+            if a in place and b in place:
+                p = float(probabilities[place[a], place[b]])
+                moved[a, b] = _nudge(p, self.step * _gain(scores, ks))
         return moved
 
     def _role_credit(
         self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
     ) -> dict[int, dict[str, float]]:
-        """New role probabilities of nodes: each role moves with its advantage over the node's other roles."""
-        spread = max(float(scores.std()), 1e-3)
+        """New role probabilities of the nodes sampled last, by the same rule."""
         members: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for k, scored in enumerate(history):
-            for node in scored.graph.nodes:
+        for k in _latest(history):
+            for node in history[k].graph.nodes:
                 members[node.id][node.role].append(k)
         place = {i: row for row, i in enumerate(distribution.ids)}
         tables = distribution.role_preferences()
         moved = {}
         for i, by_role in members.items():
-            if i not in place or len(by_role) < 2:
+            if i not in place:
                 continue
             wanted = dict(zip(distribution.roles, tables[place[i]].tolist(), strict=True))
-            seen = np.concatenate([np.array(ks) for ks in by_role.values()])
             for role, ks in by_role.items():
-                gain = float(scores[ks].mean() - scores[seen].mean())
-                wanted[role] = _nudge(wanted[role], self.step * math.tanh(gain / spread))
+                wanted[role] = _nudge(wanted[role], self.step * _gain(scores, ks))
             total = sum(wanted.values())
             moved[i] = {role: p / total for role, p in wanted.items()}
         return moved
@@ -186,11 +186,13 @@ class HeuristicAgent:
         neighbours = [(width + 1, depth), (width, depth + 1), (width - 1, depth), (width, depth - 1)]
         if self.insight_3:
             neighbours += [(width + 1, depth - 1), (width - 1, depth + 1)]
-        possible = [(w, d) for w, d in neighbours if w >= 1 and d >= 1 and w * (d - 1) + 1 <= distribution.n]
-        untried = [shape for shape in possible if shape not in by_shape]
+        # Only the sink stands at depth 1, so more width needs more depth.
+        possible = [(w, d) for w, d in neighbours if w >= 1 and d >= (2 if w > 1 else 1) and w * (d - 1) + 1 <= distribution.n]
+        untried = [shape for shape in possible if shape not in by_shape and shape not in self._aimed]
         if not untried:
             return best, f"width {width}, depth {depth} is better than its neighbours"
         chosen = untried[int(self.rng.integers(len(untried)))]
+        self._aimed.add(chosen)
         return chosen, f"best shape so far is {width} x {depth}; looking at {chosen[0]} x {chosen[1]}"
 
     def _layout(
@@ -240,11 +242,15 @@ def _shrunk(history: Sequence[Scored]) -> np.ndarray:
     return (correct + PRIOR_QUESTIONS * mean) / (scored + PRIOR_QUESTIONS)
 
 
-def _advantage(scores: np.ndarray, members: Sequence[int]) -> float:
-    """Mean score of the members minus that of the others."""
-    inside = np.zeros(len(scores), dtype=bool)
-    inside[list(members)] = True
-    return float(scores[inside].mean() - scores[~inside].mean())
+def _latest(history: Sequence[Scored]) -> list[int]:
+    """Places of the last iteration's candidates: each feedback moves the distribution once."""
+    return [k for k, scored in enumerate(history) if scored.iteration == history[-1].iteration]
+
+
+def _gain(scores: np.ndarray, members: Sequence[int]) -> float:
+    """How much better than all candidates so far the members scored, in units of the spread, squashed to (-1, 1)."""
+    spread = max(float(scores.std()), 1e-3)
+    return math.tanh(float(scores[list(members)].mean() - scores.mean()) / spread)
 
 
 def _nudge(p: float, move: float) -> float:

@@ -62,6 +62,8 @@ class OpenAIClient:
                 raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
             except openai.APIError as error:
                 raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {_reason(error)}") from None
+            except (AttributeError, TypeError, ValueError):
+                raise EndpointError(f"{base_url}: expected a list of models from /models, found something else") from None
             for name, endpoint in self._endpoints.items():
                 if endpoint.base_url == base_url and endpoint.served_as not in served:
                     raise EndpointError(

@@ -70,11 +70,12 @@ def vllm_specs(
     ports: Mapping[str, int] | None = None,
     max_model_len: int = 2048,
     offline: bool = True,
+    revisions: Mapping[str, str] | None = None,
     extra: Sequence[str] = (),
 ) -> tuple[ServerSpec, ...]:
     """One vLLM server per model; `models` maps the served name to a model folder (or, with `offline=False`, a hub id).
 
-    Free ports are chosen for models without one in `ports`. `extra` is appended to every command.
+    `revisions` pins hub ids. Free ports are chosen for models without one in `ports`. `extra` is appended to every command.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     shares = core_shares(len(models), cores) if models else []
@@ -85,6 +86,8 @@ def vllm_specs(
         command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(source)]
         command += ["--served-model-name", name, "--host", HOST, "--port", str(port)]
         command += ["--max-model-len", str(max_model_len), "--disable-log-stats", "--disable-uvicorn-access-log"]
+        if revisions and name in revisions:
+            command += ["--revision", revisions[name]]
         env = {**_ALWAYS, **(_OFFLINE if offline else {})}
         if device == "cpu":
             # Blocks of 32 tokens, the smallest the CPU kernels take: prompt prefixes are reused in whole blocks, and

@@ -60,6 +60,7 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
         device=engine.device,
         max_model_len=engine.max_model_len,
         offline=all(model.weights is not None and model.weights.hub is None for model in profile.pool.values()),
+        revisions={n: m.revision for n, m in profile.pool.items() if m.weights and m.weights.hub and m.revision != "unpinned"},
         extra=engine.extra_args,
     )
     with Launcher(specs, state=record, timeout_s=engine.startup_s) as launcher:

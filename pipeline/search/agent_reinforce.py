@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,10 +59,20 @@ class AgentReinforce(Searcher):
         return distribution
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget are trimmed."""
+        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget are trimmed.
+
+        A node that trimming took from every sample it was alive in, at least twice, leaves the distribution too (section 5.2).
+        """
         brief = self.problem.brief
         graphs = [self._proposal] if self._proposal is not None else []
-        return graphs + self.distribution.sample_graphs(count - len(graphs), brief.cost, brief.budget)
+        sampled = self.distribution.sample_trimmed(count - len(graphs), brief.cost, brief.budget)
+        graphs += [graph for graph, _ in sampled]
+        kept = {node.id for graph in graphs for node in graph.nodes}
+        trimmed = Counter(i for _, ids in sampled for i in ids)
+        leaving = [i for i, times in trimmed.items() if times >= 2 and i not in kept]
+        if leaving:
+            self.distribution = self.distribution.without_nodes(leaving)
+        return graphs
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Hand the feedback to the agent and apply the legal part of its edits."""

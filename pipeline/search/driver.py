@@ -1,8 +1,8 @@
 """The loop that runs any search method: same pool, budget, questions, batch, stop rule and selection rule for all.
 
-Each iteration asks for candidates, evaluates them on one batch of training questions (the same for all candidates of the iteration,
-so that they are compared on common questions), tells the searcher, and scores its current result on all validation questions.
-It stops after `max_iterations`, or after `patience` iterations without a better validation accuracy (paper, section 6). The
+Each iteration asks for candidates, evaluates them on one batch of training questions (the same in the whole search, so that all
+candidates are compared on common questions and common draws), tells the searcher, and scores its current result on all validation
+questions. It stops after `max_iterations`, or after `patience` iterations without a better validation accuracy (paper, section 6). The
 found graph is the result with the best validation accuracy; on a tie the cheaper one, then the earlier one.
 """
 
@@ -58,7 +58,7 @@ class Driver:
         rows = []
         stopped_by, last_improvement = "max_iterations", 0
         for iteration in range(1, self.settings.max_iterations + 1):
-            scores = await self._iterate(searcher, environment, _batch(train, self.settings.batch, iteration), iteration)
+            scores = await self._iterate(searcher, environment, train[: self.settings.batch], iteration)
             result = searcher.result()
             validation = seen.get(result.to_json()) or await self._validate(searcher.name, environment, result, val, iteration)
             if not environment.failed(validation):
@@ -116,12 +116,6 @@ class Driver:
         record = record_of(number, method, iteration, split, graph, units, feedback, "failed" if failed else "ok")
         self.archive.append(record)
         self.on_record(record)
-
-
-def _batch(questions: Sequence[Question], size: int, iteration: int) -> list[Question]:
-    """The iteration's training questions: the next `size` of them, going round."""
-    start = (iteration - 1) * size
-    return [questions[(start + k) % len(questions)] for k in range(min(size, len(questions)))]
 
 
 def _trajectory_row(
