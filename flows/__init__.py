@@ -1,5 +1,6 @@
 """The stages: one Prefect flow each, thin (load, call pipeline/, save, record); the only code that imports prefect and mlflow."""
 
+import logging
 import os
 
 # Before prefect is imported. Its log repeats what the progress lines and the one-line errors say already, with tracebacks.
@@ -7,3 +8,5 @@ os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+# It reports at exit, after our own last line, that it is still sending events.
+logging.getLogger("EventsWorker").setLevel(logging.ERROR)

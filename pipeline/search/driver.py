@@ -1,8 +1,9 @@
 """The loop that runs any search method: same pool, budget, questions, batch, stop rule and selection rule for all.
 
 Each iteration asks for candidates, evaluates them on one batch of training questions (the same in the whole search, so that all
-candidates are compared on common questions and common draws), tells the searcher, and scores its current result on all validation
-questions. It stops after `max_iterations`, or after `patience` iterations without a better validation accuracy (paper, section 6). The
+candidates are compared on common questions and common draws), tells the searcher, and scores its current result on all
+validation questions. It stops after `max_iterations`, or after `patience` iterations without a better validation accuracy (paper,
+section 6). The
 found graph is the result with the best validation accuracy; on a tie the cheaper one, then the earlier one.
 """
 
