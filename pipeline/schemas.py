@@ -197,7 +197,7 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
 
 def _text_columns(schema: type[Table]) -> dict[str, type[str]]:
     """Columns that a CSV reader must not take for numbers, as it would a hash of digits with one e."""
-    return {name: str for name, column in schema.to_schema().columns.items() if str(column.dtype) == "str"}
+    return {name: str for name, column in schema.to_schema().columns.items() if str(column.dtype).startswith("str")}
 
 
 def _is_json(text: str) -> bool:

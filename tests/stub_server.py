@@ -23,6 +23,7 @@ class StubServer:
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
         self.models, self.skill, self.delay_s = models, skill, delay_s
+        self.model_list: str | None = None
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.misbehave: Misbehave = lambda count, body: None
@@ -69,7 +70,7 @@ def serve(stub: StubServer) -> Iterator[str]:
 
         def do_GET(self) -> None:
             models = [{"id": model, "object": "model", "created": 0, "owned_by": "stub"} for model in stub.models]
-            self._send(200, {}, json.dumps({"object": "list", "data": models}))
+            self._send(200, {}, stub.model_list or json.dumps({"object": "list", "data": models}))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

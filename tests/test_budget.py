@@ -5,7 +5,8 @@ from pipeline.budget import CostModel, Lengths, prune_and_trim, trim_to_budget
 from pipeline.errors import BudgetError, GraphError, SettingsError
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.models.spec import ModelPool, ModelSpec, Price
-from pipeline.topologies import chain, parallel, random_graph, single
+from pipeline.roles import check_roles
+from pipeline.topologies import chain, least_cost, parallel, random_graph, single
 from tests.oracles import BUDGET_MATH, CHAIN_OF_3_LLAMA_8B, CHAIN_OF_4_LLAMA_8B_DOLLARS, PAPER_POOL, UNIT_FLOPS_MATH
 
 MATH = Lengths(202, 275)
@@ -127,3 +128,35 @@ def test_dead_nodes_are_pruned_before_anything_is_counted():
 def test_a_budget_that_holds_nothing_is_refused():
     with pytest.raises(BudgetError, match=r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"):
         FLOPS.require_feasible(0.5)
+
+
+def test_trimming_leaves_no_role_without_the_predecessors_it_needs():
+    # The voter's only voices are the smallest nodes: once they are trimmed it has nothing to count, and goes too.
+    nodes = (
+        Node(0, "assistant", "gemma-3-1b"),
+        Node(1, "assistant", "gemma-3-1b"),
+        Node(2, "voter", "llama-3.1-8b"),
+        Node(3, "assistant", "llama-3.2-3b"),
+    )
+    graph = CollaborationGraph(nodes, ((0, 2), (1, 2), (2, 3)))
+    assert trim_to_budget(graph, FLOPS, 7).model_counts() == {"llama-3.2-3b": 1}
+
+
+def test_a_voting_sink_that_lost_its_voices_becomes_an_assistant():
+    trimmed = trim_to_budget(parallel(["llama-3.1-8b"] * 2, "llama-3.2-3b", "voter"), FLOPS, 5)
+    assert [(node.role, node.model) for node in trimmed.nodes] == [("assistant", "llama-3.2-3b")]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_trimmed_random_graph_is_runnable(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        graph = random_graph({"gemma-3-1b": 8, "llama-3.2-3b": 3}, ("assistant", "fuser", "voter"), FLOPS, np.inf, rng)
+        trimmed = trim_to_budget(graph, FLOPS, max(12.0, rng.uniform(0.2, 1) * FLOPS.graph_cost(graph)))
+        check_roles(trimmed)
+
+
+def test_least_cost_finds_the_cheaper_of_chain_and_star():
+    eights = least_cost({"llama-3.2-1b": 1, "llama-3.1-8b": 4}, FLOPS)
+    assert eights < FLOPS.graph_cost(chain(["llama-3.2-1b", *["llama-3.1-8b"] * 4]))
+    assert least_cost({"gemma-3-1b": 1}, FLOPS) == 1.0

@@ -123,6 +123,7 @@ class TestBadInputGetsOneLineAndExitCode2:
         [
             (CYCLE, "expected an acyclic graph, found a cycle among nodes [0, 1, 2]"),
             (TWO_SINKS, "expected one sink"),
+            ({"nodes": [{"id": 0, "role": "voter", "model": "gemma-3-1b"}], "edges": []}, "needs at least 1 predecessor, found 0"),
             ({"nodes": [{"id": 0, "role": "poet", "model": "gemma-3-1b"}], "edges": []}, "unknown role 'poet'"),
             ({"nodes": [{"id": 0, "role": "assistant", "model": "gpt"}], "edges": []}, "unknown model 'gpt'; the pool has"),
         ],

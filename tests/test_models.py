@@ -98,6 +98,15 @@ class TestOpenAIClient:
             with pytest.raises(EndpointError, match=r"expected model 'served-name' \(pool name 'small'\), .* has other"):
                 asyncio.run(client.check())
 
+    @pytest.mark.parametrize("page", ["<html>login</html>", "[]", '{"data": 3}'])
+    def test_something_else_than_a_model_server_says_so(self, page):
+        stub = StubServer(("served-name",))
+        stub.model_list = page
+        with serve(stub) as url:
+            client = OpenAIClient({"small": Endpoint(url, "served-name")}, max_retries=0)
+            with pytest.raises(EndpointError, match="expected a list of models from /models, found something else"):
+                asyncio.run(client.check())
+
     def test_the_key_comes_from_the_environment_and_stays_out_of_errors(self, monkeypatch):
         monkeypatch.setenv("STUB_KEY", "sk-canary")
         stub = StubServer(("served-name",))

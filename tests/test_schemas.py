@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from pipeline.errors import DataError
-from pipeline.schemas import Candidates, Questions, check, read_table, write_table
+from pipeline.schemas import Candidates, Questions, Trajectory, check, read_table, write_table
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of, questions_table
 
@@ -58,3 +58,10 @@ def test_the_archive_has_the_promised_columns():
     promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units accuracy accuracy_low
     accuracy_high n_scored n_unscored latency_s wall_s prompt_tokens completion_tokens dollars calls cached_calls status error"""
     assert set(promised.split()) <= set(Candidates.to_schema().columns)
+
+
+def test_a_hash_of_digits_stays_text_in_a_csv(tmp_path):
+    row = {"iteration": 1, "result_hash": "1234567890e12345", "width": 1, "depth": 1, "n_nodes": 1, "budget_units": 1.0}
+    row |= dict.fromkeys(["train_mean", "train_best", "val_accuracy", "val_low", "val_high", "best_val_accuracy"], 0.5)
+    write_table(pd.DataFrame([row]), Trajectory, tmp_path / "trajectory.csv")
+    assert read_table(Trajectory, tmp_path / "trajectory.csv", "search")["result_hash"][0] == "1234567890e12345"

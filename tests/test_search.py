@@ -140,6 +140,15 @@ class TestAgentReinforce:
         distribution = searcher.distribution
         assert distribution.role_preferences()[-1, distribution.roles.index("voter")] > 0.6
 
+    def test_nodes_that_never_fit_leave_the_distribution(self):
+        # Dense graphs of twelve 3B nodes are far over a budget of 40, so the earliest are trimmed from every sample.
+        start = Problem(BRIEF, SearchSettings(), AgentSettings(), {"llama-3.2-3b": 12}, 0)
+        searcher = make_searcher("agent_reinforce", start)
+        searcher.distribution.set_edge_probabilities(np.full((12, 12), 0.95))
+        graphs = searcher.ask(6)
+        assert searcher.distribution.n < 12
+        assert {node.id for graph in graphs for node in graph.nodes} <= set(searcher.distribution.ids)
+
     def test_it_learns_edges_that_pay(self):
         searcher = make_searcher("agent_reinforce", problem())
         before = searcher.distribution.edge_probabilities()[0, -1]
@@ -181,6 +190,23 @@ class TestHeuristicAgent:
         starts = agent.select_instances(BRIEF, preference, 6)
         assert len({tuple(sorted(c)) for c in starts}) > 1
         assert all(legal_counts(counts, BRIEF) for counts in starts)
+
+    def test_a_shape_is_aimed_at_once_and_can_exist(self):
+        searcher = make_searcher("agent_reinforce", problem())
+        lone = CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),))
+        history = [Scored(lone, 19, 20, 1)]
+        agent = HeuristicAgent(np.random.default_rng(0))
+        reasons = [agent.update(searcher.distribution, history, BRIEF).reason for _ in range(4)]
+        assert "looking at 2 x 1" not in " ".join(reasons)
+        assert reasons[-1] == "width 1, depth 1 is better than its neighbours"
+
+    def test_each_feedback_moves_an_edge_once(self):
+        searcher = make_searcher("agent_reinforce", problem())
+        graphs = searcher.ask(4)
+        old = [Scored(graph, 20 if k == 0 else 5, 20, 1) for k, graph in enumerate(graphs)]
+        newest = Scored(CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),)), 5, 20, 2)
+        agent = HeuristicAgent(np.random.default_rng(0), insight_2=False)
+        assert agent.update(searcher.distribution, [*old, newest], BRIEF).edges == {}
 
     def test_insight_3_adds_trades_between_width_and_depth(self):
         searcher = make_searcher("agent_reinforce", problem())

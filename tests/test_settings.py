@@ -75,3 +75,23 @@ def test_settings_are_frozen():
 def test_search_defaults_are_the_papers():
     search = load_profile("paper", ROOT / "profiles").search
     assert (search.max_iterations, search.patience) == (30, 10)
+
+
+class TestIdentityOfAModel:
+    """What is in the call key: a change that changes answers must not meet old answers."""
+
+    def revision(self, tmp_path: Path, **changes) -> str:
+        folder = profile_with(tmp_path, lambda d: d["pool"]["smollm2-135m"].update(changes))
+        return load_profile("mine", folder).model_pool()["smollm2-135m"].revision
+
+    @pytest.mark.parametrize("change", [{"served_as": "other"}, {"weights": {"hub": "org/other"}}, {"revision": "unpinned"}])
+    def test_another_model_is_another_identity(self, tmp_path, change):
+        assert self.revision(tmp_path, **change) != self.revision(tmp_path)
+
+    def test_an_unpinned_model_is_told_apart_by_its_endpoint(self, tmp_path):
+        one = self.revision(tmp_path, revision="unpinned", base_url="http://a/v1")
+        assert one != self.revision(tmp_path, revision="unpinned", base_url="http://b/v1")
+        assert self.revision(tmp_path, base_url="http://a/v1") == self.revision(tmp_path, base_url="http://b/v1")
+
+    def test_facts_that_change_no_answer_are_not_in_it(self, tmp_path):
+        assert self.revision(tmp_path, price=5.0) == self.revision(tmp_path)
