@@ -5,7 +5,7 @@ SERVE := .venv-serve
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONHASHSEED := 0
 
-.PHONY: help setup repro test test-fast check bench clean
+.PHONY: help setup repro test test-long test-fast check bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,11 +30,14 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/models/convert.py
 repro: setup ## rebuild everything, from sampling to reports/index.html
 	@python -m flows.repro
 
-test: setup check ## lint, types, layers and all tests, those with real models too
-	python -m pytest
+test: setup check ## lint, types, layers and tests, those with real models too
+	python -m pytest -m "not long"
+
+test-long: setup ## the tests that take minutes
+	python -m pytest -m long || test $$? = 5
 
 test-fast: .venv/.ready ## the tests that need no model and little time
-	python -m pytest -m "not slow and not models"
+	python -m pytest -m "not slow and not models and not long"
 
 check: .venv/.ready ## lint, types and layer contracts
 	ruff check .

@@ -6,20 +6,19 @@ search, agent). An unknown key, a wrong type or an impossible value raises Setti
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pipeline.budget import CostModel, Lengths, Metric
 from pipeline.errors import SettingsError
 from pipeline.models.client import Sampling
 from pipeline.models.spec import ModelPool, ModelSpec, Price
+from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
 from pipeline.tasks import TASKS
@@ -27,13 +26,6 @@ from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-Settings = TypeVar("Settings", bound=BaseModel)
-
-
-class Closed(BaseModel):
-    """Frozen, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class WeightsSettings(Closed):
@@ -278,7 +270,7 @@ class Params(Closed):
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read params.yaml. Raises SettingsError."""
-    return _load(Params, path)
+    return load(Params, path)
 
 
 def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
@@ -287,65 +279,4 @@ def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
     if not path.is_file():
         known = sorted(p.stem for p in folder.glob("*.yaml"))
         raise SettingsError(f"unknown profile {name!r}; {folder} has {', '.join(known) or 'none'}")
-    return _load(Profile, path)
-
-
-def _load(kind: type[Settings], path: Path) -> Settings:
-    return parse(kind, _read_yaml(path), str(path))
-
-
-def _read_yaml(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise SettingsError(f"{path}: expected a settings file, but there is none") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: can't be read: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"{path}: expected YAML, but {getattr(error, 'problem', error)}{where}") from None
-
-
-def parse(kind: type[Settings], data: Any, where: str) -> Settings:
-    """Validate plain data. Raises SettingsError in one line that names `where`, the key, and what was expected."""
-    if not isinstance(data, Mapping):
-        raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise SettingsError(f"{where}: {_one_line(kind, error)}") from None
-
-
-def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
-    problems = error.errors(include_url=False)
-    first = problems[0]
-    key = ".".join(str(part) for part in first["loc"]) or "top level"
-    if first["type"] == "extra_forbidden":
-        text = f"unknown key {key!r}{_suggestion(kind, first['loc'])}"
-    elif first["type"] == "missing":
-        text = f"missing key {key!r}"
-    else:
-        text = f"key {key!r}: {first['msg'].removeprefix('Value error, ')}"
-        if not isinstance(first["input"], Mapping | BaseModel) and first["type"] != "value_error":
-            text += f", found {first['input']!r}"
-    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
-
-
-def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """ ", did you mean ...?" from all keys that settings know: the misspelt one is nearly always among them."""
-    known: set[str] = set()
-    stack: list[type[BaseModel]] = [kind]
-    while stack:
-        model = stack.pop()
-        for name, info in model.model_fields.items():
-            known.add(name)
-            stack += [m for m in _models_in(info.annotation) if m.model_fields.keys() - known]
-    close = difflib.get_close_matches(str(location[-1]), sorted(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in getattr(annotation, "__args__", ()) for model in _models_in(inner)]
+    return load(Profile, path)
