@@ -42,6 +42,18 @@ class WeightsSettings(Closed):
         return self
 
 
+class ServeSettings(Closed):
+    """How one model is served, where that differs from the engine's settings; GPU settings have no effect on the CPU."""
+
+    replicas: PositiveInt = Field(default=1, description="servers that share the model's load")
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="the first replica's; free ones if not given"
+    )
+    tensor_parallel: PositiveInt = Field(default=1, description="GPUs that one server spreads the model over")
+    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="share of each GPU's memory")
+    extra_args: tuple[str, ...] = ()
+
+
 class ModelSettings(Closed):
     """One model of the pool. A single `price` is for prompt and completion tokens alike ($ per million tokens)."""
 
@@ -54,6 +66,7 @@ class ModelSettings(Closed):
     revision: str = "unpinned"
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     weights: WeightsSettings | None = None
+    serve: ServeSettings = ServeSettings()
     served_as: str | None = Field(default=None, description="the model's name at the endpoint, if it differs")
     base_url: str | None = Field(default=None, description="its endpoint, where the engine is external")
     api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
@@ -87,13 +100,14 @@ class ModelSettings(Closed):
 class EngineSettings(Closed):
     """How models are served: by vLLM servers that are started here, or by endpoints that run already (external)."""
 
-    kind: Literal["vllm", "external"]
-    device: Literal["cpu", "gpu"] = "cpu"
+    kind: Literal["vllm", "transformers", "external"]
+    device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: what the installed vLLM was built for")
     max_model_len: PositiveInt = 2048
     concurrency: PositiveInt = Field(default=32, description="requests under way at once, per endpoint")
     timeout_s: PositiveFloat = 120
     max_retries: int = Field(default=3, ge=0)
     startup_s: PositiveFloat = 300
+    max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
     max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
     extra_args: tuple[str, ...] = ()
 

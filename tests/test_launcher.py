@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,10 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from pipeline.errors import EndpointError
 from pipeline.models.launcher import Launcher, read_pool
-from pipeline.models.servers import ServerSpec, core_shares, free_ports, served_models, vllm_specs
+from pipeline.models.servers import ServerSpec, Hosted, core_shares, free_ports, gpu_shares, served_models, server_specs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -83,7 +85,7 @@ def test_start_serves_records_and_stop_leaves_no_process(make_spec: MakeSpec, pi
     state = tmp_path / "state" / "pool.json"
     specs = [make_spec("tiny"), make_spec("small,other")]
     with Launcher(specs, state=state, grace_s=0.3) as launcher:
-        assert launcher.endpoints == {"tiny": specs[0].base_url, "small": specs[1].base_url, "other": specs[1].base_url}
+        assert launcher.endpoints == {"tiny": (specs[0].base_url,), "small": (specs[1].base_url,), "other": (specs[1].base_url,)}
         assert read_pool(state) == launcher.endpoints
         assert len(processes(pids)) == 4
         assert all(map(alive, processes(pids)))
@@ -96,10 +98,10 @@ def test_a_server_that_is_up_is_reused_and_left_up(make_spec: MakeSpec, pids: Pa
     spec, state = make_spec("tiny"), tmp_path / "pool.json"
     with Launcher([spec], state=state, grace_s=0.3):
         with Launcher([spec], state=state) as second:
-            assert second.endpoints == {"tiny": spec.base_url}
+            assert second.endpoints == {"tiny": (spec.base_url,)}
             assert len(processes(pids)) == 2
         assert served_models(spec.base_url) == ("tiny",)
-        assert read_pool(state) == {"tiny": spec.base_url}
+        assert read_pool(state) == {"tiny": (spec.base_url,)}
 
 
 def test_a_port_that_serves_other_models_is_refused(make_spec: MakeSpec) -> None:
@@ -125,7 +127,7 @@ def test_a_server_that_exits_shows_the_end_of_its_log(tmp_path: Path, make_spec:
 
 
 def test_a_missing_serve_environment_says_so(tmp_path: Path) -> None:
-    specs = vllm_specs({"tiny": "folder"}, log_dir=tmp_path, python=str(tmp_path / "no-python"))
+    specs = server_specs("vllm", {"tiny": Hosted("folder")}, log_dir=tmp_path, python=str(tmp_path / "no-python"))
     with pytest.raises(EndpointError, match=r"(?s)status 127 .*can't start .*no-python.*make setup"):
         Launcher(specs).start()
 
@@ -193,23 +195,23 @@ def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
     state.write_text("{")
     assert read_pool(state) is None
     url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
-    state.write_text(json.dumps({"pid": 1, "servers": [{"name": "a", "base_url": url, "models": ["a"]}]}))
+    state.write_text(json.dumps({"pid": 1, "servers": [{"name": "a", "base_url": url, "models": ["a"], "lists_models": True}]}))
     assert read_pool(state) is None
 
 
 def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
-    specs = vllm_specs({"a": "models/a", "b/c": "models/b"}, log_dir=tmp_path, ports={"a": 4321})
+    specs = server_specs("vllm", {"a": Hosted("models/a", port=4321), "b/c": Hosted("models/b")}, log_dir=tmp_path)
     assert specs[0].port == 4321
     assert specs[1].port not in (0, 4321)
     for spec in specs:
         assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
         assert spec.env["HF_HUB_OFFLINE"] == spec.env["VLLM_NO_USAGE_STATS"] == spec.env["DO_NOT_TRACK"] == "1"
     assert specs[1].log == tmp_path / "b--c.log"
-    gpu = vllm_specs({"a": "models/a"}, log_dir=tmp_path, device="gpu", extra=("--seed", "1"))[0]
+    gpu = server_specs("vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, device="gpu", extra=("--seed", "1"))[0]
     assert "--enforce-eager" not in gpu.command
     assert gpu.command[-2:] == ("--seed", "1")
     assert not [key for key in gpu.env if key.startswith("VLLM_CPU")]
-    assert vllm_specs({}, log_dir=tmp_path) == ()
+    assert server_specs("vllm", {}, log_dir=tmp_path) == ()
 
 
 @pytest.mark.parametrize(
@@ -224,3 +226,50 @@ def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
 )
 def test_core_shares(servers: int, cores: list[int], expected: list[str]) -> None:
     assert core_shares(servers, cores) == expected
+
+
+def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
+    models = {
+        "big": Hosted("b", tensor_parallel=2, extra=("--x",)),
+        "small": Hosted("s", "rev1", port=5000, replicas=2, gpu_memory=0.2),
+    }
+    big, *small = server_specs("vllm", models, log_dir=tmp_path, device="gpu", gpus=range(4), offline=False)
+    assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
+    assert [spec.served_models for spec in small] == [("small",), ("small",)]
+    assert [spec.port for spec in small] == [5000, 5001]
+    assert [spec.env["CUDA_VISIBLE_DEVICES"] for spec in (big, *small)] == ["0,1", "2", "3"]
+    assert big.command[-1] == "--x"
+    assert ["--tensor-parallel-size", "2"] == list(big.command[-5:-3])
+    assert ["--gpu-memory-utilization", "0.9"] == list(big.command[-3:-1])
+    assert ["--gpu-memory-utilization", "0.2"] == list(small[0].command[-2:])
+    assert "HF_HUB_OFFLINE" not in big.env
+    assert small[0].command[small[0].command.index("--revision") + 1] == "rev1"
+
+
+def test_gpu_shares() -> None:
+    assert gpu_shares([1, 1, 1], [0, 1]) == [([0], 0.45), ([1], 0.9), ([0], 0.45)]
+    assert gpu_shares([2], [4, 6]) == [([4, 6], 0.9)]
+    with pytest.raises(EndpointError, match="expected at least 2 GPUs for a model with tensor_parallel 2, found 1"):
+        gpu_shares([2], [0])
+
+
+def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
+    spec = server_specs("transformers", {"a": Hosted("models/a")}, log_dir=tmp_path, python="env/bin/python", max_model_len=2048)[0]
+    assert spec.command[:3] == ("env/bin/transformers", "serve", "models/a")
+    assert spec.command[spec.command.index("--cb-num-blocks") + 1] == "1024"
+    assert not spec.lists_models
+
+
+def test_a_server_that_dies_is_started_again_at_its_address(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
+    spec, said = make_spec("tiny"), io.StringIO()
+    with Launcher([spec], grace_s=0.3, max_restarts=1, console=Console(file=said, width=200)) as launcher:
+        before = processes(pids)
+        os.kill(before[0], signal.SIGKILL)
+        assert wait_until(lambda: len(processes(pids)) == 4)
+        assert wait_until(lambda: served_models(spec.base_url) == ("tiny",))
+        assert launcher.endpoints == {"tiny": (spec.base_url,)}
+        assert not any(map(alive, before))
+        os.kill(processes(pids)[2], signal.SIGKILL)
+        assert wait_until(lambda: "not started again after 1 times" in said.getvalue())
+    assert "model server tiny ended with status 137; starting it again" in said.getvalue()
+    assert not any(map(alive, processes(pids)))

@@ -16,7 +16,7 @@ from openai import OpenAI
 
 from pipeline.models import convert
 from pipeline.models.launcher import Launcher
-from pipeline.models.servers import SERVE_PYTHON, vllm_specs
+from pipeline.models.servers import SERVE_PYTHON, Hosted, server_specs
 
 ROOT = Path(__file__).resolve().parents[1]
 GEMMA, SMOLLM = "gemma3-270m", "smollm2-135m"
@@ -112,11 +112,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OpenA
     missing = [name for name in (GEMMA, SMOLLM) if convert.read_record(folder / name) is None]
     if missing:
         pytest.skip(f"not converted in {folder}: {', '.join(missing)} (make setup, or set TTSGRAPH_MODELS)")
-    specs = vllm_specs(
-        {name: str(folder / name) for name in (GEMMA, SMOLLM)}, log_dir=tmp_path_factory.mktemp("logs"), python=python
+    specs = server_specs(
+        "vllm",
+        {name: Hosted(str(folder / name)) for name in (GEMMA, SMOLLM)},
+        log_dir=tmp_path_factory.mktemp("logs"),
+        python=python,
     )
     with Launcher(specs) as launcher:
-        yield {model: OpenAI(base_url=url, api_key="none", timeout=120) for model, url in launcher.endpoints.items()}
+        yield {model: OpenAI(base_url=url, api_key="none", timeout=120) for model, (url,) in launcher.endpoints.items()}
 
 
 def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:

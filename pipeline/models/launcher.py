@@ -1,11 +1,11 @@
 """Start and stop local OpenAI-compatible model servers, and let other processes find the ones that are up.
 
-    specs = vllm_specs({"smollm2-135m": ".ttsgraph/models/smollm2-135m"}, log_dir=Path(".ttsgraph/logs"))
+    specs = server_specs("vllm", {"smollm2-135m": Hosted(".ttsgraph/models/smollm2-135m")}, log_dir=Path(".ttsgraph/logs"))
     with Launcher(specs, state=Path(".ttsgraph/pool.json")) as pool:
-        pool.endpoints  # {"smollm2-135m": "http://127.0.0.1:43127/v1"}
+        pool.endpoints  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
 
 Every server is started under `guard.py`, which ends its whole process tree when this process ends, however it ends; so
-no signal handler is touched.
+no signal handler is touched. A server that dies while it is needed is started again at the same address.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from http.client import HTTPException
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -33,6 +35,7 @@ from pipeline.models.servers import HOST, LOCAL, ServerSpec, served_models
 
 START_TIMEOUT_S = 300.0
 GRACE_S = 10.0
+WATCH_S = 0.5
 LOG_TAIL_LINES = 15
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY", re.IGNORECASE)
 
@@ -44,23 +47,42 @@ class _Running:
     spec: ServerSpec
     guard: subprocess.Popen[bytes]
     since: float = field(default_factory=time.monotonic)
+    restarts: int = 0
 
 
-def read_pool(path: Path) -> dict[str, str] | None:
-    """Model name -> base URL of the pool recorded at `path`; None unless all its servers answer for their models."""
+@dataclass(frozen=True)
+class _Recorded:
+    """One server in the state file."""
+
+    name: str
+    base_url: str
+    models: list[str]
+    lists_models: bool
+
+
+def read_pool(path: Path) -> dict[str, tuple[str, ...]] | None:
+    """Model name -> base URLs of the pool recorded at `path`; None unless all its servers answer for their models."""
     try:
-        servers = json.loads(path.read_text())["servers"]
-        pool = {str(model): str(server["base_url"]) for server in servers for model in server["models"]}
+        servers = [_Recorded(**server) for server in json.loads(path.read_text())["servers"]]
+        up = servers and all(_answers(server.base_url, server.models, server.lists_models) for server in servers)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    lists = {url: served_models(url) or () for url in set(pool.values())}
-    return pool if pool and all(model in lists[url] for model, url in pool.items()) else None
+    return _by_model((model, server.base_url) for server in servers for model in server.models) if up else None
+
+
+def _by_model(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """(model, base URL) pairs as model -> its base URLs, one a replica."""
+    found: dict[str, tuple[str, ...]] = {}
+    for model, url in pairs:
+        found[model] = (*found.get(model, ()), url)
+    return found
 
 
 class Launcher:
     """Servers for a pool: `start` brings up those that aren't there yet, `stop` ends exactly those it started.
 
-    `state`, when given, records the pool for `read_pool` while it is up. Use as a context manager.
+    `state`, when given, records the pool for `read_pool` while it is up. A server that ends by itself once it was up is started
+    again, at most `max_restarts` times each. Use as a context manager.
     """
 
     def __init__(
@@ -70,20 +92,24 @@ class Launcher:
         state: Path | None = None,
         timeout_s: float = START_TIMEOUT_S,
         grace_s: float = GRACE_S,
+        max_restarts: int = 3,
         console: Console | None = None,
     ) -> None:
         self._specs = tuple(specs)
         self._state = state
         self._timeout_s = timeout_s
         self._grace_s = grace_s
+        self._max_restarts = max_restarts
         self._console = console or Console(stderr=True)
         self._running: list[_Running] = []
         self._recorded = False
+        self._stopping = threading.Event()
+        self._watch: threading.Thread | None = None
 
     @property
-    def endpoints(self) -> dict[str, str]:
-        """Model name -> base URL."""
-        return {model: spec.base_url for spec in self._specs for model in spec.served_models}
+    def endpoints(self) -> dict[str, tuple[str, ...]]:
+        """Model name -> base URLs, one a replica."""
+        return _by_model((model, spec.base_url) for spec in self._specs for model in spec.served_models)
 
     def start(self) -> Launcher:
         """Start what is missing, all at once, and wait until every server answers for its models.
@@ -97,6 +123,10 @@ class Launcher:
                 self._running.append(self._spawn(spec))
             self._await_all()
             self._record()
+            if self._running:
+                self._stopping.clear()
+                self._watch = threading.Thread(target=self._restart_dead, name="model server watch", daemon=True)
+                self._watch.start()
         except BaseException:
             self.stop()
             raise
@@ -105,6 +135,10 @@ class Launcher:
     def stop(self) -> None:
         """End every process this launcher started and forget the recorded pool; safe to call again."""
         atexit.unregister(self.stop)
+        self._stopping.set()
+        if self._watch is not None:
+            self._watch.join()
+            self._watch = None
         running, self._running = self._running, []
         for server in running:
             with contextlib.suppress(ProcessLookupError):
@@ -128,13 +162,31 @@ class Launcher:
     def __exit__(self, *_exception: object) -> None:
         self.stop()
 
-    def _spawn(self, spec: ServerSpec) -> _Running:
+    def _restart_dead(self) -> None:
+        """Until `stop`: start a server again that ended; its clients find it at the same address once it is up."""
+        while not self._stopping.wait(WATCH_S):
+            for place, server in enumerate(self._running):
+                code = server.guard.poll()
+                if code is None or server.restarts > self._max_restarts:
+                    continue
+                server.restarts += 1
+                again = server.restarts <= self._max_restarts
+                what = (
+                    "starting it again" if again else f"not started again after {self._max_restarts} times; see {server.spec.log}"
+                )
+                self._console.print(f"model server {server.spec.name} ended with status {code}; {what}", highlight=False)
+                if again:
+                    fresh = self._spawn(server.spec, "ab")
+                    fresh.restarts = server.restarts
+                    self._running[place] = fresh
+
+    def _spawn(self, spec: ServerSpec, mode: Literal["wb", "ab"] = "wb") -> _Running:
         """Start one server under its guard, in a session of its own so that Ctrl-C reaches it only through `stop`."""
         guard = (sys.executable, "-I", str(Path(__file__).with_name("guard.py")), str(self._grace_s))
         # Nothing secret goes to a server on this machine, so nothing secret can end up in its log.
         env = {key: value for key, value in os.environ.items() if not _SECRET.search(key)} | dict(spec.env)
         spec.log.parent.mkdir(parents=True, exist_ok=True)
-        with spec.log.open("wb") as log:
+        with spec.log.open(mode) as log:
             return _Running(
                 spec,
                 subprocess.Popen(
@@ -171,10 +223,8 @@ class Launcher:
         spec, code = server.spec, server.guard.poll()
         if code is not None:
             raise EndpointError(_failure(spec, f"ended with status {code} before it was up"))
-        if _healthy(spec):
-            found = served_models(spec.base_url)
-            if found is not None and set(spec.served_models) <= set(found):
-                return True
+        if _answers(spec.base_url, spec.served_models, spec.lists_models):
+            return True
         if time.monotonic() - server.since > self._timeout_s:
             raise EndpointError(_failure(spec, f"was not up after {self._timeout_s:.0f} s"))
         return False
@@ -183,7 +233,7 @@ class Launcher:
         """Write the state file, whole or not at all; a pool that was only reused belongs to whoever started it."""
         if self._state is None or not self._running:
             return
-        servers = [{"name": s.name, "base_url": s.base_url, "models": list(s.served_models)} for s in self._specs]
+        servers = [asdict(_Recorded(s.name, s.base_url, list(s.served_models), s.lists_models)) for s in self._specs]
         self._state.parent.mkdir(parents=True, exist_ok=True)
         part = self._state.with_name(f"{self._state.name}.{os.getpid()}")
         part.write_text(json.dumps({"pid": os.getpid(), "servers": servers}, indent=1) + "\n")
@@ -193,13 +243,13 @@ class Launcher:
 
 def _already_up(spec: ServerSpec) -> bool:
     """True when the port already serves the expected models; EndpointError when something else is there."""
-    found = served_models(spec.base_url)
-    if found is not None and set(spec.served_models) <= set(found):
+    if spec.lists_models and _serves(spec.base_url, spec.served_models):
         return True
     with socket.socket() as probe:
         probe.settimeout(2.0)
         if probe.connect_ex((HOST, spec.port)) != 0:
             return False
+    found = served_models(spec.base_url)
     there = f"serves {', '.join(found) or 'no model'}" if found is not None else "does not answer as an OpenAI API"
     raise EndpointError(
         f"port {spec.port} is taken: expected {', '.join(spec.served_models)} or nothing there, "
@@ -207,10 +257,20 @@ def _already_up(spec: ServerSpec) -> bool:
     )
 
 
-def _healthy(spec: ServerSpec) -> bool:
+def _answers(base_url: str, models: Sequence[str], lists_models: bool) -> bool:
+    """Whether a server is healthy and, where it lists models, has these."""
+    return _healthy(base_url) and (not lists_models or _serves(base_url, models))
+
+
+def _serves(base_url: str, models: Sequence[str]) -> bool:
+    found = served_models(base_url)
+    return found is not None and set(models) <= set(found)
+
+
+def _healthy(base_url: str) -> bool:
     """Whether /health answers with success."""
     try:
-        with LOCAL.open(f"http://{HOST}:{spec.port}/health", timeout=2.0) as response:
+        with LOCAL.open(f"{base_url.removesuffix('/v1')}/health", timeout=2.0) as response:
             return 200 <= int(response.status) < 300
     except (OSError, HTTPException):
         return False

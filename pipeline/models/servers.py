@@ -7,15 +7,23 @@ own (`.venv-serve`), so nothing here imports torch or vLLM.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
 from urllib.request import ProxyHandler, build_opener
+
+from pipeline.errors import EndpointError
+
+Device = Literal["cpu", "gpu"]
+Engine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
 SERVE_PYTHON = ".venv-serve/bin/python"
@@ -36,6 +44,8 @@ class ServerSpec:
     env: Mapping[str, str]
     port: int
     log: Path
+    lists_models: bool = True
+    """Whether /v1/models names what is served; if not, a healthy server is taken at its word."""
 
     @property
     def base_url(self) -> str:
@@ -61,43 +71,124 @@ def core_shares(servers: int, cores: Sequence[int]) -> list[str]:
     return [",".join(str(cores[(i * each + j) % len(cores)]) for j in range(each)) for i in range(servers)]
 
 
-def vllm_specs(
-    models: Mapping[str, str],
+@dataclass(frozen=True)
+class Hosted:
+    """One model to serve: where its weights are (a folder or a hub id), and what differs from the other models' servers.
+
+    `replicas` servers share its load. `port` is the first one's, further ones count up. `tensor_parallel` and
+    `gpu_memory` (the share of each GPU's memory) matter on GPUs alone.
+    """
+
+    source: str
+    revision: str | None = None
+    port: int | None = None
+    replicas: int = 1
+    tensor_parallel: int = 1
+    gpu_memory: float | None = None
+    extra: tuple[str, ...] = ()
+
+
+def gpu_shares(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[list[int], float]]:
+    """Which GPUs each server gets, given how many each needs, and the share of their memory that is left for it.
+
+    Servers take GPUs in turn; where several meet on one, they share 0.9 of its memory evenly. Raises EndpointError when a server
+    needs more GPUs than there are.
+    """
+    if needs and max(needs) > len(gpus):
+        raise EndpointError(f"expected at least {max(needs)} GPUs for a model with tensor_parallel {max(needs)}, found {len(gpus)}")
+    turn = itertools.cycle(gpus)
+    given = [[next(turn) for _ in range(need)] for need in needs]
+    servers_on = Counter(gpu for taken in given for gpu in taken)
+    return [(taken, round(0.9 / max(servers_on[gpu] for gpu in taken), 3)) for taken in given]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one server of the pool goes: its title and port, the CPU cores or the GPUs it has, and its share of their memory."""
+
+    title: str
+    name: str
+    hosted: Hosted
+    port: int
+    cores: str
+    gpus: tuple[int, ...]
+    gpu_memory: float
+
+
+def slots(models: Mapping[str, Hosted], device: Device, gpus: Sequence[int]) -> list[Slot]:
+    """One slot per replica of each model (served name -> what to serve); free ports where none is given."""
+    servers = [(name, hosted, k) for name, hosted in models.items() for k in range(hosted.replicas)]
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    core_lists = core_shares(len(servers), cores) if servers else []
+    on_gpus = gpu_shares([hosted.tensor_parallel for _, hosted, _ in servers], gpus) if device == "gpu" else None
+    found = []
+    for place, ((name, hosted, k), spare) in enumerate(zip(servers, free_ports(len(servers)), strict=True)):
+        title = name if hosted.replicas == 1 else f"{name}-{k + 1}"
+        port = spare if hosted.port is None else hosted.port + k
+        taken, share = on_gpus[place] if on_gpus is not None else ([], 0.0)
+        found.append(Slot(title, name, hosted, port, core_lists[place], tuple(taken), hosted.gpu_memory or share))
+    return found
+
+
+def server_specs(
+    engine: Engine,
+    models: Mapping[str, Hosted],
     *,
     log_dir: Path,
     python: str = SERVE_PYTHON,
-    device: Literal["cpu", "gpu"] = "cpu",
-    ports: Mapping[str, int] | None = None,
+    device: Device = "cpu",
+    gpus: Sequence[int] = (0,),
     max_model_len: int = 2048,
     offline: bool = True,
-    revisions: Mapping[str, str] | None = None,
     extra: Sequence[str] = (),
 ) -> tuple[ServerSpec, ...]:
-    """One vLLM server per model; `models` maps the served name to a model folder (or, with `offline=False`, a hub id).
+    """The servers of a pool (served name -> what to serve), one per replica; `extra` is appended to every command.
 
-    `revisions` pins hub ids. Free ports are chosen for models without one in `ports`. `extra` is appended to every command.
+    Hub ids need `offline=False`. Raises EndpointError when a model needs more GPUs than `gpus` has.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    shares = core_shares(len(models), cores) if models else []
     specs = []
-    for (name, source), share, spare in zip(models.items(), shares, free_ports(len(models)), strict=True):
-        port = (ports or {}).get(name, spare)
-        # The `vllm` command looks up a distribution of that name, which the CPU build doesn't have: hence the module.
-        command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(source)]
-        command += ["--served-model-name", name, "--host", HOST, "--port", str(port)]
-        command += ["--max-model-len", str(max_model_len), "--disable-log-stats", "--disable-uvicorn-access-log"]
-        if revisions and name in revisions:
-            command += ["--revision", revisions[name]]
-        env = {**_ALWAYS, **(_OFFLINE if offline else {})}
-        if device == "cpu":
-            # Blocks of 32 tokens, the smallest the CPU kernels take: prompt prefixes are reused in whole blocks, and
-            # with the default of 128 short few-shot prompts share nothing (half the speed). bfloat16 is 1.7 times as
-            # fast as float32 where the processor knows it; eager starts in a fifth of the time at the same speed.
-            command += ["--dtype", "bfloat16", "--enforce-eager", "--block-size", "32"]
-            env |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": share}
-        log = log_dir / f"{name.replace('/', '--')}.log"
-        specs.append(ServerSpec(name, (name,), (*command, *extra), env, port, log))
+    for slot in slots(models, device, gpus):
+        command, env = _COMMANDS[engine](slot, python, device, max_model_len)
+        env |= _ALWAYS | (_OFFLINE if offline else {})
+        if device == "gpu":
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slot.gpus))
+        log = log_dir / f"{slot.title.replace('/', '--')}.log"
+        words = (*command, *slot.hosted.extra, *extra)
+        specs.append(ServerSpec(slot.title, (slot.name,), words, env, slot.port, log, lists_models=engine == "vllm"))
     return tuple(specs)
+
+
+def _vllm(slot: Slot, python: str, device: Device, max_model_len: int) -> tuple[list[str], dict[str, str]]:
+    # The `vllm` command looks up a distribution of that name, which the CPU build doesn't have: hence the module.
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", slot.hosted.source]
+    command += ["--served-model-name", slot.name, "--host", HOST, "--port", str(slot.port)]
+    command += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
+    if slot.hosted.revision is not None:
+        command += ["--revision", slot.hosted.revision]
+    if device == "cpu":
+        # Blocks of 32 tokens, the smallest the CPU kernels take: prompt prefixes are reused in whole blocks, and
+        # with the default of 128 short few-shot prompts share nothing (half the speed). bfloat16 is 1.7 times as
+        # fast as float32 where the processor knows it; eager starts in a fifth of the time at the same speed.
+        command += ["--dtype", "bfloat16", "--enforce-eager", "--block-size", "32"]
+        return command, {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": slot.cores}
+    command += ["--tensor-parallel-size", str(len(slot.gpus)), "--gpu-memory-utilization", str(slot.gpu_memory)]
+    return command, {}
+
+
+def _transformers(slot: Slot, python: str, device: Device, max_model_len: int) -> tuple[list[str], dict[str, str]]:
+    """For models that vLLM doesn't know. It ignores stop sequences (the client cuts there) and lists no models."""
+    revision = f"@{slot.hosted.revision}" if slot.hosted.revision is not None else ""
+    command = [str(Path(python).with_name("transformers")), "serve", slot.hosted.source + revision]
+    command += ["--host", HOST, "--port", str(slot.port), "--continuous-batching", "--dtype", "bfloat16"]
+    # Room for the keys and values of 16 full prompts; left alone, it takes nearly all the memory there is.
+    command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]
+    return [*command, "--device", "cpu" if device == "cpu" else "cuda:0"], {}
+
+
+_COMMANDS: dict[Engine, Callable[[Slot, str, Device, int], tuple[list[str], dict[str, str]]]] = {
+    "vllm": _vllm,
+    "transformers": _transformers,
+}
 
 
 def served_models(base_url: str, timeout_s: float = 2.0) -> tuple[str, ...] | None:
@@ -107,3 +198,12 @@ def served_models(base_url: str, timeout_s: float = 2.0) -> tuple[str, ...] | No
             return tuple(str(model["id"]) for model in json.load(response)["data"])
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return None
+
+
+def gpu_count() -> int:
+    """GPUs that NVIDIA's driver shows; 0 without one."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())

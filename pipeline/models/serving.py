@@ -17,9 +17,10 @@ from rich.console import Console
 from pipeline.errors import EndpointError, SettingsError
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import ModelClient
+from pipeline.models.builds import vllm_build
 from pipeline.models.launcher import Launcher, read_pool
 from pipeline.models.openai_client import Endpoint, OpenAIClient
-from pipeline.models.servers import SERVE_PYTHON, vllm_specs
+from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_count, server_specs
 from pipeline.settings import ModelSettings, Profile
 
 STATE = Path(".ttsgraph")
@@ -42,9 +43,10 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Mo
 
 
 @contextmanager
-def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, str]]:
-    """Model -> base URL of local servers, empty for an external engine. Starts what is not up, and stops what it started."""
-    if profile.engine.kind == "external":
+def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """Model -> base URLs of local servers, empty for an external engine. Starts what is not up, and stops what it started."""
+    engine = profile.engine
+    if engine.kind == "external":
         yield {}
         return
     record = state / "servers.json"
@@ -52,19 +54,34 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
     if up is not None and set(profile.pool) <= set(up):
         yield up
         return
-    engine = profile.engine
-    sources = {name: prepare_weights(name, model, state) for name, model in profile.pool.items()}
-    specs = vllm_specs(
-        sources,
+    device = vllm_build().device if engine.device == "auto" else engine.device
+    specs = server_specs(
+        engine.kind,
+        {name: hosted(name, model, state) for name, model in profile.pool.items()},
         log_dir=state / "logs",
-        device=engine.device,
+        device=device,
+        gpus=range(gpu_count()) if device == "gpu" else (),
         max_model_len=engine.max_model_len,
         offline=all(model.weights is not None and model.weights.hub is None for model in profile.pool.values()),
-        revisions={n: m.revision for n, m in profile.pool.items() if m.weights and m.weights.hub and m.revision != "unpinned"},
         extra=engine.extra_args,
     )
-    with Launcher(specs, state=record, timeout_s=engine.startup_s) as launcher:
+    with Launcher(specs, state=record, timeout_s=engine.startup_s, max_restarts=engine.max_restarts) as launcher:
         yield launcher.endpoints
+
+
+def hosted(name: str, model: ModelSettings, state: Path = STATE) -> Hosted:
+    """What a server of this model needs; its weights are made ready. Raises as `prepare_weights`."""
+    source, serve = prepare_weights(name, model, state), model.serve
+    pinned = model.weights is not None and model.weights.hub is not None and model.revision != "unpinned"
+    return Hosted(
+        source,
+        model.revision if pinned else None,
+        serve.port,
+        serve.replicas,
+        serve.tensor_parallel,
+        serve.gpu_memory,
+        serve.extra_args,
+    )
 
 
 def endpoints(profile: Profile, local: Mapping[str, str]) -> dict[str, Endpoint]:
