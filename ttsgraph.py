@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -157,6 +158,32 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
     """
     loaded, chosen = _settings(profile, task)
     _print(estimate_run(loaded, chosen))
+
+
+@app.command()
+def doctor(
+    profile: ProfileName = None, as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of lines")] = False
+) -> None:
+    """What a profile needs of this machine, what is missing and how to get it, and what a run of each task takes at most.
+
+    Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
+    """
+    from pipeline.doctor import examine
+
+    loaded = load_profile(profile or load_params().profile)
+    findings = examine(loaded)
+    estimates = [estimate_run(loaded, task) for task in loaded.tasks]
+    if as_json:
+        _print({"findings": [asdict(finding) for finding in findings], "estimates": estimates})
+    else:
+        for finding in findings:
+            todo = f"; {finding.advice}" if finding.advice else ""
+            typer.echo(f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}")
+        for run in estimates:
+            hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
+            typer.echo(f"at most  {run['task']}: {run['calls']['total']:,} calls, ${run['dollars']:,.2f}, time {hours}")
+    if not all(finding.ok for finding in findings):
+        sys.exit(2)
 
 
 @app.command()

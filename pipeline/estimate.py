@@ -4,50 +4,76 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.roles import get_role
+import numpy as np
+
+from pipeline.budget import CostModel, flops_coefficients
 from pipeline.settings import Profile
 from pipeline.trials import pilot_cases
+
+FIXED_ARMS = 3
+"""Graphs that the found one is compared with on the test questions: the best single model, a majority, a fixed topology."""
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Upper bounds per stage and in all for one task and one method.
 
-    Every candidate is taken to use the whole budget on calls of the cheapest model, and no call to be reused: real runs take less.
-    Dollars are at the pool's highest prices. Seconds need a `speed` for every model and assume full concurrency; else null.
+    Every graph is taken to spend its whole budget on the calls that yield most of the quantity per unit of budget, and no call
+    to be reused: real runs take less. Seconds need the engine's `effective_tflops`, or a `speed` for every model and then
+    assume full concurrency; else null. Raises BudgetError when the budget holds no call.
     """
-    settings, search, pool = profile.task(task), profile.search, profile.model_pool()
+    settings, search, init = profile.task(task), profile.search, profile.init
     cost, budget = profile.cost_model(task), profile.budget.limit
     cost.require_feasible(budget)
-    cheapest = cost.smallest_call()
-    # Under a runtime budget parallel calls take no more time than one, so only max_nodes bounds their number.
-    bounded = cost.metric != "runtime" and cheapest > 0
-    calls = max(1, min(profile.budget.max_nodes, int(budget / cheapest) if bounded else profile.budget.max_nodes))
-    cases = pilot_cases(profile.pilot, cost, next(iter(pool)), profile.roles)
-    pilot_calls = sum(get_role(node.role).calls_model for case in cases for node in case.graph.nodes)
-    stages = {
-        "profile": len(pool) * settings.splits.train,
-        "pilot": pilot_calls * profile.pilot.questions,
-        "init_family": (len(pool) + 2 * len(pool.families) * profile.init.topologies) * profile.init.questions,
-        "init_instances": profile.init.candidates * profile.init.topologies * calls * profile.init.questions,
-        "search": search.max_iterations * calls * (search.candidates * search.batch + settings.splits.val),
-        "evaluate": 4 * calls * settings.splits.test,
+    per_graph = _most_per_graph(profile, task, cost)
+    models, families = len(profile.pool), len(profile.model_pool().families)
+    pilot_graphs = len(pilot_cases(profile.pilot, cost, next(iter(profile.pool)), profile.roles))
+    graphs = {
+        "profile": models * settings.splits.train,
+        "pilot": pilot_graphs * profile.pilot.questions,
+        "init_family": (models + 2 * families * init.topologies) * init.questions,
+        "init_instances": init.candidates * init.topologies * init.questions,
+        "search": search.max_iterations * (search.candidates * search.batch + settings.splits.val),
+        "evaluate": (1 + FIXED_ARMS) * settings.splits.test,
     }
-    total = sum(stages.values())
-    lengths = settings.lengths
-    # Half the nodes' worth of answers in a prompt is a dense graph; Theorem 1 keeps denser ones out of the budget.
-    prompt = lengths.prompt_tokens + lengths.generated_tokens * (calls - 1) / 2
-    price = max(pool.values(), key=lambda spec: spec.dollars(prompt, lengths.generated_tokens))
-    speeds = [spec.speed for spec in pool.values() if spec.speed]
+    calls = {stage: int(np.ceil(n if stage == "profile" else n * per_graph["calls"])) for stage, n in graphs.items()}
+    runs = graphs["profile"] / per_graph["calls"] + sum(n for stage, n in graphs.items() if stage != "profile")
     seconds = None
-    if len(speeds) == len(pool):
-        slowest = max(a * prompt + b * lengths.generated_tokens for a, b in speeds)
-        seconds = total * slowest / profile.engine.concurrency
+    if profile.engine.effective_tflops is not None:
+        seconds = runs * per_graph["flops"] / (profile.engine.effective_tflops * 1e12)
+    elif "seconds" in per_graph:
+        seconds = runs * per_graph["seconds"] / profile.engine.concurrency
     return {
         "task": task,
-        "calls": stages | {"total": total},
-        "prompt_tokens": round(total * prompt),
-        "generated_tokens": round(total * lengths.generated_tokens),
-        "dollars": total * price.dollars(prompt, lengths.generated_tokens),
+        "calls": calls | {"total": sum(calls.values())},
+        "prompt_tokens": round(runs * per_graph["prompt_tokens"]),
+        "generated_tokens": round(runs * per_graph["generated_tokens"]),
+        "dollars": runs * per_graph["dollars"],
         "seconds": seconds,
         "note": "upper bounds for one method; reuse of calls is not counted",
     }
+
+
+def _most_per_graph(profile: Profile, task: str, cost: CostModel) -> dict[str, float]:
+    """Quantity -> the most that one question through one graph within the budget can take of it."""
+    lengths, nodes = cost.task, profile.budget.max_nodes
+    degrees = np.arange(nodes, dtype=np.float64)
+    specs = list(cost.pool.values())
+    rows, columns = np.meshgrid(np.arange(len(specs)), degrees.astype(np.intp), indexing="ij")
+    prompt = np.broadcast_to(lengths.prompt_tokens + degrees * lengths.generated_tokens, rows.shape)
+    powers = np.stack([degrees**2, degrees, np.ones_like(degrees)])
+    quantities = {
+        "calls": np.ones(rows.shape),
+        "prompt_tokens": prompt,
+        "generated_tokens": np.full(rows.shape, lengths.generated_tokens),
+        "dollars": np.array([[spec.dollars(p, lengths.generated_tokens) for p in prompt[0]] for spec in specs]),
+        "flops": np.array([flops_coefficients(spec, lengths) for spec in specs]) @ powers,
+    }
+    if all(spec.speed for spec in specs):
+        speeds = np.array([spec.speed for spec in specs])
+        quantities["seconds"] = speeds[:, :1] * prompt + speeds[:, 1:] * lengths.generated_tokens
+    # Parallel calls take no more time than one, so under a runtime budget only max_nodes bounds their number.
+    units = cost.call_costs(rows, columns) if cost.metric != "runtime" else np.zeros(rows.shape)
+    per_unit = np.divide(1.0, units, out=np.full(rows.shape, np.inf), where=units > 0)
+    # A call with d predecessors needs d other nodes, but a bound may forget that.
+    most_calls = np.clip(profile.budget.limit * per_unit, 1, nodes)
+    return {name: float((values * most_calls).max()) for name, values in quantities.items()}

@@ -51,6 +51,7 @@ class ServeSettings(Closed):
     )
     tensor_parallel: PositiveInt = Field(default=1, description="GPUs that one server spreads the model over")
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="share of each GPU's memory")
+    max_model_len: PositiveInt | None = Field(default=None, description="where the model's context is shorter than the engine's")
     extra_args: tuple[str, ...] = ()
 
 
@@ -68,8 +69,15 @@ class ModelSettings(Closed):
     weights: WeightsSettings | None = None
     serve: ServeSettings = ServeSettings()
     served_as: str | None = Field(default=None, description="the model's name at the endpoint, if it differs")
-    base_url: str | None = Field(default=None, description="its endpoint, where the engine is external")
+    base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        default=None, description="its endpoint, where the engine is external; several share the load"
+    )
     api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """Its endpoints, none where a server is started here."""
+        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url or ()
 
     def identity(self, engine: EngineSettings) -> str:
         """What tells this model's answers from another's in the call cache: revision, name, weights and server flags.
@@ -108,7 +116,11 @@ class EngineSettings(Closed):
     max_retries: int = Field(default=3, ge=0)
     startup_s: PositiveFloat = 300
     max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
+    seeds: bool = Field(default=False, description="whether external endpoints may be sent a seed with each request")
     max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
+    effective_tflops: PositiveFloat | None = Field(
+        default=None, description="sustained TFLOP/s of all devices, for estimates of time"
+    )
     extra_args: tuple[str, ...] = ()
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pipeline.errors import EndpointError
 from pipeline.models.launcher import Launcher, read_pool
-from pipeline.models.servers import ServerSpec, Hosted, core_shares, free_ports, gpu_shares, served_models, server_specs
+from pipeline.models.servers import Hosted, ServerSpec, core_shares, free_ports, gpu_shares, served_models, server_specs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -239,9 +239,9 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     assert [spec.port for spec in small] == [5000, 5001]
     assert [spec.env["CUDA_VISIBLE_DEVICES"] for spec in (big, *small)] == ["0,1", "2", "3"]
     assert big.command[-1] == "--x"
-    assert ["--tensor-parallel-size", "2"] == list(big.command[-5:-3])
-    assert ["--gpu-memory-utilization", "0.9"] == list(big.command[-3:-1])
-    assert ["--gpu-memory-utilization", "0.2"] == list(small[0].command[-2:])
+    assert list(big.command[-5:-3]) == ["--tensor-parallel-size", "2"]
+    assert list(big.command[-3:-1]) == ["--gpu-memory-utilization", "0.9"]
+    assert list(small[0].command[-2:]) == ["--gpu-memory-utilization", "0.2"]
     assert "HF_HUB_OFFLINE" not in big.env
     assert small[0].command[small[0].command.index("--revision") + 1] == "rev1"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -19,7 +20,7 @@ def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:
 
 def ask(base_url: str, *requests: Request, **options):
     async def run():
-        client = OpenAIClient({"small": Endpoint(base_url, "served-name")}, **options)
+        client = OpenAIClient({"small": Endpoint((base_url,), "served-name")}, **options)
         try:
             return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
         finally:
@@ -44,6 +45,40 @@ class TestOpenAIClient:
         with serve(stub) as url:
             ask(url, *(request(replica=k) for k in range(30)), concurrency=4)
         assert stub.most_at_once == 4
+
+    def test_replicas_share_the_load(self):
+        stubs = [StubServer(("served-name",), delay_s=0.02) for _ in range(3)]
+        with ExitStack() as stack:
+            urls = tuple(stack.enter_context(serve(stub)) for stub in stubs)
+
+            async def run():
+                client = OpenAIClient({"small": Endpoint(urls, "served-name")}, concurrency=8)
+                await client.check()
+                await asyncio.gather(*(client.complete(request(replica=k)) for k in range(24)))
+                await client.aclose()
+
+            asyncio.run(run())
+        assert [len(stub.requests) for stub in stubs] == [8, 8, 8]
+
+    def test_a_seed_is_sent_where_it_is_understood_and_is_one_per_call(self):
+        stub = StubServer(("served-name",))
+
+        async def run(url: str) -> None:
+            client = OpenAIClient({"small": Endpoint((url,), "served-name", seeds=True)})
+            for k in (0, 0, 1):
+                await client.complete(request(replica=k))
+            await client.aclose()
+
+        with serve(stub) as url:
+            asyncio.run(run(url))
+        first, again, other = (body["seed"] for body in stub.requests)
+        assert first == again != other
+
+    def test_an_answer_is_cut_where_the_server_did_not_stop(self):
+        stub = StubServer(("served-name",), skill=1.0)
+        with serve(stub) as url:
+            (answer,) = ask(url, request("Q: 100 + 23", stop=("4", "3", "23")))
+        assert (answer.text, answer.completion_tokens) == ("1", 2)
 
     def test_a_429_and_a_500_are_retried(self):
         stub = StubServer(("served-name",), skill=1.0)
@@ -88,13 +123,13 @@ class TestOpenAIClient:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        client = OpenAIClient({"small": Endpoint(url, "served-name")}, max_retries=0)
+        client = OpenAIClient({"small": Endpoint((url,), "served-name")}, max_retries=0)
         with pytest.raises(EndpointError, match="expected an OpenAI-compatible server, but Connection error"):
             asyncio.run(client.check())
 
     def test_a_missing_model_lists_what_is_served(self):
         with serve(StubServer(("other",))) as url:
-            client = OpenAIClient({"small": Endpoint(url, "served-name")})
+            client = OpenAIClient({"small": Endpoint((url,), "served-name")})
             with pytest.raises(EndpointError, match=r"expected model 'served-name' \(pool name 'small'\), .* has other"):
                 asyncio.run(client.check())
 
@@ -103,7 +138,7 @@ class TestOpenAIClient:
         stub = StubServer(("served-name",))
         stub.model_list = page
         with serve(stub) as url:
-            client = OpenAIClient({"small": Endpoint(url, "served-name")}, max_retries=0)
+            client = OpenAIClient({"small": Endpoint((url,), "served-name")}, max_retries=0)
             with pytest.raises(EndpointError, match="expected a list of models from /models, found something else"):
                 asyncio.run(client.check())
 
@@ -113,7 +148,7 @@ class TestOpenAIClient:
         stub.misbehave = lambda count, body: (401, {}, '{"error": "bad key sk-canary"}')
 
         async def run(url: str) -> str:
-            client = OpenAIClient({"small": Endpoint(url, "served-name", "STUB_KEY")}, max_retries=0)
+            client = OpenAIClient({"small": Endpoint((url,), "served-name", "STUB_KEY")}, max_retries=0)
             with pytest.raises(CallFailed, match="HTTP 401") as caught:
                 await client.complete(request())
             await client.aclose()
@@ -126,7 +161,7 @@ class TestOpenAIClient:
 
     def test_a_key_that_is_not_set_is_named(self):
         with pytest.raises(EndpointError, match="environment variable NO_SUCH_KEY, which is not set"):
-            OpenAIClient({"small": Endpoint("http://127.0.0.1:1/v1", "m", "NO_SUCH_KEY")})
+            OpenAIClient({"small": Endpoint(("http://127.0.0.1:1/v1",), "m", "NO_SUCH_KEY")})
 
 
 class TestContentKey:

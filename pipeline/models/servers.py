@@ -85,6 +85,7 @@ class Hosted:
     replicas: int = 1
     tensor_parallel: int = 1
     gpu_memory: float | None = None
+    max_model_len: int | None = None
     extra: tuple[str, ...] = ()
 
 
@@ -148,7 +149,7 @@ def server_specs(
     """
     specs = []
     for slot in slots(models, device, gpus):
-        command, env = _COMMANDS[engine](slot, python, device, max_model_len)
+        command, env = _COMMANDS[engine](slot, python, device, slot.hosted.max_model_len or max_model_len)
         env |= _ALWAYS | (_OFFLINE if offline else {})
         if device == "gpu":
             env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slot.gpus))
@@ -200,10 +201,11 @@ def served_models(base_url: str, timeout_s: float = 2.0) -> tuple[str, ...] | No
         return None
 
 
-def gpu_count() -> int:
-    """GPUs that NVIDIA's driver shows; 0 without one."""
+def gpu_memory_gib() -> list[float]:
+    """Memory of each GPU that NVIDIA's driver shows, in GiB; empty without one."""
     try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True)
+        command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return 0
-    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+        return []
+    return [float(line) / 1024 for line in done.stdout.split()]

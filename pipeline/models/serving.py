@@ -15,12 +15,12 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.errors import EndpointError, SettingsError
+from pipeline.models.builds import vllm_build
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import ModelClient
-from pipeline.models.builds import vllm_build
 from pipeline.models.launcher import Launcher, read_pool
 from pipeline.models.openai_client import Endpoint, OpenAIClient
-from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_count, server_specs
+from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, server_specs
 from pipeline.settings import ModelSettings, Profile
 
 STATE = Path(".ttsgraph")
@@ -60,7 +60,7 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
         {name: hosted(name, model, state) for name, model in profile.pool.items()},
         log_dir=state / "logs",
         device=device,
-        gpus=range(gpu_count()) if device == "gpu" else (),
+        gpus=range(len(gpu_memory_gib())) if device == "gpu" else (),
         max_model_len=engine.max_model_len,
         offline=all(model.weights is not None and model.weights.hub is None for model in profile.pool.values()),
         extra=engine.extra_args,
@@ -80,19 +80,22 @@ def hosted(name: str, model: ModelSettings, state: Path = STATE) -> Hosted:
         serve.replicas,
         serve.tensor_parallel,
         serve.gpu_memory,
+        serve.max_model_len,
         serve.extra_args,
     )
 
 
-def endpoints(profile: Profile, local: Mapping[str, str]) -> dict[str, Endpoint]:
+def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]]) -> dict[str, Endpoint]:
     """Where each model of the pool is served. Raises SettingsError for a model that is neither local nor has a base_url."""
     found = {}
+    seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build().seeds
     for name, model in profile.pool.items():
-        base_url = local.get(name, model.base_url)
-        if base_url is None:
+        if name in local:
+            found[name] = Endpoint(local[name], name, None, seeds, profile.engine.kind == "vllm")
+        elif not model.base_urls:
             raise SettingsError(f"pool model {name!r}: expected a base_url, as the engine is external; found none")
-        served_as = name if name in local else model.served_as or name
-        found[name] = Endpoint(base_url, served_as, None if name in local else model.api_key_env)
+        else:
+            found[name] = Endpoint(model.base_urls, model.served_as or name, model.api_key_env, profile.engine.seeds)
     return found
 
 
