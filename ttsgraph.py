@@ -195,8 +195,8 @@ def prepare(profile: ProfileName = None) -> None:
     from pipeline.models.serving import prepare_weights
 
     loaded = load_profile(profile or load_params().profile)
-    if loaded.engine.kind == "external":
-        raise InputError("expected a profile whose engine starts servers here; this one's models run elsewhere")
+    if loaded.engine.kind in ("external", "simulated"):
+        raise InputError(f"expected a profile whose engine starts servers here; this one's is {loaded.engine.kind}")
     _print({name: prepare_weights(name, model) for name, model in loaded.pool.items()})
 
 

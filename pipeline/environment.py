@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 
 from pipeline.errors import CallFailed
 from pipeline.executor import run_graph
+from pipeline.grading import Grader
 from pipeline.graph import CollaborationGraph
 from pipeline.models.client import ModelClient, Sampling, Usage
 from pipeline.models.spec import ModelPool
@@ -102,6 +103,7 @@ class Environment:
     ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
         self.max_unscored = max_unscored
+        self._grader = Grader(prompt.task)
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
@@ -129,8 +131,7 @@ class Environment:
         if answer.text is None:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
         try:
-            # Graders can be slow (a program is run, an expression simplified), so they leave the event loop free.
-            correct = await asyncio.to_thread(self.prompt.task.grade, question, answer.text)
+            correct = await self._grader.grade(question, answer.text)
         except CallFailed as failure:
             return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
         return QuestionResult(question.id, correct, answer.text, answer.latency_s), answer.usage

@@ -17,6 +17,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pipeline.budget import CostModel, Lengths, Metric
 from pipeline.errors import SettingsError
 from pipeline.models.client import Sampling
+from pipeline.models.simulation import Simulation
 from pipeline.models.spec import ModelPool, ModelSpec, Price
 from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
@@ -108,7 +109,7 @@ class ModelSettings(Closed):
 class EngineSettings(Closed):
     """How models are served: by vLLM servers that are started here, or by endpoints that run already (external)."""
 
-    kind: Literal["vllm", "transformers", "external"]
+    kind: Literal["vllm", "transformers", "external", "simulated"]
     device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: what the installed vLLM was built for")
     max_model_len: PositiveInt = 2048
     concurrency: PositiveInt = Field(default=32, description="requests under way at once, per endpoint")
@@ -178,6 +179,10 @@ class LengthSettings(Closed):
 
     prompt_tokens: PositiveFloat
     generated_tokens: PositiveFloat
+
+    def value(self) -> Lengths:
+        """The value that costs are worked out from."""
+        return Lengths(self.prompt_tokens, self.generated_tokens)
 
 
 class TaskSettings(Closed):
@@ -257,6 +262,7 @@ class Profile(Closed):
     init: InitSettings
     search: SearchSettings
     agent: AgentSettings
+    simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
 
     @model_validator(mode="after")
     def _known_roles(self) -> Profile:
@@ -265,6 +271,16 @@ class Profile(Closed):
                 raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
         if "assistant" not in self.roles:
             raise ValueError("expected assistant among the roles; a node without predecessors has to answer")
+        return self
+
+    @model_validator(mode="after")
+    def _simulable(self) -> Profile:
+        if self.engine.kind == "simulated":
+            for name, task in self.tasks.items():
+                if task.kind not in self.simulation.tasks:
+                    raise ValueError(f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks")
+                if task.source.kind != "synthetic" or task.source.task != task.kind or task.prompt.style != "chat":
+                    raise ValueError(f"task {name!r}: expected a synthetic source of its kind and chat prompts, to be simulated")
         return self
 
     def model_pool(self) -> ModelPool:
@@ -280,8 +296,7 @@ class Profile(Closed):
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
         """Costs of graphs on this task, under the profile's metric unless another is given."""
-        lengths = self.task(task).lengths
-        return CostModel(self.model_pool(), Lengths(lengths.prompt_tokens, lengths.generated_tokens), metric or self.budget.metric)
+        return CostModel(self.model_pool(), self.task(task).lengths.value(), metric or self.budget.metric)
 
 
 class Params(Closed):

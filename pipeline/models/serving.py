@@ -21,6 +21,7 @@ from pipeline.models.client import ModelClient
 from pipeline.models.launcher import Launcher, read_pool
 from pipeline.models.openai_client import Endpoint, OpenAIClient
 from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, server_specs
+from pipeline.models.simulated import SimulatedClient
 from pipeline.settings import ModelSettings, Profile
 
 STATE = Path(".ttsgraph")
@@ -29,8 +30,14 @@ STATE = Path(".ttsgraph")
 
 @asynccontextmanager
 async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[ModelClient]:
-    """A cached client for the profile's pool, its endpoints checked. Raises EndpointError when one can't be had."""
+    """A cached client for the profile's pool, its endpoints checked, or a simulated one, which needs no cache.
+
+    Raises EndpointError when an endpoint can't be had, and SettingsError when the profile lacks what a simulation needs.
+    """
     engine = profile.engine
+    if engine.kind == "simulated":
+        yield SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
+        return
     with running_servers(profile, state) as urls:
         client = OpenAIClient(endpoints(profile, urls), engine.concurrency, engine.timeout_s, engine.max_retries)
         cache = CallCache(state / "calls")
@@ -44,9 +51,9 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Mo
 
 @contextmanager
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Model -> base URLs of local servers, empty for an external engine. Starts what is not up, and stops what it started."""
+    """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not up, and stops it."""
     engine = profile.engine
-    if engine.kind == "external":
+    if engine.kind == "external" or engine.kind == "simulated":
         yield {}
         return
     record = state / "servers.json"

@@ -37,5 +37,8 @@ class Task(Protocol):
         ...
 
     def grade(self, question: Question, text: str) -> bool:
-        """Whether a model's text answers the question. May be slow; callers run it off the event loop."""
+        """Whether a model's text answers the question; texts with the same extracted answer get the same grade.
+
+        May be slow; callers run it off the event loop.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Where questions come from: the Hugging Face hub, JSONL files, Python packages and generators."""
+"""Where questions come from: the Hugging Face hub, JSONL files, Python packages, generators, and made-up ones."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
 from pipeline.errors import DataError
+from pipeline.tasks import synthetic
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.mmlu_flan import flan_rows
 
@@ -79,7 +80,15 @@ class GeneratorSource(_Source):
         return pattern
 
 
-Source = Annotated[HubSource | JsonlSource | PackageSource | GeneratorSource, Field(discriminator="kind")]
+class SyntheticSource(_Source):
+    """The first `size` made-up questions of a kind, which the simulated pool answers; the same for every seed."""
+
+    kind: Literal["synthetic"]
+    task: synthetic.Kind
+    size: PositiveInt
+
+
+Source = Annotated[HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource, Field(discriminator="kind")]
 Row = dict[str, Any]
 
 
@@ -110,6 +119,8 @@ def load_rows(source: Source, seed: int) -> list[tuple[str, Row]]:
     if isinstance(source, PackageSource):
         path = _package_file(source)
         return flan_rows(path) if source.format == "mmlu_flan_cot" else _jsonl_rows(path)
+    if isinstance(source, SyntheticSource):
+        return synthetic.rows(source.task, source.size)
     return _generated_rows(source, seed)
 
 

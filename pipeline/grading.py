@@ -1,0 +1,33 @@
+"""Grading that is done once: graders are pure, so the same answer to the same question is not graded again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pipeline.tasks.base import Question, Task
+
+MAX_REMEMBERED = 200_000
+"""Verdicts kept; beyond it all are forgotten, which costs time only."""
+
+
+class Grader:
+    """A task's grader with a memory of its verdicts, by text and by the answer extracted from it."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._verdicts: dict[tuple[str, str, str, str | None], bool] = {}
+
+    async def grade(self, question: Question, text: str) -> bool:
+        """Whether a text answers the question. Raises CallFailed as the task's grader does; that is not remembered."""
+        as_text = (question.id, question.text, "text", text)
+        verdict = self._verdicts.get(as_text)
+        if verdict is None:
+            as_answer = (question.id, question.text, "answer", self.task.extract(text))
+            verdict = self._verdicts.get(as_answer)
+            if verdict is None:
+                # Graders can be slow (a program is run, an expression simplified), so they leave the event loop free.
+                verdict = await asyncio.to_thread(self.task.grade, question, text)
+            if len(self._verdicts) >= MAX_REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[as_text] = self._verdicts[as_answer] = verdict
+        return verdict

@@ -1,0 +1,167 @@
+"""The simulated pool: an in-process client whose answers come from a stochastic model, not from language models.
+
+It reads what a server would read, the messages alone: which synthetic question is asked, and what the predecessors answered. An
+answer depends on the request's content key and on nothing else, so nothing is stored: to make it again costs less than to look it
+up. Answers follow `simulation.py`, tokens the task's average lengths, and latencies the model's speed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.budget import Lengths
+from pipeline.errors import DataError, SettingsError
+from pipeline.models.client import Completion, Request
+from pipeline.models.simulation import Chances, Simulation, TaskTraits, chances, difficulty, lost, uniforms
+from pipeline.models.spec import ModelPool, ModelSpec
+from pipeline.prompts import REQUESTS
+from pipeline.tasks.synthetic import Problem, named_in
+
+_REVISIONS = re.compile(r"\(revision (\d+)\)$")
+_RIGHT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """One model on one task."""
+
+    spec: ModelSpec
+    skill: float
+    capacity: float
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question as the simulator knows it: its problem, latent traits, and what was read and worked out so far."""
+
+    problem: Problem
+    kind: str
+    traits: TaskTraits
+    lengths: Lengths
+    z: float
+    favourite: float
+    chances: dict[str, Chances] = field(default_factory=dict)
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    written: dict[tuple[int, int], str] = field(default_factory=dict)
+
+
+class SimulatedClient:
+    """A ModelClient for the models of a simulation, on synthetic questions whose average lengths are given per task.
+
+    Raises SettingsError when a model lacks a skill, a capacity or a speed.
+    """
+
+    def __init__(self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]) -> None:
+        self._simulation, self._lengths = simulation, lengths
+        self._models = {(kind, name): _model(simulation, kind, spec) for kind in lengths for name, spec in pool.items()}
+        self._asked: dict[str, _Asked] = {}
+        self._lost: dict[tuple[str, str, float], float] = {}
+
+    async def complete(self, request: Request) -> Completion:
+        """One answer. Raises DataError for a question that is not synthetic."""
+        content = request.messages[-1].content
+        blocks = content.split("\n\n")
+        asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
+        model = self._models[asked.kind, request.model]
+        draw = uniforms(request.key(), 5)
+        drafts = [self._read(asked, block) for block in blocks[1:-1]]
+        reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
+        text = asked.written.get((reply, revision)) or _write(asked, reply, revision)
+        prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * asked.lengths.generated_tokens
+        written_tokens = min((0.7 + 0.6 * draw[4]) * asked.lengths.generated_tokens, request.sampling.max_tokens)
+        assert model.spec.speed is not None
+        per_prompt_token, per_written_token = model.spec.speed
+        latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
+        return Completion(text, round(prompt_tokens), round(written_tokens), latency)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def _recognise(self, text: str) -> _Asked:
+        problem = named_in(text)
+        if problem is None or (kind := problem.name.partition("-")[0]) not in self._lengths:
+            raise DataError(f"the simulated pool answers synthetic questions of its profile only, found {text[:60]!r}")
+        traits = self._simulation.tasks[kind]
+        z, position = difficulty(problem.name)
+        low, high = traits.favourite
+        asked = _Asked(problem, kind, traits, self._lengths[kind], z, low + (high - low) * position)
+        self._asked[text] = asked
+        return asked
+
+    def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
+        """Which reply a predecessor gave and how many revisions it has been through, from "Solution 1:" and its text."""
+        text = block[block.find("\n") + 1 :]
+        found = asked.read.get(text)
+        if found is None:
+            revisions = _REVISIONS.search(text)
+            known = (number for number, reply in enumerate(asked.problem.replies) if text.startswith(reply))
+            found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
+        return found
+
+    def _reply(
+        self, asked: _Asked, model: _Model, drafts: Sequence[tuple[int, int]], fuse: bool, draw: Sequence[float]
+    ) -> tuple[int, int]:
+        """Which reply is given, and its revision, from the drafts that were read and four draws."""
+        name, traits = model.spec.name, asked.traits
+        odds = asked.chances.get(name)
+        if odds is None:
+            odds = asked.chances[name] = chances(traits, model.skill, asked.z)
+        if not drafts:
+            return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
+        revision = 1 + max(revision for _, revision in drafts)
+        load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
+        if draw[0] < self._lost_chance(asked.kind, model, traits, load):
+            return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
+        if fuse:
+            return _choose(traits, [reply for reply, _ in drafts], draw[1]), revision
+        taken = drafts[int(draw[1] * len(drafts))][0]
+        if taken == _RIGHT:
+            return (_wrong(asked, draw[3]) if draw[2] < odds.corrupt else _RIGHT), revision
+        return (_RIGHT if draw[2] < odds.repair else taken), revision
+
+    def _lost_chance(self, kind: str, model: _Model, traits: TaskTraits, load: float) -> float:
+        key = (kind, model.spec.name, load)
+        chance = self._lost.get(key)
+        if chance is None:
+            chance = self._lost[key] = lost(traits, model.capacity, load)
+        return chance
+
+
+def _wrong(asked: _Asked, draw: float) -> int:
+    """One of the wrong replies: the favourite with its share, the others evenly."""
+    if draw < asked.favourite:
+        return 1
+    others = len(asked.problem.replies) - 2
+    return 2 + min(others - 1, int((draw - asked.favourite) / (1 - asked.favourite) * others))
+
+
+def _choose(traits: TaskTraits, replies: Sequence[int], draw: float) -> int:
+    """The reply that a fuser takes: odds grow with its supporters, and are better for the right one."""
+    different = sorted(set(replies))
+    if len(different) == 1:
+        return different[0]
+    weights = [replies.count(reply) ** traits.majority * (traits.discernment if reply == _RIGHT else 1.0) for reply in different]
+    left = draw * sum(weights)
+    for reply, weight in zip(different, weights, strict=True):
+        left -= weight
+        if left < 0:
+            return reply
+    return different[-1]
+
+
+def _write(asked: _Asked, reply: int, revision: int) -> str:
+    text = f"{asked.problem.replies[reply]}\n(revision {revision})"
+    asked.written[reply, revision] = text
+    asked.read[text] = reply, revision
+    return text
+
+
+def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
+    if spec.speed is None:
+        raise SettingsError(f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token) to simulate it")
+    try:
+        return _Model(spec, simulation.tasks[kind].skill[spec.name], simulation.capacity[spec.name])
+    except KeyError as error:
+        raise SettingsError(f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}") from None
