@@ -1,17 +1,20 @@
 """Stage search: find the collaboration graph with one method; archive, trajectory and graph beside every candidate in MLflow."""
 
 import json
+from dataclasses import asdict
 
 import pandas as pd
 from prefect import flow
 
 from flows.stage import load_stage, main, progress
 from flows.tracking import SearchTracker
+from pipeline.agent.base import Exchange, Speak
+from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive
 from pipeline.environment import Environment
 from pipeline.files import read_json, write_text
 from pipeline.schemas import Candidates, Trajectory, write_table
-from pipeline.search import Problem, make_searcher
+from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.summary import search_summary
 from pipeline.tasks.base import Question
@@ -23,33 +26,37 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     settings, results = stage.profile.search, stage.results / method
     start = read_json(stage.results / "start.json", "init_instances")
-    problem = Problem(stage.brief(), settings, stage.profile.agent, start["counts"], stage.params.seed)
-    searcher = make_searcher(method, problem)
+    brief, method_class = stage.brief(), searcher_class(method)
     params = {"profile": stage.params.profile, "task": task, "method": method, "seed": stage.params.seed}
     calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
 
-    async def run(environment: Environment, questions: dict[str, list[Question]]) -> tuple[Found, pd.DataFrame]:
+    async def run(
+        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+    ) -> tuple[Found, pd.DataFrame, list[Exchange]]:
+        searcher = method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak))
         # Opened only once the endpoints have answered: a new archive replaces the journal of the last search.
         archive = Archive(results / "journal.jsonl")
         try:
-            driver = Driver(problem.brief.cost, settings, archive, tracker.candidate, done)
+            driver = Driver(brief.cost, settings, archive, tracker.candidate, done)
             found = await driver.run(searcher, environment, questions["train"], questions["val"])
-            return found, archive.table()
+            return found, archive.table(), driver.exchanges
         finally:
             archive.close()
 
     with SearchTracker(stage.params.tracking_uri, f"{stage.params.profile}/{task}", method, params) as tracker:
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{task}-questions")
         with progress(f"search {task} {method} (at most)", calls) as done:
-            found, table = stage.with_models(run)
+            found, table, exchanges = stage.with_agent(run, method_class.uses_agent)
         write_table(table, Candidates, results / "archive.parquet")
         write_table(found.trajectory, Trajectory, results / "trajectory.csv")
-        summary = search_summary(found, table) | {"run_id": tracker.run_id}
+        summary = search_summary(found, table, exchanges) | {"run_id": tracker.run_id}
         write_text(results / "search.json", json.dumps(summary, indent=1))
         write_text(results / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
         tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
         tracker.artifact(results / "graph.json")
+        if trace := [*start.get("exchanges", []), *map(asdict, exchanges)]:
+            tracker.text("agent_trace.md", trace_page(trace))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pipeline.agent.base import Brief
+from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
 from pipeline.errors import InputError, RunStopped
 from pipeline.graph import CollaborationGraph
-from pipeline.models.serving import open_client
+from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.tasks import get_task
@@ -87,6 +87,21 @@ class Stage:
                 return await work(self.environment_of(client, questions["shots"]), questions)
 
         return asyncio.run(run())
+
+    def with_agent(
+        self,
+        work: Callable[[Environment, dict[str, list[Question]], Speak | None], Coroutine[Any, Any, T]],
+        needed: bool = True,
+    ) -> T:
+        """As `with_models`, and with a way to reach the agent's language model; None where there is none, or none is needed."""
+
+        async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
+            if not needed:
+                return await work(environment, questions, None)
+            async with open_agent(self.profile) as speak:
+                return await work(environment, questions, speak)
+
+        return self.with_models(run)
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:

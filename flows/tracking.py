@@ -104,6 +104,10 @@ class SearchTracker:
         """A file as an artefact of the parent run."""
         self._client.log_artifact(self.run_id, str(path))
 
+    def text(self, name: str, text: str) -> None:
+        """Text as an artefact of the parent run."""
+        self._client.log_text(self.run_id, text, name)
+
     def metrics(self, values: Mapping[str, float]) -> None:
         """Final figures of the parent run."""
         log_metrics(self._client, self.run_id, values)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from pipeline.budget import CostModel, Lengths, Metric
 from pipeline.errors import SettingsError
@@ -27,6 +27,21 @@ from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Dollars = Annotated[float, Field(ge=0)]
+
+
+def _both_prices(price: float | dict[str, float]) -> float | dict[str, float]:
+    if isinstance(price, dict) and set(price) != {"prompt", "completion"}:
+        raise ValueError("expected price as one number, or as prompt and completion")
+    return price
+
+
+PriceSetting = Annotated[Dollars | dict[Literal["prompt", "completion"], Dollars], AfterValidator(_both_prices)]
+"""$ per million tokens: one number for prompt and completion tokens alike, or both by name."""
+
+
+def _price(setting: float | dict[Literal["prompt", "completion"], float]) -> Price:
+    return Price(setting["prompt"], setting["completion"]) if isinstance(setting, dict) else Price(setting, setting)
 
 
 class WeightsSettings(Closed):
@@ -57,14 +72,14 @@ class ServeSettings(Closed):
 
 
 class ModelSettings(Closed):
-    """One model of the pool. A single `price` is for prompt and completion tokens alike ($ per million tokens)."""
+    """One model of the pool."""
 
     family: str
     total: PositiveFloat
     non_embedding: PositiveFloat
     layers: PositiveInt
     hidden: PositiveInt
-    price: Annotated[float, Field(ge=0)] | dict[Literal["prompt", "completion"], Annotated[float, Field(ge=0)]]
+    price: PriceSetting
     revision: str = "unpinned"
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     weights: WeightsSettings | None = None
@@ -91,19 +106,8 @@ class ModelSettings(Closed):
 
     def spec(self, name: str, engine: EngineSettings) -> ModelSpec:
         """The facts that budget and search need."""
-        if isinstance(self.price, dict):
-            price = Price(self.price["prompt"], self.price["completion"])
-        else:
-            price = Price(self.price, self.price)
-        return ModelSpec(
-            name, self.family, self.total, self.non_embedding, self.layers, self.hidden, price, self.identity(engine), self.speed
-        )
-
-    @model_validator(mode="after")
-    def _both_prices(self) -> ModelSettings:
-        if isinstance(self.price, dict) and set(self.price) != {"prompt", "completion"}:
-            raise ValueError("expected price as one number, or as prompt and completion")
-        return self
+        facts = (self.total, self.non_embedding, self.layers, self.hidden)
+        return ModelSpec(name, self.family, *facts, _price(self.price), self.identity(engine), self.speed)
 
 
 class EngineSettings(Closed):
@@ -239,14 +243,44 @@ class SearchSettings(Closed):
 
 
 class AgentSettings(Closed):
-    """Who guides Agent-REINFORCE, and which of the paper's insights it may use (the ablations of table 2)."""
+    """Who guides Agent-REINFORCE, and which of the paper's insights it may use (the ablations of table 2).
 
-    kind: Literal["heuristic"] = "heuristic"
+    `step` is the heuristic's; everything from `model` on is for `kind: llm`, a language model behind an OpenAI-compatible endpoint.
+    Without a `base_url` its `model` is one of the pool, asked where the pool's calls go.
+    """
+
+    kind: Literal["heuristic", "llm"] = "heuristic"
     insight_1: bool = True
     insight_2: bool = True
     insight_3: bool = True
     roles: bool = True
     step: Annotated[float, Field(gt=0, le=1)] = 0.3
+    model: str | None = Field(default=None, description="its name at the endpoint, or in the pool")
+    base_url: str | None = None
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
+    price: PriceSetting | None = None
+    revision: str = "unpinned"
+    response_format: Literal["schema", "object", "text"] = Field(
+        default="schema", description="how an answer's form is asked for; an endpoint that refuses gets the next weaker one"
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(default=None, description="the endpoint's default if not given")
+    max_tokens: PositiveInt = Field(default=8192, description="of one answer, its reasoning included")
+    tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    context_tokens: PositiveInt = Field(default=16384, description="of what is sent, as estimated; longer tables are summarised")
+    reasks: int = Field(default=2, ge=0, le=5, description="times an invalid answer is sent back with the error")
+    timeout_s: PositiveFloat = 600
+    max_retries: int = Field(default=4, ge=0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> AgentSettings:
+        if self.kind == "llm" and self.model is None:
+            raise ValueError("expected a model for kind llm, found none")
+        if self.kind == "llm" and self.base_url is not None and self.price is None:
+            raise ValueError("expected a price for the agent's model (0 where nothing is paid), found none")
+        unused = sorted(self.model_fields_set & {"model", "base_url", "api_key_env", "price"})
+        if self.kind == "heuristic" and unused:
+            raise ValueError(f"{unused[0]} is for kind llm, found kind heuristic")
+        return self
 
 
 class Profile(Closed):
@@ -282,6 +316,19 @@ class Profile(Closed):
                 if task.source.kind != "synthetic" or task.source.task != task.kind or task.prompt.style != "chat":
                     raise ValueError(f"task {name!r}: expected a synthetic source of its kind and chat prompts, to be simulated")
         return self
+
+    @model_validator(mode="after")
+    def _known_agent(self) -> Profile:
+        agent, served = self.agent, () if self.engine.kind == "simulated" else tuple(self.pool)
+        if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
+            known = f", or agent.model among {', '.join(served)}" if served else ", as a simulated model can't be an agent"
+            raise ValueError(f"expected agent.base_url{known}, found model {agent.model!r}")
+        return self
+
+    def agent_price(self) -> Price:
+        """What the agent's model costs: its own price, or that of the pool's model."""
+        agent = self.agent
+        return _price(self.pool[agent.model or ""].price if agent.price is None else agent.price)
 
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order."""

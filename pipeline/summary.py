@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
+from pipeline.agent.base import Exchange
+from pipeline.models.client import Usage
 from pipeline.search.driver import Found
 
 
-def search_summary(found: Found, archive: pd.DataFrame) -> dict[str, Any]:
-    """What the search found, and what it took: evaluations, calls, how many of them were really made, tokens, dollars."""
+def search_summary(found: Found, archive: pd.DataFrame, exchanges: Sequence[Exchange] = ()) -> dict[str, Any]:
+    """What the search found, and what it took: evaluations, calls, how many of them were really made, tokens, dollars.
+
+    Tokens and dollars count the agent's own exchanges, which stand apart too; calls are those of candidates.
+    """
+    agent = sum((exchange.usage for exchange in exchanges), Usage())
+    agent_tokens = agent.prompt_tokens + agent.completion_tokens
     calls, cached = int(archive["calls"].sum()), int(archive["cached_calls"].sum())
     return {
         "found_hash": found.graph.content_hash,
@@ -24,7 +32,12 @@ def search_summary(found: Found, archive: pd.DataFrame) -> dict[str, Any]:
         "calls": calls,
         "made_calls": calls - cached,
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
-        "tokens": int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()),
-        "dollars": float(archive["dollars"].sum()),
-        "spent_dollars": float(archive["spent_dollars"].sum()),
+        "tokens": int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens,
+        "dollars": float(archive["dollars"].sum()) + agent.dollars,
+        "spent_dollars": float(archive["spent_dollars"].sum()) + agent.spent_dollars,
+        "agent_calls": agent.calls,
+        "agent_tokens": agent_tokens,
+        "agent_dollars": agent.dollars,
+        "agent_seconds": sum(exchange.seconds for exchange in exchanges),
+        "agent_refused": sum(len(exchange.refused) for exchange in exchanges),
     }

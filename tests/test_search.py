@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.agent.base import Brief, Edits, Scored, Trial, apply_edits, legal_counts
+from pipeline.agent.base import Brief, Scored, Trial, apply_edits, check_edits, family_size_trials, legal_counts
+from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from pipeline.agent.heuristic import HeuristicAgent
 from pipeline.archive import COLUMNS, Archive, read_journal
 from pipeline.budget import CostModel, Lengths
@@ -161,7 +162,7 @@ class TestHeuristicAgent:
         return HeuristicAgent(np.random.default_rng(0), **switches)
 
     def test_first_stage_tries_each_model_once_and_the_small_ones_twice(self):
-        trials = self.agent().family_size_trials(BRIEF)
+        trials = family_size_trials(BRIEF)
         assert [c for c in trials if sum(c.values()) == 1] == [{model: 1} for model in PAPER_POOL]
         assert [c for c in trials if sum(c.values()) == 2] == [{"gemma-3-1b": 2}, {"llama-3.2-1b": 2}]
 
@@ -180,7 +181,7 @@ class TestHeuristicAgent:
     def test_instances_vary_the_preferred_model_within_the_budget(self):
         preference = self.agent().select_family_size(BRIEF, [])
         for counts in self.agent().select_instances(BRIEF, preference, 6):
-            assert legal_counts(counts, BRIEF) == counts
+            assert legal_counts(counts, BRIEF)
             assert preference.models[0] in counts
 
     def test_without_insight_1_the_start_is_random(self):
@@ -206,7 +207,7 @@ class TestHeuristicAgent:
         old = [Scored(graph, 20 if k == 0 else 5, 20, 1) for k, graph in enumerate(graphs)]
         newest = Scored(CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),)), 5, 20, 2)
         agent = HeuristicAgent(np.random.default_rng(0), insight_2=False)
-        assert agent.update(searcher.distribution, [*old, newest], BRIEF).edges == {}
+        assert agent.update(searcher.distribution, [*old, newest], BRIEF).edge_changes == ()
 
     def test_insight_3_adds_trades_between_width_and_depth(self):
         searcher = make_searcher("agent_reinforce", problem())
@@ -216,10 +217,29 @@ class TestHeuristicAgent:
         for insight_3 in (False, True):
             for seed in range(40):
                 agent = HeuristicAgent(np.random.default_rng(seed), insight_3=insight_3)
-                proposal = agent.update(searcher.distribution, history, BRIEF).proposal
+                proposal = agent.update(searcher.distribution, history, BRIEF).graph
                 if proposal:
-                    shapes[insight_3].add((proposal.width, proposal.depth))
+                    graph = CollaborationGraph.from_dict(proposal.model_dump(mode="json"))
+                    shapes[insight_3].add((graph.width, graph.depth))
         assert shapes[False] < shapes[True]
+
+
+def edge(source: int, target: int, probability: float) -> Edits:
+    return Edits(edge_changes=(EdgeEdit(source=source, target=target, probability=probability, reason="r"),))
+
+
+def role(node: int, *wanted: tuple[str, float]) -> Edits:
+    return Edits(role_changes=tuple(RoleEdit(node=node, role=name, probability=p, reason="r") for name, p in wanted))
+
+
+def graph(nodes: list[tuple[int, str, str]], *edges: list[int]) -> Edits:
+    wanted = [{"id": i, "role": role, "model": model} for i, role, model in nodes]
+    return Edits(graph=ProposedGraph.model_validate({"nodes": wanted, "edges": edges}))
+
+
+G, L1, L3 = "gemma-3-1b", "llama-3.2-1b", "llama-3.2-3b"
+SINK = (7, "assistant", L3)
+DENSE = [(i, "assistant", model) for i, model in enumerate([G] * 3 + [L1] * 3 + [L3] * 2)]
 
 
 class TestApplyEdits:
@@ -228,25 +248,47 @@ class TestApplyEdits:
 
     def test_legal_edits_are_applied(self):
         d = self.distribution()
-        edits = Edits({(0, 7): 0.9}, {7: {"assistant": 0.1, "fuser": 0.8, "voter": 0.1}})
-        proposal, refused = apply_edits(d, edits, BRIEF)
-        assert (proposal, refused) == (None, [])
+        voter = role(7, ("assistant", 0.1), ("fuser", 0.8), ("voter", 0.1))
+        edits = edge(0, 7, 0.9).model_copy(update={"role_changes": voter.role_changes})
+        assert apply_edits(d, edits, BRIEF) == (None, [])
         assert d.edge_probabilities()[0, 7] == pytest.approx(0.9)
         assert d.role_preferences()[7] == pytest.approx([0.1, 0.8, 0.1], abs=1e-6)
+
+    def test_the_roles_that_are_not_named_share_the_rest_as_before(self):
+        d = self.distribution()
+        apply_edits(d, role(7, ("assistant", 0.6), ("fuser", 0.3), ("voter", 0.1)), BRIEF)
+        apply_edits(d, role(7, ("voter", 0.4)), BRIEF)
+        assert d.role_preferences()[7] == pytest.approx([0.4, 0.2, 0.4], abs=1e-5)
+
+    def test_checking_changes_nothing(self):
+        d = self.distribution()
+        before = json.dumps(d.to_dict())
+        assert check_edits(d, edge(0, 7, 0.9), BRIEF).edges == {(0, 7): 0.9}
+        assert json.dumps(d.to_dict()) == before
 
     @pytest.mark.parametrize(
         ("edits", "reason"),
         [
-            (Edits({(7, 0): 0.5}), "does not go forward"),
-            (Edits({(0, 99): 0.5}), "does not go forward between known nodes"),
-            (Edits({(0, 7): 1.5}), r"outside \[0, 1\]"),
-            (Edits({(0, 7): math.nan}), r"outside \[0, 1\]"),
-            (Edits({}, {99: {"fuser": 1.0}}), "no such node"),
-            (Edits({}, {7: {"critic": 1.0}}), "unknown role 'critic'"),
-            (Edits({}, {7: {"fuser": -1.0}}), "expected probabilities"),
-            (Edits(proposal=CollaborationGraph((Node(99, "assistant", "gemma-3-1b"),))), "not the distribution's"),
-            (Edits(proposal=CollaborationGraph((Node(7, "assistant", "gemma-3-1b"),))), "not the one assigned"),
-            (Edits(proposal=CollaborationGraph((Node(0, "assistant", "gemma-3-1b"),))), "sink is not the last"),
+            (edge(7, 0, 0.5), "does not go forward"),
+            (edge(0, 99, 0.5), "does not go forward between known nodes"),
+            (edge(0, 7, 1.5), r"outside \[0, 1\]"),
+            (edge(0, 7, math.nan), r"outside \[0, 1\]"),
+            (role(99, ("fuser", 1.0)), "no such node"),
+            (role(7, ("critic", 1.0)), "unknown role 'critic'"),
+            (role(7, ("fuser", -1.0)), r"outside \[0, 1\]"),
+            (role(7, ("fuser", math.inf)), r"outside \[0, 1\]"),
+            (role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)), "expected a positive sum"),
+            (graph([(99, "assistant", G)]), "not the distribution's"),
+            (graph([(7, "critic", L3)]), "not the distribution's"),
+            (graph([(7, "assistant", G)]), "not the one assigned"),
+            (graph([(0, "assistant", G)]), "sink is not the last"),
+            (graph([(0, "assistant", G), SINK], [7, 0]), "does not go forward"),
+            (graph([(0, "assistant", G), (1, "assistant", G), SINK], [0, 1], [1, 0]), "cycle"),
+            (graph([(0, "assistant", G), SINK], [0, 0]), "loop"),
+            (graph([(0, "assistant", G), SINK]), "expected one sink"),
+            (graph([SINK, SINK]), "each node id once"),
+            (graph([(7, "voter", L3)]), "needs at least 1 predecessor"),
+            (graph(DENSE, *([a, b] for a in range(8) for b in range(a + 1, 8))), "over the budget 40"),
         ],
     )
     def test_illegal_edits_are_refused_with_the_reason(self, edits, reason):
@@ -258,6 +300,13 @@ class TestApplyEdits:
         assert re.search(reason, refused[0])
         assert json.loads(json.dumps(d.to_dict()))["pi"] == json.loads(before)["pi"]
         assert np.array(d.to_dict()["theta"]) == pytest.approx(np.where(d.forward, np.array(json.loads(before)["theta"]), 0))
+
+    def test_what_is_changed_twice_is_refused_the_second_time(self):
+        twice = edge(0, 7, 0.9).edge_changes + edge(0, 7, 0.1).edge_changes
+        d = self.distribution()
+        _, refused = apply_edits(d, Edits(edge_changes=twice), BRIEF)
+        assert refused == ["edge 0->7 is changed twice"]
+        assert d.edge_probabilities()[0, 7] == pytest.approx(0.9)
 
 
 LAPTOP_POOL = ModelPool(

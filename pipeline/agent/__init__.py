@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.agent.base import SearchAgent
+from pipeline.agent.base import SearchAgent, Speak
 from pipeline.agent.heuristic import HeuristicAgent
+from pipeline.agent.llm import LLMAgent
+from pipeline.errors import SettingsError
 from pipeline.settings import AgentSettings
 
 
-def make_agent(settings: AgentSettings, rng: np.random.Generator) -> SearchAgent:
-    """The agent a profile asks for, with its own generator."""
-    return HeuristicAgent(rng, settings.insight_1, settings.insight_2, settings.insight_3, settings.step)
+def make_agent(settings: AgentSettings, rng: np.random.Generator, speak: Speak | None = None) -> SearchAgent:
+    """The agent a profile asks for, with its own generator. Raises SettingsError when a language model has no way to `speak`."""
+    rules = HeuristicAgent(rng, settings.insight_1, settings.insight_2, settings.insight_3, settings.step)
+    if settings.kind == "heuristic":
+        return rules
+    if speak is None:
+        raise SettingsError("agent of kind llm: expected a way to reach its model, found none")
+    return LLMAgent(speak, settings, rules)

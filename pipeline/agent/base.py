@@ -1,21 +1,24 @@
 """What guides Agent-REINFORCE: the SearchAgent protocol, what it is told, and what it may change (paper, section 5.2).
 
-An agent proposes; `legal_counts` and `apply_edits` check what every agent proposes, in one place.
+An agent proposes; `counts_problem` and `check_edits` check what every agent proposes, in one place.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from pipeline.budget import CostModel
 from pipeline.distribution import GraphDistribution
 from pipeline.errors import GraphError
 from pipeline.graph import CollaborationGraph
+from pipeline.models.client import Completion, Message, Usage
 from pipeline.roles import check_roles
 from pipeline.topologies import least_cost
 
@@ -34,7 +37,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What an agent knows before the loop: the task, the pool with its costs, the budget, and single-model accuracies."""
+    """What an agent knows before the loop: the task, the pool with its costs, the budget, and single-model accuracies.
+
+    `joint` says that latency counts beside accuracy (A.9).
+    """
 
     task: str
     cost: CostModel
@@ -42,6 +48,7 @@ class Brief:
     single_scores: Mapping[str, float]
     roles: Sequence[str]
     max_nodes: int
+    joint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +61,65 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate of the loop with its feedback as numbers."""
+    """A candidate of the loop with its feedback as numbers; `latency_s` is the mean of a question, as measured."""
 
     graph: CollaborationGraph
     n_correct: int
     n_scored: int
     iteration: int
+    latency_s: float = math.nan
+
+    @property
+    def accuracy(self) -> float:
+        """Share of scored questions answered right."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
-    """Changes to the probabilistic graph: edge and role probabilities by node id, a graph to try next, and why."""
+class Exchange:
+    """One question to a language model that acts as agent, its answer, and what came of it.
 
-    edges: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    roles: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    proposal: CollaborationGraph | None = None
-    reason: str = ""
+    `messages` are the prompt, or, where an answer was sent back, what was sent after the prompt: that answer and its problems.
+    `stage` is family_size, instances or update; `attempt` counts from 1 and is above it when an invalid answer was sent back.
+    `applied` is the legal part that is used, empty when the answer was sent back; `refused` says what was wrong with the rest.
+    """
+
+    stage: str
+    attempt: int
+    messages: Sequence[Mapping[str, str]]
+    answer: str
+    applied: Mapping[str, Any]
+    refused: Sequence[str]
+    prompt_tokens: int
+    completion_tokens: int
+    dollars: float
+    seconds: float
+    cached: bool
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and dollars; an answer from the call cache was paid for earlier."""
+        spent = 0.0 if self.cached else self.dollars
+        return Usage(self.prompt_tokens, self.completion_tokens, self.dollars, spent, 1, int(self.cached))
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An agent model's completion, and its price in dollars."""
+
+    completion: Completion
+    dollars: float
+
+
+Speak = Callable[[Sequence[Message], str, str], Reply]
+"""(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a language model: it is given this."""
 
 
 class SearchAgent(Protocol):
-    """Guides a search; never calls the models that are searched over."""
+    """Guides a search; never calls the models that are searched over.
 
-    def family_size_trials(self, brief: Brief) -> list[Counts]:
-        """Stage 1: the multisets to try in order to learn which family and size the task prefers."""
-        ...
+    An agent that calls a language model blocks until it answers, so callers inside an event loop run it in a thread.
+    """
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Stage 1: the preference, given the trials."""
@@ -91,74 +133,161 @@ class SearchAgent(Protocol):
         """The loop: how to change the distribution after the latest feedback."""
         ...
 
-
-def legal_counts(counts: Counts, brief: Brief) -> Counts | None:
-    """The multiset with only known models and positive counts, or None when none is left or they can't fit."""
-    known = {model: int(count) for model, count in counts.items() if model in brief.cost.pool and count > 0}
-    if not known or sum(known.values()) > brief.max_nodes or least_cost(known, brief.cost) > brief.budget:
-        return None
-    return known
+    def take_exchanges(self) -> list[Exchange]:
+        """The exchanges with a language model since this was last called; none for an agent without one."""
+        ...
 
 
-def apply_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> tuple[CollaborationGraph | None, list[str]]:
-    """Change the distribution in place by the legal part of the edits; returns the legal proposal, and why parts were refused.
+def family_size_trials(brief: Brief) -> list[Counts]:
+    """Stage 1's trials: each model once, and each family's smallest model twice (section 5.2); only what fits the budget."""
+    wanted: list[Counts] = [{model: 1} for model in brief.cost.pool]
+    wanted += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
+    return [counts for counts in wanted if legal_counts(counts, brief)]
 
-    Legal: edges that go forward between known nodes with a probability in [0, 1]; role probabilities of known nodes and roles; a
-    proposal whose nodes and models are the distribution's, with forward edges, within the budget.
+
+def affordable(brief: Brief) -> list[str]:
+    """The models of which one call fits the budget, in the pool's order."""
+    return [model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget]
+
+
+def counts_problem(counts: Counts, brief: Brief) -> str:
+    """Why a model multiset is not legal, or nothing. Legal: known models, positive counts, within max_nodes and the budget."""
+    unknown = next((model for model in counts if model not in brief.cost.pool), None)
+    if unknown is not None:
+        return f"unknown model {unknown!r}; the pool has {', '.join(brief.cost.pool)}"
+    wrong = next((model for model, count in counts.items() if count < 1), None)
+    if wrong is not None or not counts:
+        return f"expected at least one instance of each model, found {dict(counts)}"
+    total = sum(counts.values())
+    if total > brief.max_nodes:
+        return f"{total} instances are over the limit of {brief.max_nodes}"
+    least = least_cost(counts, brief.cost)
+    return "" if least <= brief.budget else f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget:g}"
+
+
+def legal_counts(counts: Counts, brief: Brief) -> bool:
+    """Whether a model multiset has no `counts_problem`."""
+    return not counts_problem(counts, brief)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The legal part of edits: edge probabilities, role preferences by node id, the proposal; and why the rest was refused."""
+
+    edges: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    roles: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    proposal: CollaborationGraph | None = None
+    refused: tuple[str, ...] = ()
+
+    @property
+    def applied(self) -> dict[str, Any]:
+        """The legal part as plain data."""
+        return {
+            "edges": [[a, b, p] for (a, b), p in self.edges.items()],
+            "roles": {str(i): dict(wanted) for i, wanted in self.roles.items()},
+            "graph": self.proposal.to_dict() if self.proposal else None,
+        }
+
+
+def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> Checked:
+    """Tell the legal part of edits from the rest; changes nothing.
+
+    Legal: edges that go forward between known nodes with a probability in [0, 1], each once; likewise probabilities of known roles
+    at known nodes; a proposal whose nodes and models are the distribution's, so that model counts hold, with forward edges, within
+    the budget.
     """
     refused: list[str] = []
     place = {i: row for row, i in enumerate(distribution.ids)}
-    probabilities = distribution.edge_probabilities()
-    for (a, b), p in edits.edges.items():
-        if a not in place or b not in place or place[a] >= place[b]:
-            refused.append(f"edge {a}->{b} does not go forward between known nodes")
-        elif not 0.0 <= p <= 1.0:
-            refused.append(f"edge {a}->{b}: probability {p} is outside [0, 1]")
-        else:
-            probabilities[place[a], place[b]] = p
-    distribution.set_edge_probabilities(probabilities)
-    for i, wanted in edits.roles.items():
-        problem = _role_problem(distribution, place, i, wanted)
-        if problem:
+    edges: dict[tuple[int, int], float] = {}
+    for edge in edits.edge_changes:
+        if problem := _edge_problem(place, edge, edges):
             refused.append(problem)
         else:
-            # pi is a logit table: the log of a probability is its logit up to a constant.
-            logits = np.log([max(wanted.get(role, 0.0), 1e-6) for role in distribution.roles])
-            distribution.pi[place[i]] = logits - logits.mean()
-    proposal = edits.proposal
-    if proposal is not None and (problem := _proposal_problem(distribution, place, proposal, brief)):
-        refused.append(problem)
-        proposal = None
-    return proposal, refused
+            edges[edge.source, edge.target] = edge.probability
+    wanted: dict[int, dict[str, float]] = {}
+    for role in edits.role_changes:
+        if problem := _role_problem(distribution, place, role, wanted.get(role.node, {})):
+            refused.append(problem)
+        else:
+            wanted.setdefault(role.node, {})[role.role] = role.probability
+    roles = {}
+    for i, given in wanted.items():
+        if whole := _completed(distribution, place[i], given):
+            roles[i] = whole
+        else:
+            refused.append(f"roles of node {i}: expected a positive sum, found {given}")
+    proposal = None
+    if edits.graph is not None:
+        proposal, problem = _proposal(distribution, place, edits.graph, brief)
+        refused += [problem] if problem else []
+    return Checked(edges, roles, proposal, tuple(refused))
 
 
-def _role_problem(distribution: GraphDistribution, place: Mapping[int, int], i: int, wanted: Mapping[str, float]) -> str | None:
+def apply_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> tuple[CollaborationGraph | None, list[str]]:
+    """Change the distribution in place by the legal part of the edits; returns the legal proposal, and why parts were refused."""
+    checked = check_edits(distribution, edits, brief)
+    place = {i: row for row, i in enumerate(distribution.ids)}
+    probabilities = distribution.edge_probabilities()
+    for (a, b), p in checked.edges.items():
+        probabilities[place[a], place[b]] = p
+    distribution.set_edge_probabilities(probabilities)
+    for i, wanted in checked.roles.items():
+        # pi is a logit table: the log of a probability is its logit up to a constant.
+        logits = np.log([max(wanted[role], 1e-6) for role in distribution.roles])
+        distribution.pi[place[i]] = logits - logits.mean()
+    return checked.proposal, list(checked.refused)
+
+
+def _edge_problem(place: Mapping[int, int], edge: EdgeEdit, before: Mapping[tuple[int, int], float]) -> str:
+    a, b, p = edge.source, edge.target, edge.probability
+    if a not in place or b not in place or place[a] >= place[b]:
+        return f"edge {a}->{b} does not go forward between known nodes"
+    if not 0.0 <= p <= 1.0:
+        return f"edge {a}->{b}: probability {p} is outside [0, 1]"
+    return f"edge {a}->{b} is changed twice" if (a, b) in before else ""
+
+
+def _role_problem(distribution: GraphDistribution, place: Mapping[int, int], edit: RoleEdit, before: Mapping[str, float]) -> str:
+    i, p = edit.node, edit.probability
     if i not in place:
         return f"role of node {i}: no such node"
-    unknown = set(wanted) - set(distribution.roles)
-    if unknown:
-        return f"role of node {i}: unknown role {sorted(unknown)[0]!r}"
-    if not all(0.0 <= p <= 1.0 for p in wanted.values()) or sum(wanted.values()) <= 0:
-        return f"role of node {i}: expected probabilities in [0, 1] with a positive sum, found {dict(wanted)}"
-    return None
+    if edit.role not in distribution.roles:
+        return f"role of node {i}: unknown role {edit.role!r}; expected one of {', '.join(distribution.roles)}"
+    if not 0.0 <= p <= 1.0:
+        return f"role {edit.role} of node {i}: probability {p} is outside [0, 1]"
+    return f"role {edit.role} of node {i} is changed twice" if edit.role in before else ""
 
 
-def _proposal_problem(
-    distribution: GraphDistribution, place: Mapping[int, int], proposal: CollaborationGraph, brief: Brief
-) -> str | None:
-    if any(node.id not in place or node.role not in distribution.roles for node in proposal.nodes):
-        return "proposal: a node or role is not the distribution's"
+def _completed(distribution: GraphDistribution, row: int, given: Mapping[str, float]) -> dict[str, float]:
+    """All roles' probabilities: those given, and the rest shared as before; nothing when they sum to 0."""
+    before = dict(zip(distribution.roles, distribution.role_preferences()[row].tolist(), strict=True))
+    left = max(0.0, 1.0 - sum(given.values()))
+    others = sum(p for role, p in before.items() if role not in given)
+    whole = {role: given[role] if role in given else left * p / others for role, p in before.items()}
+    total = sum(whole.values())
+    return {role: p / total for role, p in whole.items()} if total > 0 else {}
+
+
+def _proposal(
+    distribution: GraphDistribution, place: Mapping[int, int], proposed: ProposedGraph, brief: Brief
+) -> tuple[CollaborationGraph | None, str]:
+    """The proposal as a graph, or why it is refused."""
+    if stranger := next((node for node in proposed.nodes if node.id not in place or node.role not in distribution.roles), None):
+        return None, f"proposal: node {stranger.id} or its role {stranger.role!r} is not the distribution's"
     assigned = distribution.psi.argmax(axis=-1)
-    if any(distribution.models[assigned[place[node.id]]] != node.model for node in proposal.nodes):
-        return "proposal: a node's model is not the one assigned to it"
-    if any(place[a] >= place[b] for a, b in proposal.edges) or proposal.sink != distribution.ids[-1]:
-        return "proposal: an edge does not go forward, or the sink is not the last node"
+    for node in proposed.nodes:
+        model = distribution.models[assigned[place[node.id]]]
+        if node.model != model:
+            return None, f"proposal: node {node.id} has model {node.model!r}, which is not the one assigned to it, {model!r}"
     try:
-        check_roles(proposal)
-        units = brief.cost.graph_cost(proposal)
+        graph = CollaborationGraph.from_dict(proposed.model_dump(mode="json"), "proposal")
+        if any(place[a] >= place[b] for a, b in graph.edges) or graph.sink != distribution.ids[-1]:
+            return None, f"proposal: an edge does not go forward, or the sink is not the last node, {distribution.ids[-1]}"
+        check_roles(graph)
+        units = brief.cost.graph_cost(graph)
     except GraphError as error:
-        return f"proposal: {error}"
-    return None if units <= brief.budget else f"proposal: {units:.4g} is over the budget {brief.budget:g}"
+        return None, str(error) if str(error).startswith("proposal") else f"proposal: {error}"
+    return (graph, "") if units <= brief.budget else (None, f"proposal: {units:.4g} is over the budget {brief.budget:g}")
 
 
 def same_counts(a: Counts, b: Counts) -> bool:

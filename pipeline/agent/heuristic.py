@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.agent.base import Brief, Counts, Edits, Preference, Scored, Trial, legal_counts, same_counts
+from pipeline.agent.base import Brief, Counts, Exchange, Preference, Scored, Trial, affordable, legal_counts, same_counts
+from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from pipeline.budget import trim_to_budget
 from pipeline.distribution import GraphDistribution
 from pipeline.errors import BudgetError
@@ -46,33 +47,27 @@ class HeuristicAgent:
         self.insight_1, self.insight_2, self.insight_3 = insight_1, insight_2, insight_3
         self._aimed: set[Shape] = set()
 
-    def family_size_trials(self, brief: Brief) -> list[Counts]:
-        """Each model once, and each family's smallest model twice (section 5.2); only what fits the budget."""
-        wanted: list[Counts] = [{model: 1} for model in brief.cost.pool]
-        wanted += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
-        return [counts for counts in wanted if legal_counts(counts, brief)]
-
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Order models by what the whole budget spent on them promises: one call's score, plus the gain of doublings.
 
         The gain from one to two instances is taken to repeat, halved, at each further doubling. Without insight 1 the order is
         random.
         """
-        affordable = [model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget]
+        models = affordable(brief)
         if not self.insight_1:
-            shuffled = [affordable[k] for k in self.rng.permutation(len(affordable))]
+            shuffled = [models[k] for k in self.rng.permutation(len(models))]
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
-        best_family = self._best_family(brief, affordable)
-        promise = {model: self._promise(model, brief, trials) for model in affordable}
+        best_family = self._best_family(brief, models)
+        promise = {model: self._promise(model, brief, trials) for model in models}
         # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
-        ranked = sorted(affordable, key=lambda m: (brief.cost.pool[m].family != best_family, -promise[m]))
+        ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best_family, -promise[m]))
         shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
         return Preference(tuple(ranked), f"family {best_family} first; promised accuracy within the budget: {shown}")
 
-    def _best_family(self, brief: Brief, affordable: Sequence[str]) -> str:
+    def _best_family(self, brief: Brief, models: Sequence[str]) -> str:
         """The family whose affordable models answer best alone, on average."""
         scores: dict[str, list[float]] = defaultdict(list)
-        for model in affordable:
+        for model in models:
             scores[brief.cost.pool[model].family].append(brief.single_scores.get(model, 0.0))
         return max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
 
@@ -114,7 +109,7 @@ class HeuristicAgent:
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}
-                if legal_counts(grown, brief) is None or (counts and sum_cost(grown, brief) > target):
+                if not legal_counts(grown, brief) or (counts and sum_cost(grown, brief) > target):
                     break
                 counts = grown
             if counts:
@@ -127,7 +122,7 @@ class HeuristicAgent:
         edges = self._edge_credit(distribution, history, scores)
         roles = self._role_credit(distribution, history, scores)
         if not self.insight_2:
-            return Edits(edges, roles, None, "credit of edges and roles only (insight 2 is off)")
+            return _edits(edges, roles, None, "credit of edges and roles only (insight 2 is off)")
         shape, why = self._next_shape(distribution, history, scores)
         proposal = self._layout(distribution, shape, history, scores, brief)
         if proposal is not None:
@@ -136,7 +131,11 @@ class HeuristicAgent:
             for a, b in proposal.edges:
                 p = float(probabilities[place[a], place[b]])
                 edges[a, b] = max(edges.get((a, b), 0.0), p + 0.5 * self.step * (1 - p))
-        return Edits(edges, roles, proposal, why)
+        return _edits(edges, roles, proposal, why)
+
+    def take_exchanges(self) -> list[Exchange]:
+        """None: no language model is asked."""
+        return []
 
     def _edge_credit(
         self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
@@ -219,6 +218,20 @@ class HeuristicAgent:
             return trim_to_budget(CollaborationGraph(nodes, tuple(edges)), brief.cost, brief.budget)
         except BudgetError:
             return None
+
+
+def _edits(
+    edges: dict[tuple[int, int], float], roles: dict[int, dict[str, float]], proposal: CollaborationGraph | None, why: str
+) -> Edits:
+    credit = "credit from the last round"
+    return Edits(
+        edge_changes=tuple(EdgeEdit(source=a, target=b, probability=p, reason=credit) for (a, b), p in edges.items()),
+        role_changes=tuple(
+            RoleEdit(node=i, role=role, probability=p, reason=credit) for i, table in roles.items() for role, p in table.items()
+        ),
+        graph=ProposedGraph.of(proposal) if proposal else None,
+        reason=why,
+    )
 
 
 def sum_cost(counts: Counts, brief: Brief) -> float:

@@ -18,9 +18,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion is drawn; part of a call's identity."""
+    """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's own is used."""
 
-    temperature: float = 0.9
+    temperature: float | None = 0.9
     top_p: float = 1.0
     max_tokens: int = 512
     stop: tuple[str, ...] = ()
@@ -28,17 +28,24 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One model call. `replica` tells apart the k identical calls of k parallel nodes."""
+    """One model call. `replica` tells apart the k identical calls of k parallel nodes.
+
+    `schema` is the JSON schema that the answer should keep, with the name it is sent under; none for free text.
+    """
 
     model: str
     revision: str
     messages: tuple[Message, ...]
     sampling: Sampling
     replica: int = 0
+    schema: tuple[str, str] | None = None
 
     def key(self) -> str:
         """The call's content key: SHA-256 over everything that shapes the answer's distribution, and the replica."""
-        payload = json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        content = asdict(self)
+        if self.schema is None:
+            del content["schema"]  # calls for free text keep the key that they had before there were schemas
+        payload = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(payload.encode()).hexdigest()
 
 

@@ -75,7 +75,7 @@ class OpenAIClient:
             except openai.APIStatusError as error:
                 raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
             except openai.APIError as error:
-                raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {_reason(error)}") from None
+                raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)}") from None
             except (AttributeError, TypeError, ValueError):
                 raise EndpointError(f"{base_url}: expected a list of models from /models, found something else") from None
             for name, endpoint in here.items():
@@ -97,12 +97,12 @@ class OpenAIClient:
                 answer = await self._ask(self._clients[url], endpoint, request)
                 latency = time.perf_counter() - started
         except openai.APIError as error:
-            raise CallFailed(f"{where}: {_reason(error)}") from error
+            raise CallFailed(f"{where}: {reason_of(error)}") from error
         except ValueError as error:
             raise CallFailed(f"{where}: expected JSON, found something else") from error
         finally:
             self._under_way[url] -= 1
-        return _completion(answer, latency, request.sampling.stop, where)
+        return completion_of(answer, latency, request.sampling.stop, where)
 
     async def _ask(self, client: openai.AsyncOpenAI, endpoint: Endpoint, request: Request) -> ChatCompletion:
         messages: list[ChatCompletionMessageParam] = [
@@ -113,7 +113,7 @@ class OpenAIClient:
         return await client.chat.completions.create(
             model=endpoint.served_as,
             messages=messages,
-            temperature=sampling.temperature,
+            temperature=openai.omit if sampling.temperature is None else sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             stop=list(sampling.stop) or openai.omit,
@@ -127,7 +127,7 @@ class OpenAIClient:
             await client.close()
 
 
-def _completion(answer: ChatCompletion, latency: float, stop: tuple[str, ...], where: str) -> Completion:
+def completion_of(answer: ChatCompletion, latency: float, stop: tuple[str, ...], where: str) -> Completion:
     """Read an answer, cut at the first stop sequence, as some servers ignore those.
 
     One without a choice or usage is a failed call, as neither a grade nor a price can be had from it.
@@ -141,7 +141,7 @@ def _completion(answer: ChatCompletion, latency: float, stop: tuple[str, ...], w
     return Completion(text, answer.usage.prompt_tokens, answer.usage.completion_tokens, latency)
 
 
-def _reason(error: openai.APIError) -> str:
+def reason_of(error: openai.APIError) -> str:
     """One line without request headers or bodies (a key could be in them)."""
     if isinstance(error, openai.APIStatusError):
         return f"HTTP {error.status_code}"

@@ -6,6 +6,7 @@ here and stopped at the end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -14,7 +15,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pipeline.agent.base import Speak
 from pipeline.errors import EndpointError, SettingsError
+from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.builds import vllm_build
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import ModelClient
@@ -44,6 +47,33 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Mo
         try:
             await client.check()
             yield CachedClient(client, cache)
+        finally:
+            await client.aclose()
+            cache.close()
+
+
+@asynccontextmanager
+async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Speak | None]:
+    """How the profile's agent reaches its language model; None for an agent without one.
+
+    Its answers are kept in the call cache like any model's: a search that is started again gets the same ones, at no cost.
+    Raises EndpointError when its key is not set.
+    """
+    agent = profile.agent
+    if agent.kind != "llm" or agent.model is None:
+        yield None
+        return
+    with contextlib.ExitStack() as held:
+        if agent.base_url is not None:
+            endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
+            revision = f"agent-{agent.revision}-{agent.base_url}"
+        else:
+            endpoint = endpoints(profile, held.enter_context(running_servers(profile, state)))[agent.model]
+            revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
+        client = AgentClient(endpoint, agent)
+        cache = CallCache(state / "calls")
+        try:
+            yield speaker(CachedClient(client, cache), agent, revision, profile.agent_price())
         finally:
             await client.aclose()
             cache.close()

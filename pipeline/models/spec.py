@@ -15,6 +15,10 @@ class Price:
     prompt: float
     completion: float
 
+    def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """Price of one call with these token counts."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -36,7 +40,7 @@ class ModelSpec:
 
     def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
         """Price of one call with these token counts."""
-        return (prompt_tokens * self.price.prompt + completion_tokens * self.price.completion) / 1e6
+        return self.price.dollars(prompt_tokens, completion_tokens)
 
 
 class ModelPool(Mapping[str, ModelSpec]):

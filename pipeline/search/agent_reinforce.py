@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.agent import make_agent
-from pipeline.agent.base import Scored, SearchAgent, apply_edits
+from pipeline.agent.base import Exchange, Scored, SearchAgent, apply_edits
 from pipeline.distribution import GraphDistribution
 from pipeline.environment import Feedback
 from pipeline.graph import CollaborationGraph
@@ -29,10 +29,12 @@ FUSER_LEAD = 0.2
 class AgentReinforce(Searcher):
     """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent."""
 
+    uses_agent = True
+
     def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
         super().__init__(problem)
         self.roles = tuple(problem.brief.roles) if problem.agent.roles else ("assistant",)
-        self.agent = agent or make_agent(problem.agent, self.rng)
+        self.agent = agent or make_agent(problem.agent, self.rng, problem.speak)
         self.distribution = self._start()
         self.history: list[Scored] = []
         self.iteration = 0
@@ -77,7 +79,7 @@ class AgentReinforce(Searcher):
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Hand the feedback to the agent and apply the legal part of its edits."""
         self.iteration += 1
-        self.history += [Scored(graph, f.n_correct, f.n_scored, self.iteration) for graph, f in results]
+        self.history += [Scored(graph, f.n_correct, f.n_scored, self.iteration, f.latency_s) for graph, f in results]
         edits = self.agent.update(self.distribution, self.history, self.problem.brief)
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
         self._reason = edits.reason
@@ -86,6 +88,10 @@ class AgentReinforce(Searcher):
         """Deterministic decoding of the distribution (A.11)."""
         brief = self.problem.brief
         return self.distribution.decode(self.problem.settings.edge_threshold, brief.cost, brief.budget)
+
+    def take_exchanges(self) -> list[Exchange]:
+        """What the agent asked a language model and was answered."""
+        return self.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
         """The distribution after this iteration, why it changed, and what was refused."""

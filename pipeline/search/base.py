@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.agent.base import Brief, Counts
+from pipeline.agent.base import Brief, Counts, Exchange, Speak
 from pipeline.environment import Feedback
 from pipeline.errors import SettingsError, TTSGraphError
 from pipeline.graph import CollaborationGraph
@@ -27,7 +27,8 @@ from pipeline.settings import AgentSettings, SearchSettings
 class Problem:
     """All a searcher may know: costs, budget, roles and single scores (brief), loop settings, agent settings, and the start.
 
-    `start` is the model multiset that the init stages chose. `seed` is what a searcher seeds its own generator with.
+    `start` is the model multiset that the init stages chose. `seed` is what a searcher seeds its own generator with. `speak` is how
+    an agent that is a language model is reached.
     """
 
     brief: Brief
@@ -35,12 +36,17 @@ class Problem:
     agent: AgentSettings
     start: Counts
     seed: int
+    speak: Speak | None = None
 
 
 class Searcher(ABC):
-    """A search method. `ask` and `tell` alternate; `result` is valid after the first `tell`."""
+    """A search method. `ask` and `tell` alternate; `result` is valid after the first `tell`.
+
+    `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to `speak` where that is an LLM.
+    """
 
     name: str
+    uses_agent: bool = False
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -78,6 +84,10 @@ class Searcher(ABC):
     def result(self) -> CollaborationGraph:
         """The method's current best graph, within the budget."""
 
+    def take_exchanges(self) -> list[Exchange]:
+        """The agent's exchanges with a language model since this was last called. None by default."""
+        return []
+
     def snapshot(self) -> dict[str, Any]:
         """Plain data to journal after each iteration: a distribution, a decision and its reason. Nothing by default."""
         return {}
@@ -98,8 +108,13 @@ def register(name: str) -> Callable[[S], S]:
     return add
 
 
-def make_searcher(name: str, problem: Problem) -> Searcher:
-    """A searcher by method name. Raises SettingsError that lists the known methods."""
+def searcher_class(name: str) -> type[Searcher]:
+    """The search method of this name. Raises SettingsError that lists the known methods."""
     if name not in SEARCHERS:
         raise SettingsError(f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}")
-    return SEARCHERS[name](problem)
+    return SEARCHERS[name]
+
+
+def make_searcher(name: str, problem: Problem) -> Searcher:
+    """A searcher by method name. Raises as `searcher_class`."""
+    return searcher_class(name)(problem)

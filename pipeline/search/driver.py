@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pandas as pd
 
+from pipeline.agent.base import Exchange
 from pipeline.archive import Archive, Record, Split, record_of
 from pipeline.budget import CostModel
 from pipeline.environment import Environment, Feedback
@@ -38,7 +39,10 @@ class Found:
 
 
 class Driver:
-    """Runs one search. `on_record` hears of each evaluation once it is in the archive; `done` of each question answered."""
+    """Runs one search. `on_record` hears of each evaluation once it is in the archive; `done` of each question answered.
+
+    `exchanges` are those of the searcher's agent with a language model, in order; they are in the archive's journal too.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Driver:
     ) -> None:
         self.cost, self.settings, self.archive = cost, settings, archive
         self.on_record, self.done = on_record, done
+        self.exchanges: list[Exchange] = []
 
     async def run(self, searcher: Searcher, environment: Environment, train: Sequence[Question], val: Sequence[Question]) -> Found:
         """Search until the stop rule holds. Raises RunStopped when all candidates of an iteration failed."""
@@ -94,7 +99,13 @@ class Driver:
                 f"iteration {iteration}: all {len(graphs)} candidates failed ({feedbacks[0].error}); "
                 "what was computed is kept, start again to continue"
             )
-        searcher.tell(scored)
+        try:
+            # In a thread: an agent that asks a language model waits for it, and its request runs on this loop.
+            await asyncio.to_thread(searcher.tell, scored)
+        finally:
+            for exchange in searcher.take_exchanges():
+                self.exchanges.append(exchange)
+                self.archive.event("agent", iteration=iteration, **asdict(exchange))
         return [feedback.accuracy for _, feedback in scored]
 
     async def _validate(

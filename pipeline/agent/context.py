@@ -1,0 +1,180 @@
+"""What an agent is shown of the pool, the distribution and the search so far, held to a number of tokens.
+
+The rule: each table is a list of entries, the most telling first, with a share of the room; what a table leaves over goes to the
+next. Entries that don't fit are left out and summed up in one line.
+
+nodes       all, runs of one model as one entry
+last round  its candidates, the best first
+edges       those sampled in the last round, then by probability, highest first; the others as number, range and mean
+roles       nodes whose roles have been learnt most, first
+history     best candidates so far, then scores by shape, then by iteration, latest first
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from pipeline.agent.base import Brief, Scored, Trial
+from pipeline.distribution import GraphDistribution
+from pipeline.graph import CollaborationGraph
+
+_PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")
+BEST_SHOWN = 3
+
+
+def estimate_tokens(text: str) -> int:
+    """How many tokens a text has at most, for the tokenizers in use: a token for three letters of a word, for each digit, sign and
+    line break, and for each UTF-8 byte beyond ASCII. Words are mostly fewer, so it errs on the safe side."""
+    return sum(math.ceil(len(p) / 3) if p[0].isalpha() and p.isascii() else len(p.encode()) for p in _PIECES.findall(text))
+
+
+def fit(entries: Sequence[str], room: int, rest: Callable[[int], str], separator: str = "\n") -> str:
+    """As many of the entries, from the first on, as `room` tokens hold, and `rest(kept)` in place of the others."""
+    sizes = [estimate_tokens(entry + separator) for entry in entries]
+    if sum(sizes) <= room:
+        return separator.join(entries)
+    left = room - estimate_tokens(rest(len(entries)) + separator)
+    kept = 0
+    while kept < len(entries) and sizes[kept] <= left:
+        left -= sizes[kept]
+        kept += 1
+    return separator.join([*entries[:kept], rest(kept)])
+
+
+def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
+    """Facts about models: family, size, accuracy alone, price of one call in budget units."""
+    lines = []
+    for model in models:
+        spec, score = brief.cost.pool[model], brief.single_scores.get(model, math.nan)
+        alone = "not scored" if math.isnan(score) else f"{score:.3f}"
+        size = f"{spec.total / 1e9:.3g}B parameters"
+        lines.append(f"{model}: family {spec.family}, {size}, accuracy alone {alone}, {brief.cost.single(model):.4g} a call")
+    return fit(lines, room, lambda kept: f"({len(lines) - kept} more models)")
+
+
+def trial_table(trials: Sequence[Trial], room: int) -> str:
+    """Model multisets that were tried, the best first."""
+    ranked = sorted(trials, key=lambda t: -1.0 if math.isnan(t.score) else t.score, reverse=True)
+    lines = []
+    for trial in ranked:
+        what = " + ".join(f"{count} x {model}" for model, count in trial.counts.items())
+        score = "not scored" if math.isnan(trial.score) else f"{trial.score:.3f}"
+        lines.append(f"{what}: {score} ({trial.n_scored} answers)")
+    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)") if lines else "(none)"
+
+
+def update_tables(distribution: GraphDistribution, history: Sequence[Scored], brief: Brief, room: int) -> dict[str, str]:
+    """The tables of the update prompt by name, together within `room` tokens."""
+    parts: list[tuple[str, float, Callable[[int], str]]] = [
+        ("nodes", 0.15, lambda r: _nodes(distribution, brief, r)),
+        ("last_round", 0.3, lambda r: _last_round(history, brief, r)),
+        ("edges", 0.3, lambda r: _edges(distribution, history, r)),
+        ("roles", 0.1, lambda r: _roles(distribution, r)),
+        ("history", 0.15, lambda r: _history(history, brief, r)),
+    ]
+    found, unused = {}, 0
+    for name, share, table in parts:
+        allowed = int(share * room) + unused
+        found[name] = table(allowed)
+        unused = max(0, allowed - estimate_tokens(found[name]))
+    return found
+
+
+def _nodes(distribution: GraphDistribution, brief: Brief, room: int) -> str:
+    assigned = [distribution.models[k] for k in distribution.psi.argmax(axis=-1)]
+    runs = groupby(zip(distribution.ids, assigned, strict=True), key=lambda node: node[1])
+    entries = []
+    for model, run in runs:
+        entries.append(f"{_ranges([i for i, _ in run])}: {model} ({brief.cost.single(model):.4g} a call without incoming edges)")
+    entries.reverse()
+    return fit(entries, room, lambda kept: f"({len(entries) - kept} more groups of nodes)")
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    """Ascending numbers with runs drawn together: 0-3, 7."""
+    runs: list[list[int]] = []
+    for i in ids:
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _last_round(history: Sequence[Scored], brief: Brief, room: int) -> str:
+    last = [scored for scored in history if scored.iteration == history[-1].iteration]
+    lines = [_candidate(scored, brief) for scored in _best_first(last)]
+    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
+
+
+def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int) -> str:
+    table = distribution.edge_probabilities()
+    sampled = {e for scored in history if scored.iteration == history[-1].iteration for e in scored.graph.edges}
+    ids = distribution.ids
+    rows, columns = np.nonzero(distribution.forward)
+    known = [((ids[a], ids[b]), float(table[a, b])) for a, b in zip(rows.tolist(), columns.tolist(), strict=True)]
+    ordered = sorted(known, key=lambda edge: (edge[0] not in sampled, -edge[1], edge[0]))
+    entries = [f"{a}->{b} {p:.2f}" for (a, b), p in ordered]
+
+    def rest(kept: int) -> str:
+        left = [p for _, p in ordered[kept:]] or [0.0]
+        return f"and {len(ordered) - kept} more, {min(left):.2f} to {max(left):.2f}, {sum(left) / len(left):.2f} on average"
+
+    return fit(entries, room, rest, ", ") if entries else "(no edge is possible)"
+
+
+def _roles(distribution: GraphDistribution, room: int) -> str:
+    table = distribution.role_preferences()
+    order = sorted(range(distribution.n), key=lambda row: (row != distribution.n - 1, -float(table[row].max())))
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row in order:
+        text = " ".join(f"{role} {p:.2f}" for role, p in zip(distribution.roles, table[row].tolist(), strict=True))
+        groups[text].append(distribution.ids[row])
+    lines = [f"{_ranges(sorted(ids))}: {text}" for text, ids in groups.items()]
+    return fit(lines, room, lambda kept: f"({len(lines) - kept} more groups of nodes)")
+
+
+def _history(history: Sequence[Scored], brief: Brief, room: int) -> str:
+    lines = [f"best: {_candidate(scored, brief)}" for scored in _best_first(history)[:BEST_SHOWN]]
+    shapes: dict[tuple[int, int], list[Scored]] = defaultdict(list)
+    rounds: dict[int, list[Scored]] = defaultdict(list)
+    for scored in history:
+        shapes[scored.graph.width, scored.graph.depth].append(scored)
+        rounds[scored.iteration].append(scored)
+    by_mean = sorted(shapes.items(), key=lambda item: -_mean(item[1]))
+    lines += [f"width {w}, depth {d}: {_summary(group)}" for (w, d), group in by_mean]
+    lines += [f"round {k}: {_summary(rounds[k])}" for k in sorted(rounds, reverse=True)]
+    return fit(lines, room, lambda kept: f"({len(lines) - kept} more lines; {len(history)} candidates in all)")
+
+
+def _best_first(candidates: Sequence[Scored]) -> list[Scored]:
+    return sorted(candidates, key=lambda s: -1.0 if math.isnan(s.accuracy) else s.accuracy, reverse=True)
+
+
+def _mean(group: Sequence[Scored]) -> float:
+    return sum(scored.n_correct for scored in group) / max(1, sum(scored.n_scored for scored in group))
+
+
+def _summary(group: Sequence[Scored]) -> str:
+    return f"{len(group)} candidates, mean {_mean(group):.3f}, best {_best_first(group)[0].accuracy:.3f}"
+
+
+def _candidate(scored: Scored, brief: Brief) -> str:
+    graph = scored.graph
+    latency = f", {scored.latency_s:.3g} s a question" if brief.joint and not math.isnan(scored.latency_s) else ""
+    head = f"{scored.n_correct} of {scored.n_scored} right, width {graph.width}, depth {graph.depth}"
+    return f"{head}, cost {brief.cost.graph_cost(graph):.4g}{latency}; {_wiring(graph)}"
+
+
+def _wiring(graph: CollaborationGraph) -> str:
+    roles: dict[str, list[str]] = defaultdict(list)
+    for node in graph.nodes:
+        roles[node.role].append(str(node.id))
+    edges = " ".join(f"{a}->{b}" for a, b in graph.edges) or "none"
+    return f"edges {edges}; " + "; ".join(f"{role} {' '.join(ids)}" for role, ids in sorted(roles.items()))

@@ -1,0 +1,134 @@
+"""The language model that guides a search, behind an OpenAI-compatible endpoint.
+
+Apart from the pool's client, because it is asked otherwise (one request at a time, an answer in a given form) and fails otherwise:
+a refused key or an unknown model is the user's to mend, and without an agent there is no search to go on with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import openai
+
+from pipeline.agent.base import Reply, Speak
+from pipeline.errors import CallFailed, EndpointError, RunStopped, TTSGraphError
+from pipeline.models.client import Completion, Message, ModelClient, Request, Sampling
+from pipeline.models.openai_client import Endpoint, completion_of, reason_of
+from pipeline.models.spec import Price
+from pipeline.settings import AgentSettings
+
+REFUSED_KEY, UNKNOWN_MODEL, REFUSED_FORM = (401, 403), (404,), (400, 422)
+FORMS = ("schema", "object", "text")
+"""Ways to ask for an answer's form, from strict to none: a JSON schema, any JSON object, the prompt alone."""
+
+
+class AgentClient:
+    """One model behind one endpoint, as a ModelClient.
+
+    Requests that carry a schema are sent with the strictest `response_format` the endpoint takes: a refused one (HTTP 400 or 422)
+    is tried weaker, and what was taken is kept to. The `openai` package retries 408, 409, 429, 5xx, timeouts and broken connections
+    with backoff; what still fails raises CallFailed, a refused key and an unknown model EndpointError.
+    """
+
+    def __init__(self, endpoint: Endpoint, settings: AgentSettings) -> None:
+        self._endpoint, self._settings = endpoint, settings
+        self._url, self._key = endpoint.base_urls[0], endpoint.api_key()
+        self._form = FORMS.index(settings.response_format)
+        self._client = openai.AsyncOpenAI(
+            base_url=self._url, api_key=self._key, timeout=settings.timeout_s, max_retries=settings.max_retries
+        )
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer one request; the key is taken out of an answer that repeats it, and what is no valid Unicode replaced."""
+        started = time.perf_counter()
+        where = f"agent {request.model} at {self._url}"
+        try:
+            answer = await self._ask(request)
+        except openai.APIStatusError as error:
+            raise self._explained(error.status_code, where) from None
+        except openai.APIError as error:
+            raise CallFailed(f"{where}: {reason_of(error)}") from None
+        except ValueError:
+            raise CallFailed(f"{where}: expected JSON, found something else") from None
+        found = completion_of(answer, time.perf_counter() - started, (), where)
+        text = found.text.encode("utf-8", "replace").decode()
+        if self._endpoint.api_key_env is not None:
+            text = text.replace(self._key, "[key]")
+        return Completion(text, found.prompt_tokens, found.completion_tokens, found.latency_s)
+
+    async def _ask(self, request: Request) -> Any:
+        while True:
+            try:
+                return await self._send(request)
+            except (openai.BadRequestError, openai.UnprocessableEntityError):
+                if request.schema is None or self._form == len(FORMS) - 1:
+                    raise
+                self._form += 1
+
+    async def _send(self, request: Request) -> Any:
+        temperature = request.sampling.temperature
+        return await self._client.chat.completions.create(
+            model=self._endpoint.served_as,
+            messages=[{"role": m.role, "content": m.content} for m in request.messages],  # type: ignore[misc, list-item]
+            temperature=openai.omit if temperature is None else temperature,
+            response_format=self._response_format(request),
+            # Reasoning models of OpenAI itself know only the newer name, most other endpoints only the older one.
+            extra_body={self._settings.tokens_key: request.sampling.max_tokens},
+        )
+
+    def _response_format(self, request: Request) -> Any:
+        if request.schema is None or FORMS[self._form] == "text":
+            return openai.omit
+        if FORMS[self._form] == "object":
+            return {"type": "json_object"}
+        name, schema = request.schema
+        return {"type": "json_schema", "json_schema": {"name": name, "schema": json.loads(schema), "strict": True}}
+
+    def _explained(self, status: int, where: str) -> EndpointError | CallFailed:
+        if status in REFUSED_KEY:
+            named = self._endpoint.api_key_env
+            key = f"the key in {named}" if named else "a request without a key (agent.api_key_env names its variable)"
+            return EndpointError(f"{where}: the endpoint refuses {key} (HTTP {status})")
+        if status in UNKNOWN_MODEL:
+            return EndpointError(f"{where}: the endpoint has no such model or no /chat/completions (HTTP {status})")
+        if status in REFUSED_FORM:
+            return EndpointError(
+                f"{where}: the endpoint refuses the request (HTTP {status}); the agent's model, context_tokens, max_tokens, "
+                "tokens_key or temperature may not suit it"
+            )
+        return CallFailed(f"{where}: HTTP {status}")
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+def speaker(client: ModelClient, settings: AgentSettings, revision: str, price: Price) -> Speak:
+    """How an agent reaches its model, for use in worker threads of the running event loop.
+
+    An agent thinks in plain, synchronous steps; its searcher runs in a thread (`asyncio.to_thread`) while its request runs here, on
+    the loop, which so stays free and can cancel it. The function raises EndpointError for what the user has to mend, RunStopped for
+    an endpoint that failed for good.
+    """
+    loop = asyncio.get_running_loop()
+    sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
+
+    def speak(messages: Sequence[Message], name: str, schema: str) -> Reply:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise TTSGraphError("expected the agent in a worker thread (asyncio.to_thread), found it on the event loop")
+        request = Request(settings.model or "", revision, tuple(messages), sampling, schema=(name, schema))
+        try:
+            completion = asyncio.run_coroutine_threadsafe(client.complete(request), loop).result()
+        except CallFailed as failure:
+            raise RunStopped(f"{failure}; what was computed is kept, start again to continue") from None
+        return Reply(completion, price.dollars(completion.prompt_tokens, completion.completion_tokens))
+
+    return speak
