@@ -30,6 +30,7 @@ from tests.test_search import LAPTOP_POOL, arithmetic
 COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
 BRIEF = Brief("math", COST, 7.0, {"small": 0.35, "large": 0.45}, ("assistant", "fuser", "voter"), 12)
 PRICE = Price(1.0, 4.0)
+NOTHING = '{"edge_changes": [], "role_changes": [], "graph": null, "reason": "wait"}'
 
 
 def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:

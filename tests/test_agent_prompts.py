@@ -1,0 +1,220 @@
+"""The language-model agent apart from any endpoint: what it reads, what it is told, and how long that gets."""
+
+import copy
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pipeline.agent import make_agent
+from pipeline.agent.answers import read_answer
+from pipeline.agent.base import Preference, Reply, Scored, Trial, legal_counts
+from pipeline.agent.context import estimate_tokens
+from pipeline.agent.edits import Combinations, Edits, Ranking
+from pipeline.distribution import GraphDistribution
+from pipeline.errors import SettingsError
+from pipeline.models.client import Completion
+from tests.agent_server import NOTHING, settings
+from tests.oracles import PAPER_POOL
+from tests.test_search import BRIEF as PAPER_BRIEF
+
+
+def agent_that_says(*answers: str, **changes):
+    """An LLM agent with scripted replies by injection, and what it was sent."""
+    sent = []
+
+    def speak(messages, name, schema):
+        sent.append((messages, name, json.loads(schema)))
+        return Reply(Completion(answers[min(len(sent), len(answers)) - 1], 100, 10, 0.5), 0.001)
+
+    return make_agent(settings(**changes), np.random.default_rng(0), speak), sent
+
+
+class TestReadingAnswers:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"ranking": ["a", "b"], "reason": "r"}',
+            'Sure!\n```json\n{"ranking": ["a", "b"], "reason": "r"}\n```\nHope {that} helps.',
+            '<think>{"ranking": ["b"]} perhaps? No.</think>{"ranking": ["a", "b"], "reason": "r"}',
+            'First draft: {"ranking": ["b"]}. Final: {"ranking": ["a", "b"], "reason": "r"}',
+            'reasoning without its start</think> {"ranking": ["a", "b"], "reason": "r"} <think>more',
+        ],
+    )
+    def test_what_stands_around_the_json_does_not_matter(self, text):
+        assert read_answer(text, Ranking) == (Ranking(ranking=("a", "b"), reason="r"), [])
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("", "found an empty answer"),
+            ("I like graphs.", "expected one JSON object with ranking, found none"),
+            ("<think>endless {", "found an empty answer"),
+            ('["a", "b"]', "found none"),
+            ("{'ranking': ['a']}", "found none"),
+            ('{"ranking": "a", "reason": ""}', "ranking: Input should be a valid tuple"),
+            ('{"ranking": ["a"], "reason": "", "note": 1}', "note: Extra inputs are not permitted"),
+            ("{" * 5000, "found none"),
+            ('{"ranking": ' + "[" * 100_000, "found none"),
+            ('{"ranking": [' + "9" * 5000 + "]}", "expected"),
+            ("x" * 1_000_000, "found 1000000 characters"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, text, problem):
+        _, problems = read_answer(text, Ranking)
+        assert problem in problems[0]
+        assert len(problems) == 1
+
+    def test_of_a_cut_off_answer_only_what_is_complete_is_read(self):
+        whole = '{"edge_changes": [{"source": 0, "target": 1, "reason": "r", "probability": 0.25}, {"source": 0, "target": 2, '
+        answer, problems = read_answer(whole + '"reason": "r", "probability": 0.9', Edits)
+        assert [(e.source, e.target, e.probability) for e in answer.edge_changes] == [(0, 1, 0.25)]
+        assert "not complete" in problems[0]
+
+    def test_entries_that_break_the_form_are_dropped_and_the_others_kept(self):
+        entries = [{"source": 0, "target": k, "probability": p, "reason": "r"} for k, p in ((1, 0.1), (2, "high"), (3, 0.3))]
+        text = json.dumps({"edge_changes": [*entries, 7], "graph": {"nodes": 3}, "reason": "r"})
+        answer, problems = read_answer(text, Edits)
+        assert [e.target for e in answer.edge_changes] == [1, 3]
+        assert answer.graph is None
+        assert [p.split(":")[0] for p in problems] == ["edge_changes.1.probability", "edge_changes.3", "graph.nodes", "graph.edges"]
+
+    def test_schemas_are_what_strict_structured_output_wants(self):
+        for kind in (Ranking, Combinations, Edits):
+            schema = kind.model_json_schema(mode="serialization")
+            for part in [schema, *schema.get("$defs", {}).values()]:
+                assert part["additionalProperties"] is False
+                assert sorted(part["required"]) == sorted(part["properties"])
+
+
+class TestInitStages:
+    def test_the_ranking_is_the_answer_and_the_prompt_has_what_it_needs(self):
+        names = list(PAPER_POOL)[::-1]
+        agent, sent = agent_that_says(json.dumps({"ranking": names, "reason": "because"}))
+        found = agent.select_family_size(PAPER_BRIEF, [Trial({"gemma-3-1b": 2}, 0.4321, 20)])
+        assert found == Preference(tuple(names), "because")
+        prompt = sent[0][0][0].content
+        for part in ("math", *names, "0.300", "2 x gemma-3-1b: 0.432", "budget of\n40 (flops)", "strongest on the task"):
+            assert part in prompt
+        assert sent[0][1] == "family_size"
+
+    def test_models_over_the_budget_are_no_candidates(self):
+        agent, sent = agent_that_says('{"ranking": ["llama-3.1-8b", "gemma-3-1b"], "reason": ""}', reasks=0)
+        found = agent.select_family_size(replace(PAPER_BRIEF, budget=2.0), [])
+        assert found.models == ("gemma-3-1b", "llama-3.2-1b")
+        assert "llama-3.1-8b" not in sent[0][0][0].content
+        assert "'llama-3.1-8b' is not a candidate" in agent.take_exchanges()[0].refused[0]
+
+    def test_combinations_keep_what_is_legal(self):
+        good = {"instances": [{"model": "gemma-3-1b", "count": 4}], "reason": "r"}
+        dear = {"instances": [{"model": "llama-3.1-8b", "count": 9}], "reason": "r"}
+        wrong = [good, dear, good, {"instances": [{"model": "gpt", "count": 1}], "reason": "r"}, {"instances": [], "reason": "r"}]
+        wrong += [{"instances": [{"model": "gemma-3-1b", "count": count}], "reason": "r"} for count in (0, -3, 10**9)]
+        agent, sent = agent_that_says(json.dumps({"combinations": wrong}))
+        found = agent.select_instances(PAPER_BRIEF, Preference(("gemma-3-1b",), ""), 6)
+        assert found == [{"gemma-3-1b": 4}]
+        assert len(sent) == 3
+        refused = agent.take_exchanges()[-1].refused
+        assert len(refused) == 7
+        assert "over the budget 40" in refused[0]
+
+    @pytest.mark.parametrize("answer", ["", "no idea", '{"ranking": [], "combinations": []}'])
+    def test_without_a_legal_answer_the_rules_step_in(self, answer):
+        agent, _ = agent_that_says(answer)
+        preference = agent.select_family_size(PAPER_BRIEF, [])
+        starts = agent.select_instances(PAPER_BRIEF, preference, 4)
+        assert sorted(preference.models) == sorted(PAPER_POOL)
+        assert starts
+        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
+        assert all(exchange.refused for exchange in agent.take_exchanges())
+
+
+class TestUpdatePrompt:
+    def prompt(self, brief=PAPER_BRIEF, **changes) -> str:
+        agent, sent = agent_that_says(NOTHING, **changes)
+        agent.update(*crowd(6, 8), brief)
+        return sent[0][0][0].content
+
+    @pytest.mark.parametrize(
+        ("switch", "phrase"),
+        [("insight_2", "Width and depth each have a best value"), ("insight_3", "Width and depth depend on each other")],
+    )
+    def test_each_insight_has_its_switch(self, switch, phrase):
+        assert phrase in self.prompt()
+        assert phrase not in self.prompt(**{switch: False})
+
+    def test_insight_1_has_its_switch(self):
+        for wanted in (True, False):
+            agent, sent = agent_that_says("", reasks=0, insight_1=wanted)
+            agent.select_instances(PAPER_BRIEF, agent.select_family_size(PAPER_BRIEF, []), 3)
+            assert [("Tasks differ in the models" in messages[0].content) for messages, _, _ in sent] == [wanted] * 2
+
+    def test_latency_is_spoken_of_under_a_joint_objective_only(self):
+        joint = self.prompt(replace(PAPER_BRIEF, joint=True))
+        assert "Latency responds more to the number of nodes and to the width" in joint
+        assert " s a question" in joint
+        assert "atency" not in self.prompt()
+
+    def test_it_has_the_rules_the_tables_and_the_history(self):
+        prompt = self.prompt()
+        for part in (
+            "R-1",
+            "R-2",
+            "R-3",
+            "R-4",
+            "voter",
+            "0-5: gemma-3-1b",
+            "0->5 0.50",
+            "accuracy alone 0.300",
+            "round 2: 4 candidates",
+        ):
+            assert part in prompt
+        assert prompt.index("R-1") < prompt.index("R-2") < prompt.index("R-3") < prompt.index("R-4")
+
+
+@cache
+def crowd(n: int, candidates: int) -> tuple[GraphDistribution, list[Scored]]:
+    """A distribution over n nodes, and a history of candidates drawn from it, four a round."""
+    rng = np.random.default_rng(0)
+    models = tuple(PAPER_POOL)
+    distribution = GraphDistribution.uniform(n, PAPER_BRIEF.roles, models, rng)
+    distribution.psi[:, models.index("gemma-3-1b")] = 1000.0
+    graphs = distribution.sample_graphs(candidates, PAPER_BRIEF.cost, 1e9)
+    scored = [Scored(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)]
+    return distribution, scored
+
+
+class TestContextIsBounded:
+    @pytest.mark.parametrize("limit", [3000, 8000, 16384])
+    @pytest.mark.parametrize(("nodes", "candidates"), [(80, 500), (80, 4), (6, 500)])
+    def test_a_large_table_and_a_long_history_stay_within_the_limit(self, limit, nodes, candidates):
+        agent, sent = agent_that_says("nonsense " * 20_000, context_tokens=limit)
+        agent.update(*crowd(nodes, candidates), replace(PAPER_BRIEF, budget=1e6))
+        assert len(sent) == 3
+        for messages, _, _ in sent:
+            assert sum(estimate_tokens(message.content) for message in messages) <= limit
+
+    def test_what_is_left_out_is_summed_up_and_the_most_telling_stays(self):
+        distribution, history = copy.deepcopy(crowd(80, 500)[0]), crowd(80, 500)[1]
+        table = distribution.edge_probabilities()
+        table[3, 70] = 0.97
+        distribution.set_edge_probabilities(table)
+        agent, sent = agent_that_says(NOTHING, context_tokens=8000)
+        agent.update(distribution, [*history, replace(history[0], graph=tiny(distribution), iteration=999)], PAPER_BRIEF)
+        prompt = sent[0][0][0].content
+        edges = prompt.split("## Edge probabilities")[1].split("##")[0]
+        assert "3->70 0.97" in edges
+        shown = edges.count("->")
+        assert f"and {3160 - shown} more, 0.50 to 0.50, 0.50 on average" in edges
+        assert "more lines; 501 candidates in all)" in prompt
+
+    def test_a_limit_below_the_fixed_text_is_said(self):
+        agent, _ = agent_that_says(NOTHING, context_tokens=200)
+        with pytest.raises(SettingsError, match=r"agent.context_tokens: expected at least \d+ for this prompt, found 200"):
+            agent.update(*crowd(4, 4), PAPER_BRIEF)
+
+
+def tiny(distribution: GraphDistribution):
+    return distribution.without_nodes(distribution.ids[:-2]).decode(0.5, PAPER_BRIEF.cost, 1e9)
