@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from scipy.stats import binomtest
 
 from pipeline.errors import CallFailed
-from pipeline.executor import run_graph
+from pipeline.executor import GraphRunner
 from pipeline.grading import Grader
 from pipeline.graph import CollaborationGraph
 from pipeline.models.client import ModelClient, Sampling, Usage
@@ -115,10 +115,11 @@ class Environment:
         """Run the graph on every question at once and grade the answers; `done` is called after each question."""
         check_roles(graph)
         started = time.perf_counter()
+        runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
 
         async def one(question: Question) -> tuple[QuestionResult, Usage]:
             try:
-                return await self._answer(graph, question)
+                return await self._answer(runner, question)
             finally:
                 done()
 
@@ -126,8 +127,8 @@ class Environment:
         usage = sum((usage for _, usage in outcomes), Usage())
         return Feedback(tuple(result for result, _ in outcomes), usage, time.perf_counter() - started)
 
-    async def _answer(self, graph: CollaborationGraph, question: Question) -> tuple[QuestionResult, Usage]:
-        answer = await run_graph(graph, question, self.prompt, self.sampling, self.pool, self.client)
+    async def _answer(self, runner: GraphRunner, question: Question) -> tuple[QuestionResult, Usage]:
+        answer = await runner.answer(question)
         if answer.text is None:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
         try:

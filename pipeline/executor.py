@@ -1,24 +1,24 @@
 """Inference over a collaboration graph (paper, Algorithm 2), asynchronously.
 
-Level by level: the nodes of one level run together, and so do the questions of a batch; how many requests are under way is limited
-where it matters, per endpoint, in the client.
+A node starts once its predecessors have answered, whatever the rest of the graph is doing, and so do the questions of a batch; how
+many requests are under way is limited where it matters, per endpoint, in the client. What is asked never depends on timing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pipeline.budget import critical_path
 from pipeline.errors import CallFailed
 from pipeline.graph import CollaborationGraph, Node
-from pipeline.models.client import Completion, ModelClient, Request, Sampling, Usage
+from pipeline.models.client import Completion, ModelClient, QuickClient, Request, Sampling, Usage
 from pipeline.models.spec import ModelPool
 from pipeline.prompts import Prompt
-from pipeline.roles import get_role
+from pipeline.roles import Role, get_role
 from pipeline.tasks.base import Question
 
 
@@ -40,32 +40,132 @@ class Answer:
 async def run_graph(
     graph: CollaborationGraph, question: Question, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient
 ) -> Answer:
-    """Answer one question. Stops after the level in which a call failed for good."""
-    texts: dict[int, str] = {}
-    latencies: dict[int, float] = {}
-    usage = Usage()
-    replicas: Counter[str] = Counter()
-    for level in graph.levels:
-        requests = {}
-        for i in level:
-            node = graph.node(i)
-            answers = [texts[p] for p in graph.predecessors[i]]
-            role = get_role(node.role)
+    """Answer one question. Once a call failed for good, no further node is started."""
+    return await GraphRunner(graph, prompt, sampling, pool, client).answer(question)
+
+
+class GraphRunner:
+    """One graph made ready to answer many questions. Raises GraphError for an unknown role, SettingsError for an unknown model."""
+
+    def __init__(self, graph: CollaborationGraph, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient) -> None:
+        self.graph, self.prompt, self.sampling, self.pool = graph, prompt, sampling, pool
+        self.nodes = {node.id: node for node in graph.nodes}
+        self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
+        self.revisions = {name: pool[name].revision for name in {node.model for node in graph.nodes}}
+        self.in_degrees = {i: len(before) for i, before in graph.predecessors.items()}
+        self.sources = [i for i in graph.order if not self.in_degrees[i]]
+        self.replicas = replica_numbers(graph)
+        self.begin: Callable[[Request], Completion | Awaitable[Completion]] = (
+            client.begin if isinstance(client, QuickClient) else client.complete
+        )
+
+    async def answer(self, question: Question) -> Answer:
+        """Run the graph on one question."""
+        run = _Run(self, question)
+        if calls := run.advance(self.sources):
+            await run.finish(calls)
+        return run.result()
+
+
+def replica_numbers(graph: CollaborationGraph) -> dict[int, int]:
+    """Node id -> which draw it is among the calls of this graph that could ask the same: k parallel nodes are k different draws.
+
+    Two calls can be the same only if their nodes have one model and read equally many answers, so a node's number is its rank among
+    those, in the graph's order. That depends on the graph alone, not on which answer came first, and graphs that share a prefix
+    share its numbers. (A role that hides what it read could make nodes of different in-degrees ask the same; these share a draw.)
+    """
+    ranks: Counter[tuple[str, int]] = Counter()
+    numbers = {}
+    for i in graph.order:
+        node = graph.node(i)
+        if not get_role(node.role).calls_model:
+            continue
+        reads = len(graph.predecessors[i])
+        alike = (node.model, reads if node.top_k is None else min(reads, node.top_k))
+        numbers[i] = ranks[alike]
+        ranks[alike] += 1
+    return numbers
+
+
+class _Run:
+    """One question on its way through a graph."""
+
+    def __init__(self, runner: GraphRunner, question: Question) -> None:
+        self.runner, self.question = runner, question
+        self.waiting = dict(runner.in_degrees)
+        self.texts: dict[int, str] = {}
+        self.completions: dict[int, Completion] = {}
+        self.failures: dict[int, CallFailed] = {}
+
+    def advance(self, ready: Iterable[int]) -> list[tuple[int, Awaitable[Completion]]]:
+        """Start these nodes and whatever their answers make ready; returns the calls that have to be waited for."""
+        queue, calls = deque(ready), []
+        while queue and not self.failures:
+            i = queue.popleft()
+            role, answers = self.runner.roles[i], [self.texts[p] for p in self.runner.graph.predecessors[i]]
             if role.decide is not None:
-                texts[i], latencies[i] = role.decide(prompt.task, answers), 0.0
-            elif role.speak is not None:
-                shown = most_supported(answers, prompt, node)
-                messages = role.speak(prompt, question, shown)
-                requests[i] = _with_replica(Request(node.model, pool[node.model].revision, messages, sampling), replicas)
-        outcomes = await asyncio.gather(*(_complete(client, request) for request in requests.values()))
-        failures = [outcome for outcome in outcomes if isinstance(outcome, CallFailed)]
-        for i, outcome in zip(requests, outcomes, strict=True):
-            if isinstance(outcome, Completion):
-                texts[i], latencies[i] = outcome.text, outcome.latency_s
-                usage += _usage(outcome, pool, graph.node(i).model)
-        if failures:
-            return Answer(None, math.nan, usage, texts, str(failures[0]))
-    return Answer(texts[graph.sink], critical_path(graph, latencies), usage, texts)
+                self.texts[i] = role.decide(self.runner.prompt.task, answers)
+                queue += self._made_ready(i)
+                continue
+            try:
+                found = self.runner.begin(self._request(i, role, answers))
+            except CallFailed as failure:
+                self.failures[i] = failure
+                break
+            if isinstance(found, Completion):
+                queue += self._arrived(i, found)
+            else:
+                calls.append((i, found))
+        return calls
+
+    async def finish(self, calls: list[tuple[int, Awaitable[Completion]]]) -> None:
+        """Wait for these calls and all that follow from them; what is under way when one fails still finishes."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._follow(calls, group)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _follow(self, calls: list[tuple[int, Awaitable[Completion]]], group: asyncio.TaskGroup) -> None:
+        """Follow the first call in this task and each other one in a task of its own, so that a chain needs one task."""
+        while calls:
+            (i, call), *others = calls
+            for other in others:
+                group.create_task(self._follow([other], group))
+            try:
+                completion = await call
+            except CallFailed as failure:
+                self.failures[i] = failure
+                return
+            calls = self.advance(self._arrived(i, completion))
+
+    def result(self) -> Answer:
+        """The answer, once nothing is under way. Sums run in the graph's order, so that they are the same whatever came first."""
+        order, pool, nodes = self.runner.graph.order, self.runner.pool, self.runner.nodes
+        usage = _usage([(self.completions[i], pool, nodes[i].model) for i in order if i in self.completions])
+        if self.failures:
+            return Answer(None, math.nan, usage, self.texts, str(self.failures[min(self.failures, key=order.index)]))
+        latencies = {i: self.completions[i].latency_s if i in self.completions else 0.0 for i in order}
+        return Answer(self.texts[self.runner.graph.sink], critical_path(self.runner.graph, latencies), usage, self.texts)
+
+    def _request(self, i: int, role: Role, answers: list[str]) -> Request:
+        runner, node = self.runner, self.runner.nodes[i]
+        assert role.speak is not None
+        messages = role.speak(runner.prompt, self.question, most_supported(answers, runner.prompt, node))
+        return Request(node.model, runner.revisions[node.model], messages, runner.sampling, runner.replicas[i])
+
+    def _arrived(self, i: int, completion: Completion) -> list[int]:
+        self.texts[i], self.completions[i] = completion.text, completion
+        return self._made_ready(i)
+
+    def _made_ready(self, i: int) -> list[int]:
+        """The nodes for which this one was the last predecessor missing."""
+        ready = []
+        for after in self.runner.graph.successors[i]:
+            self.waiting[after] -= 1
+            if self.waiting[after] == 0:
+                ready.append(after)
+        return ready
 
 
 def most_supported(answers: list[str], prompt: Prompt, node: Node) -> list[str]:
@@ -78,32 +178,18 @@ def most_supported(answers: list[str], prompt: Prompt, node: Node) -> list[str]:
     return [answers[k] for k in sorted(ranked[: node.top_k])]
 
 
-def _with_replica(request: Request, replicas: Counter[str]) -> Request:
-    """The request, numbered among the identical requests of this graph and question: k parallel nodes are k different draws.
-
-    Levels run one after another, so numbers depend on the graph and the answers alone, never on timing.
-    """
-    key = request.key()
-    number = replicas[key]
-    replicas[key] += 1
-    return request if number == 0 else Request(request.model, request.revision, request.messages, request.sampling, number)
-
-
-async def _complete(client: ModelClient, request: Request) -> Completion | CallFailed:
-    """A failure as a value, so that the level's other calls finish: what is paid for should reach the cache."""
-    try:
-        return await client.complete(request)
-    except CallFailed as failure:
-        return failure
-
-
-def _usage(completion: Completion, pool: ModelPool, model: str) -> Usage:
-    dollars = pool[model].dollars(completion.prompt_tokens, completion.completion_tokens)
-    return Usage(
-        completion.prompt_tokens,
-        completion.completion_tokens,
-        dollars,
-        0.0 if completion.cached else dollars,
-        calls=1,
-        cached_calls=int(completion.cached),
-    )
+def _usage(calls: Iterable[tuple[Completion, ModelPool, str]]) -> Usage:
+    """What these calls used."""
+    prompt = written = made = cached = 0
+    dollars = spent = 0.0
+    for completion, pool, model in calls:
+        price = pool[model].dollars(completion.prompt_tokens, completion.completion_tokens)
+        prompt += completion.prompt_tokens
+        written += completion.completion_tokens
+        dollars += price
+        made += 1
+        if completion.cached:
+            cached += 1
+        else:
+            spent += price
+    return Usage(prompt, written, dollars, spent, made, cached)

@@ -4,10 +4,10 @@ import math
 import pytest
 
 from pipeline.environment import Environment, wilson
-from pipeline.errors import GraphError
+from pipeline.errors import GraphError, RunStopped
 from pipeline.executor import run_graph
 from pipeline.graph import CollaborationGraph, Node
-from pipeline.models.client import Request, Sampling, Usage
+from pipeline.models.client import Completion, Request, Sampling, Usage
 from pipeline.models.spec import ModelPool, ModelSpec, Price
 from pipeline.prompts import Prompt
 from pipeline.roles import Role, register_role
@@ -73,6 +73,69 @@ def test_nodes_of_one_level_and_questions_run_together():
     environment = Environment(MATH, Sampling(), POOL, Slow())
     asyncio.run(environment.evaluate(parallel(["m"] * 4, "m"), [Question(str(k), f"{k} + 1", "7") for k in range(3)]))
     assert most == 12
+
+
+def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
+    second_step = asyncio.Event()
+
+    class Uneven(ScriptedClient):
+        async def complete(self, request: Request):
+            if request.model == "n":
+                await second_step.wait()  # the slow branch waits for the second step of the quick one
+            elif "Draft" in request.messages[-1].content:
+                second_step.set()
+            return await super().complete(request)
+
+    async def run_within(seconds: float):
+        graph = branches([["m", "m"], ["n", "m"]], "m", "voter")
+        return await asyncio.wait_for(run_graph(graph, QUESTION, MATH, Sampling(), POOL, Uneven()), seconds)
+
+    assert asyncio.run(run_within(20)).text == "7"
+
+
+@pytest.mark.parametrize("graph", [branches([["m", "m", "m"]] * 3, "m"), branches([["m", "n"], ["n", "m", "m"], ["m"]], "n")])
+def test_what_is_asked_and_answered_does_not_depend_on_timing(graph):
+    class Uneven(ScriptedClient):
+        def __init__(self, seed: int) -> None:
+            super().__init__(lambda r: str(int(unit_draw(r) * 3)))
+            self.seed = seed
+
+        async def complete(self, request: Request):
+            for _ in range((int(request.key()[:8], 16) + self.seed) % (5 + self.seed)):
+                await asyncio.sleep(0)
+            return await super().complete(request)
+
+    runs = []
+    for seed in range(8):
+        client = Uneven(seed)
+        answer = run(graph, client)
+        runs.append((answer.text, dict(sorted(answer.node_texts.items())), answer.usage, sorted(r.key() for r in client.requests)))
+    assert runs.count(runs[0]) == len(runs)
+    assert len(set(runs[0][3])) == len(graph.nodes)
+
+
+def test_answers_that_are_there_at_once_need_no_task():
+    class Quick(ScriptedClient):
+        def begin(self, request: Request):
+            tasks.add(asyncio.current_task())
+            return Completion("7", 10, 2, 0.5)
+
+        async def complete(self, request: Request):
+            raise AssertionError("expected to be asked by begin alone")
+
+    tasks: set[asyncio.Task | None] = set()
+    answer = run(branches([["m", "m"]] * 3, "n"), Quick())
+    assert (answer.text, answer.usage.calls, answer.latency_s, len(tasks)) == ("7", 7, 1.5, 1)
+
+
+def test_an_error_that_is_no_failed_call_ends_the_run_as_itself():
+    class Broken(ScriptedClient):
+        async def complete(self, request: Request):
+            await asyncio.sleep(0)
+            raise RunStopped("enough")
+
+    with pytest.raises(RunStopped, match="enough"):
+        run(parallel(["m"] * 3, "m"), Broken())
 
 
 def test_latency_is_the_critical_path_and_usage_adds_up():

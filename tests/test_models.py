@@ -177,6 +177,8 @@ class TestContentKey:
             Request("large", "r1", base.messages, base.sampling),
             Request("small", "r2", base.messages, base.sampling),
             Request("small", "r1", (Message("system", "Q: 1 + 1"),), base.sampling),
+            Request("small", "r1", base.messages, base.sampling, schema=("answer", "{}")),
+            Request("small", "r1", (Message("user", "Q: 1"), Message("user", " + 1")), base.sampling),
         ]
         assert len({r.key() for r in [base, *others]}) == len(others) + 1
         assert request().key() == base.key()
@@ -206,6 +208,26 @@ class TestCallCache:
         answers = self.complete(CachedClient(inner, CallCache(tmp_path)), *[request()] * 5)
         assert len(inner.requests) == 1
         assert [a.cached for a in answers] == [False, True, True, True, True]
+
+    def test_whoever_waits_for_a_cancelled_call_makes_it_anew(self, tmp_path):
+        class Slow(ScriptedClient):
+            async def complete(self, request):
+                self.requests.append(request)
+                await asyncio.sleep(0.01)
+                return Completion("42", 10, 2, 0.5)
+
+        inner = Slow()
+
+        async def run():
+            client = CachedClient(inner, CallCache(tmp_path))
+            first, *others = (asyncio.create_task(client.complete(request())) for _ in range(3))
+            await asyncio.sleep(0)
+            first.cancel()
+            return await asyncio.gather(*others)
+
+        answers = asyncio.run(run())
+        assert [a.text for a in answers] == ["42", "42"]
+        assert len(inner.requests) == 2
 
     def test_a_failure_is_not_stored(self, tmp_path):
         cache = CallCache(tmp_path)

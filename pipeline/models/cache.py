@@ -7,6 +7,7 @@ where it was: all because a call is identified by what it asks, not by who asked
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -46,22 +47,38 @@ class CachedClient:
 
     def __init__(self, inner: ModelClient, cache: CallCache) -> None:
         self._inner, self._cache = inner, cache
-        self._under_way: dict[str, asyncio.Future[Completion]] = {}
+        self._under_way: dict[str, asyncio.Future[Completion | None]] = {}
 
     async def complete(self, request: Request) -> Completion:
         """The stored completion, or the inner client's, which is then stored. A failed call is not stored."""
+        found = self.begin(request)
+        return found if isinstance(found, Completion) else await found
+
+    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
+        """The stored completion, or what to await for it."""
         key = request.key()
+        return self._cache.get(key) or self._shared(key, request)
+
+    async def _shared(self, key: str, request: Request) -> Completion:
+        """Make the call, or wait for one under way and share its completion or failure; if its maker gave up, make it anew."""
+        while (pending := self._under_way.get(key)) is not None:
+            if (completion := await asyncio.shield(pending)) is not None:
+                return replace(completion, cached=True)
         if (found := self._cache.get(key)) is not None:
             return found
-        if (pending := self._under_way.get(key)) is not None:
-            return replace(await asyncio.shield(pending), cached=True)
-        future = asyncio.get_running_loop().create_future()
+        return await self._make(key, request)
+
+    async def _make(self, key: str, request: Request) -> Completion:
+        future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
         try:
             completion = await self._inner.complete(request)
             self._cache.put(key, completion)
             future.set_result(completion)
             return completion
+        except asyncio.CancelledError:
+            future.set_result(None)
+            raise
         except BaseException as error:
             future.set_exception(error)
             future.exception()  # a failure nobody else waits for is not a warning of the event loop

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Awaitable
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,20 @@ class Request:
     schema: tuple[str, str] | None = None
 
     def key(self) -> str:
-        """The call's content key: SHA-256 over everything that shapes the answer's distribution, and the replica."""
-        content = asdict(self)
-        if self.schema is None:
-            del content["schema"]  # calls for free text keep the key that they had before there were schemas
-        payload = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(payload.encode()).hexdigest()
+        """The call's content key: SHA-256 over everything that shapes the answer's distribution, and the replica.
+
+        Texts stand with their lengths, so that no two requests read alike.
+        """
+        parts = [_key_head(self.model, self.revision, self.sampling, self.schema), str(self.replica)]
+        for message in self.messages:
+            parts += (str(len(message.role)), message.role, str(len(message.content)), message.content)
+        return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, str] | None) -> str:
+    """The part of a key that most calls of a run share: making it costs more than hashing it."""
+    return json.dumps([model, revision, asdict(sampling), schema])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +105,16 @@ class ModelClient(Protocol):
 
     async def aclose(self) -> None:
         """Release connections."""
+        ...
+
+
+@runtime_checkable
+class QuickClient(Protocol):
+    """A ModelClient that often needs no waiting: whoever asks it first looks for an answer that is there at once.
+
+    That spares a task of the event loop, which costs more than most answers from a cache or a simulation.
+    """
+
+    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
+        """The completion, or what to await for it. Raises CallFailed, here or when awaited."""
         ...

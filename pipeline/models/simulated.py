@@ -61,6 +61,10 @@ class SimulatedClient:
 
     async def complete(self, request: Request) -> Completion:
         """One answer. Raises DataError for a question that is not synthetic."""
+        return self.begin(request)
+
+    def begin(self, request: Request) -> Completion:
+        """One answer, at once."""
         content = request.messages[-1].content
         blocks = content.split("\n\n")
         asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
