@@ -164,7 +164,8 @@ def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path
 
 
 def _keys(profile: Profile) -> Iterator[Finding]:
-    for name in sorted({model.api_key_env for model in profile.pool.values() if model.api_key_env}):
+    named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
+    for name in sorted(name for name in named if name):
         ok = bool(os.environ.get(name))
         yield Finding(f"key {name}", ok, "set" if ok else "not set", "" if ok else f"export {name}=...")
 

@@ -10,6 +10,9 @@ from pipeline.budget import CostModel, flops_coefficients
 from pipeline.settings import Profile
 from pipeline.trials import pilot_cases
 
+INIT_STAGES = 2
+"""Stages before the search that ask the agent."""
+
 FIXED_ARMS = 3
 """Graphs that the found one is compared with on the test questions: the best single model, a majority, a fixed topology."""
 
@@ -49,8 +52,19 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "generated_tokens": round(runs * per_graph["generated_tokens"]),
         "dollars": runs * per_graph["dollars"],
         "seconds": seconds,
+        "agent": _agent(profile),
         "note": "upper bounds for one method; reuse of calls is not counted",
     }
+
+
+def _agent(profile: Profile) -> dict[str, float]:
+    """The most that a language model as agent takes, beside the rest; nothing for an agent without one."""
+    agent = profile.agent
+    if agent.kind != "llm":
+        return {"calls": 0, "tokens": 0, "dollars": 0.0}
+    calls = (profile.search.max_iterations + INIT_STAGES) * (1 + agent.reasks)
+    dollars = profile.agent_price().dollars(calls * agent.context_tokens, calls * agent.max_tokens)
+    return {"calls": calls, "tokens": calls * (agent.context_tokens + agent.max_tokens), "dollars": dollars}
 
 
 def _most_per_graph(profile: Profile, task: str, cost: CostModel) -> dict[str, float]:

@@ -6,17 +6,30 @@ models (TTSGRAPH_MODELS, default .ttsgraph/models).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from openai import OpenAI
 
+from pipeline.agent.base import Brief, Exchange
+from pipeline.agent.context import estimate_tokens
+from pipeline.archive import Archive, read_journal
+from pipeline.environment import Environment
 from pipeline.models import convert
 from pipeline.models.launcher import Launcher
 from pipeline.models.servers import SERVE_PYTHON, Hosted, server_specs
+from pipeline.models.serving import open_agent, open_client
+from pipeline.parsing import parse
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver, Found
+from pipeline.settings import Profile
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
 
 ROOT = Path(__file__).resolve().parents[1]
 GEMMA, SMOLLM = "gemma3-270m", "smollm2-135m"
@@ -149,3 +162,50 @@ def test_a_prompt_starts_with_one_document_start(served: dict[str, OpenAI], mode
     assert plain.usage is not None
     assert tokens == plain.usage.prompt_tokens == 6
     assert plain.choices[0].text.strip().startswith(chat)
+
+
+@pytest.mark.models
+def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path: Path) -> None:
+    """The laptop profile's own model guides a search; most of what it answers is nonsense."""
+    data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    data["engine"] = {"kind": "external", "concurrency": 8}
+    for name, model in data["pool"].items():
+        model |= {"base_url": str(served[name].base_url)}
+    data["search"] |= {"max_iterations": 3, "patience": 3, "candidates": 3, "batch": 8}
+    data["agent"] = {
+        "kind": "llm",
+        "model": SMOLLM,
+        "max_tokens": 150,
+        "context_tokens": 2000,
+        "reasks": 1,
+        "response_format": "text",
+    }
+    profile = parse(Profile, data, "profile")
+    sums = [Question(f"q{a}{b}", f"{a} + {b}", str(a + b)) for a in range(1, 8) for b in range(1, 8)]
+    shots, train, val = sums[:4], sums[4:12], sums[12:28]
+    cost, settings = profile.cost_model("math"), profile.tasks["math"]
+    prompt, pool = settings.prompt.prompt(get_task("math"), shots), profile.model_pool()
+
+    async def search() -> tuple[Found, float, Archive, list[Exchange]]:
+        archive = Archive(tmp_path / "journal.jsonl")
+        async with open_client(profile, tmp_path) as client, open_agent(profile, tmp_path) as speak:
+            environment = Environment(prompt, settings.sampling.sampling(), pool, client)
+            brief = Brief("math", cost, profile.budget.limit, dict.fromkeys(pool, 0.3), profile.roles, profile.budget.max_nodes)
+            searcher = make_searcher("agent_reinforce", Problem(brief, profile.search, profile.agent, {SMOLLM: 4}, 0, speak))
+            start = searcher.initial()
+            assert start is not None
+            driver = Driver(cost, profile.search, archive)
+            found = await driver.run(searcher, environment, train, val)
+            without = await environment.evaluate(start, val)
+            return found, without.accuracy, archive, driver.exchanges
+
+    found, without_updates, archive, exchanges = asyncio.run(search())
+    assert found.val_accuracy >= without_updates
+    assert (archive.table()["budget_units"] <= profile.budget.limit).all()
+    asked = [entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "agent"]
+    assert len(asked) == len(exchanges) >= 3
+    assert all(entry["refused"] for entry in asked if entry["attempt"] == 1 and not entry["applied"])
+    assert any(entry["refused"] for entry in asked)
+    for exchange in exchanges:
+        if exchange.attempt == 1:
+            assert exchange.prompt_tokens <= estimate_tokens(exchange.messages[0]["content"])

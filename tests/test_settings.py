@@ -1,10 +1,13 @@
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from pipeline.errors import SettingsError
-from pipeline.settings import load_params, load_profile
+from pipeline.models.spec import Price
+from pipeline.parsing import parse
+from pipeline.settings import Profile, load_params, load_profile
 
 ROOT = Path(__file__).parents[1]
 PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
@@ -95,3 +98,35 @@ class TestIdentityOfAModel:
 
     def test_facts_that_change_no_answer_are_not_in_it(self, tmp_path):
         assert self.revision(tmp_path, price=5.0) == self.revision(tmp_path)
+
+
+class TestAgent:
+    def profile(self, **agent):
+        data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+        return parse(Profile, data | {"agent": agent}, "profile")
+
+    @pytest.mark.parametrize(
+        ("agent", "message"),
+        [
+            ({"kind": "llm"}, "expected a model for kind llm"),
+            ({"kind": "llm", "model": "m", "base_url": "http://x/v1"}, "expected a price for the agent's model"),
+            (
+                {"kind": "llm", "model": "m"},
+                "expected agent.base_url, or agent.model among smollm2-135m, gemma3-270m, found",
+            ),
+            ({"kind": "heuristic", "model": "m"}, "model is for kind llm, found kind heuristic"),
+            ({"kind": "llm", "model": "m", "base_url": "http://x", "price": {"prompt": 1}}, "as prompt and completion"),
+            ({"kind": "oracle"}, "agent.kind"),
+        ],
+    )
+    def test_an_agent_that_can_not_work_is_said(self, agent, message):
+        with pytest.raises(SettingsError, match=re.escape(message)):
+            self.profile(**agent)
+
+    def test_a_model_of_the_pool_can_be_the_agent_at_its_price(self):
+        assert self.profile(kind="llm", model="gemma3-270m").agent_price() == Price(0.02, 0.02)
+        assert self.profile(kind="llm", model="gemma3-270m", price=3).agent_price() == Price(3, 3)
+
+    def test_the_paper_profile_asks_the_papers_agent(self):
+        agent = load_profile("paper", ROOT / "profiles").agent
+        assert (agent.kind, agent.model, agent.api_key_env) == ("llm", "deepseek-reasoner", "DEEPSEEK_API_KEY")

@@ -32,7 +32,7 @@ from pipeline.agent.base import (
     counts_problem,
     same_counts,
 )
-from pipeline.agent.edits import Answer, Combinations, EdgeEdit, Edits, ProposedGraph, Ranking, RoleEdit
+from pipeline.agent.edits import Answer, Combinations, EdgeEdit, Edits, ProposedGraph, ProposedNode, Ranking, RoleEdit
 from pipeline.distribution import GraphDistribution
 from pipeline.errors import SettingsError
 from pipeline.models.client import Message
@@ -138,7 +138,7 @@ class LLMAgent:
             tables = context.update_tables(distribution, history, brief, room * 9 // 10)
             tables["role_table"] = tables.pop("roles")
             pool = context.pool_table(brief, _assigned(distribution), room // 10)
-            example = _example(distribution, history)
+            example = _example(distribution)
             return self._render(
                 "update", brief, roles=distribution.roles, sink=distribution.ids[-1], pool=pool, example=example, **tables
             )
@@ -254,14 +254,22 @@ def _assigned(distribution: GraphDistribution) -> list[str]:
     return list(dict.fromkeys(distribution.models[k] for k in distribution.psi.argmax(axis=-1)))
 
 
-def _example(distribution: GraphDistribution, history: Sequence[Scored]) -> str:
-    """An answer's form, filled from the last graph."""
-    graph = history[-1].graph
-    ids, role = distribution.ids, distribution.roles[-1]
-    edges = [EdgeEdit(source=ids[0], target=ids[-1], probability=0.7, reason="...")] if distribution.n > 1 else []
-    roles = [RoleEdit(node=ids[-1], role=role, probability=0.6, reason="...")]
-    small = ProposedGraph.of(graph) if len(graph.nodes) <= 6 else None
-    return Edits(edge_changes=tuple(edges), role_changes=tuple(roles), graph=small, reason="...").model_dump_json()
+def _example(distribution: GraphDistribution) -> str:
+    """An answer's form, with values as they are, so that repeating it changes nothing; the graph is the last two nodes in a row."""
+    tail, table = distribution.ids[-2:], distribution.edge_probabilities()
+    models = [distribution.models[k] for k in distribution.psi.argmax(axis=-1)[-2:]]
+    preferences = distribution.role_preferences()[-1]
+    likeliest = int(preferences.argmax())
+    p, edges = round(float(preferences[likeliest]), 2), [list(tail)] if len(tail) > 1 else []
+    nodes = [ProposedNode(id=i, role="assistant", model=model) for i, model in zip(tail, models, strict=True)]
+    return Edits(
+        edge_changes=tuple(
+            EdgeEdit(source=a, target=b, probability=round(float(table[-2, -1]), 2), reason="...") for a, b in edges
+        ),
+        role_changes=(RoleEdit(node=tail[-1], role=distribution.roles[likeliest], probability=p, reason="..."),),
+        graph=ProposedGraph(nodes=tuple(nodes), edges=tuple(edges)),
+        reason="...",
+    ).model_dump_json()
 
 
 def _quoted(models: Sequence[str]) -> str:

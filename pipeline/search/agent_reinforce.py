@@ -84,6 +84,10 @@ class AgentReinforce(Searcher):
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
         self._reason = edits.reason
 
+    def initial(self) -> CollaborationGraph | None:
+        """The start's decoding: with it among the results, no update can make the outcome worse than no update."""
+        return self.result()
+
     def result(self) -> CollaborationGraph:
         """Deterministic decoding of the distribution (A.11)."""
         brief = self.problem.brief

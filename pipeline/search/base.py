@@ -84,6 +84,10 @@ class Searcher(ABC):
     def result(self) -> CollaborationGraph:
         """The method's current best graph, within the budget."""
 
+    def initial(self) -> CollaborationGraph | None:
+        """What the method would return before it has learnt anything; it is validated like a result. None if there is no such."""
+        return None
+
     def take_exchanges(self) -> list[Exchange]:
         """The agent's exchanges with a language model since this was last called. None by default."""
         return []

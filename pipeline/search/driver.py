@@ -3,8 +3,8 @@
 Each iteration asks for candidates, evaluates them on one batch of training questions (the same in the whole search, so that all
 candidates are compared on common questions and common draws), tells the searcher, and scores its current result on all
 validation questions. It stops after `max_iterations`, or after `patience` iterations without a better validation accuracy (paper,
-section 6). The
-found graph is the result with the best validation accuracy; on a tie the cheaper one, then the earlier one.
+section 6). The found graph is the result with the best validation accuracy, a method's initial one included as iteration 0; on a
+tie the cheaper one, then the earlier one.
 """
 
 from __future__ import annotations
@@ -63,17 +63,20 @@ class Driver:
         seen: dict[str, Feedback] = {}
         rows = []
         stopped_by, last_improvement = "max_iterations", 0
+        initial = searcher.initial()
         for iteration in range(1, self.settings.max_iterations + 1):
             scores = await self._iterate(searcher, environment, train[: self.settings.batch], iteration)
             result = searcher.result()
-            validation = seen.get(result.to_json()) or await self._validate(searcher.name, environment, result, val, iteration)
-            if not environment.failed(validation):
-                seen[result.to_json()] = validation
-                rank = (-validation.accuracy, self.cost.graph_cost(result), iteration)
-                if best is None or rank[0] < best[0]:
-                    last_improvement = iteration
-                if best is None or rank < best:
-                    best, found = rank, result
+            first = [(0, initial)] if iteration == 1 and initial is not None else []
+            for number, graph in [*first, (iteration, result)]:
+                validation = seen.get(graph.to_json()) or await self._validate(searcher.name, environment, graph, val, iteration)
+                if not environment.failed(validation):
+                    seen[graph.to_json()] = validation
+                    rank = (-validation.accuracy, self.cost.graph_cost(graph), number)
+                    if best is None or rank[0] < best[0]:
+                        last_improvement = number
+                    if best is None or rank < best:
+                        best, found = rank, graph
             best_accuracy = -best[0] if best else math.nan
             rows.append(_trajectory_row(iteration, scores, result, self.cost, validation, best_accuracy))
             self.archive.event("iteration", iteration=iteration, result=result.to_dict(), **searcher.snapshot())
