@@ -26,6 +26,8 @@ from pipeline.tasks.questions import questions_of, questions_path
 app = typer.Typer(help="Search, cost and run multi-LLM collaboration graphs.", no_args_is_help=True, add_completion=True)
 graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
+cache_app = typer.Typer(help="Look at the cache of model calls, and bound it.", no_args_is_help=True)
+app.add_typer(cache_app, name="cache")
 
 GraphFile = Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")]
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
@@ -198,6 +200,34 @@ def prepare(profile: ProfileName = None) -> None:
     if loaded.engine.kind in ("external", "simulated"):
         raise InputError(f"expected a profile whose engine starts servers here; this one's is {loaded.engine.kind}")
     _print({name: prepare_weights(name, model) for name, model in loaded.pool.items()})
+
+
+@cache_app.command("stats")
+def cache_stats(profile: ProfileName = None) -> None:
+    """Calls and tokens by model, size, and whether an entry is damaged.
+
+    Example: ttsgraph cache stats
+    """
+    from pipeline.models.serving import open_cache
+
+    _print(open_cache(load_profile(profile or load_params().profile)).stats())
+
+
+@cache_app.command("prune")
+def cache_prune(
+    profile: ProfileName = None,
+    max_gib: Annotated[float | None, typer.Option(help="drop what was not used for longest above this size", min=0)] = None,
+    unused_days: Annotated[float | None, typer.Option(help="drop what was not used for so many days", min=0)] = None,
+) -> None:
+    """Drop damaged entries and, if asked, old ones; a dropped call is made again, and paid again, when it is needed.
+
+    Without --max-gib the profile's engine.cache_gib holds. Example: ttsgraph cache prune --unused-days 90
+    """
+    from pipeline.models.cache import GIB
+    from pipeline.models.serving import open_cache
+
+    cache = open_cache(load_profile(profile or load_params().profile))
+    _print(cache.prune(cache.max_bytes if max_gib is None else int(max_gib * GIB), unused_days))
 
 
 def main() -> None:

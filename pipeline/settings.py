@@ -123,6 +123,7 @@ class EngineSettings(Closed):
     max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
     seeds: bool = Field(default=False, description="whether external endpoints may be sent a seed with each request")
     max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
+    cache_gib: PositiveFloat = Field(default=16, description="size of the call cache above which calls long unused are dropped")
     effective_tflops: PositiveFloat | None = Field(
         default=None, description="sustained TFLOP/s of all devices, for estimates of time"
     )

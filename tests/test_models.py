@@ -1,4 +1,4 @@
-"""The client on a real socket, and the call cache on a real disk."""
+"""The client on a real socket, and what identifies a call."""
 
 import asyncio
 import socket
@@ -7,10 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from pipeline.errors import CallFailed, EndpointError
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, Message, Request, Sampling
+from pipeline.models.client import Message, Request, Sampling
 from pipeline.models.openai_client import Endpoint, OpenAIClient
-from tests.fakes import ScriptedClient
 from tests.stub_server import StubServer, serve
 
 
@@ -182,57 +180,3 @@ class TestContentKey:
         ]
         assert len({r.key() for r in [base, *others]}) == len(others) + 1
         assert request().key() == base.key()
-
-
-class TestCallCache:
-    def complete(self, client, *requests):
-        async def run():
-            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
-
-        return asyncio.run(run())
-
-    def test_a_call_is_made_once_also_in_a_later_process(self, tmp_path):
-        inner = ScriptedClient(lambda r: "42")
-        (first,) = self.complete(CachedClient(inner, CallCache(tmp_path)), request())
-        (again,) = self.complete(CachedClient(ScriptedClient(lambda r: "wrong"), CallCache(tmp_path)), request())
-        assert again == first == Completion("42", 10, 2, 0.5)
-        assert (first.cached, again.cached) == (False, True)
-
-    def test_requests_for_one_key_under_way_make_one_call(self, tmp_path):
-        class Slow(ScriptedClient):
-            async def complete(self, request):
-                await asyncio.sleep(0.01)
-                return await super().complete(request)
-
-        inner = Slow()
-        answers = self.complete(CachedClient(inner, CallCache(tmp_path)), *[request()] * 5)
-        assert len(inner.requests) == 1
-        assert [a.cached for a in answers] == [False, True, True, True, True]
-
-    def test_whoever_waits_for_a_cancelled_call_makes_it_anew(self, tmp_path):
-        class Slow(ScriptedClient):
-            async def complete(self, request):
-                self.requests.append(request)
-                await asyncio.sleep(0.01)
-                return Completion("42", 10, 2, 0.5)
-
-        inner = Slow()
-
-        async def run():
-            client = CachedClient(inner, CallCache(tmp_path))
-            first, *others = (asyncio.create_task(client.complete(request())) for _ in range(3))
-            await asyncio.sleep(0)
-            first.cancel()
-            return await asyncio.gather(*others)
-
-        answers = asyncio.run(run())
-        assert [a.text for a in answers] == ["42", "42"]
-        assert len(inner.requests) == 2
-
-    def test_a_failure_is_not_stored(self, tmp_path):
-        cache = CallCache(tmp_path)
-        (failure,) = self.complete(CachedClient(ScriptedClient(fails=lambda r: True), cache), request())
-        assert isinstance(failure, CallFailed)
-        assert len(cache) == 0
-        (answer,) = self.complete(CachedClient(ScriptedClient(lambda r: "42"), cache), request())
-        assert answer.text == "42"

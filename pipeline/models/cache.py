@@ -7,39 +7,192 @@ where it was: all because a call is identified by what it asks, not by who asked
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from dataclasses import asdict, replace
+import hashlib
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Awaitable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import diskcache
-
+from pipeline.errors import DataError, RunStopped
 from pipeline.models.client import Completion, ModelClient, Request
+
+GIB = 2**30
+DEFAULT_MAX_BYTES = 16 * GIB
+_HOUR = 3600
+_CHECK_EVERY = 256
+"""Puts between two looks at the size."""
+
+_SCHEMA = """
+create table if not exists calls (
+    key text primary key, model text not null, value blob not null, checksum blob not null, used integer not null
+)
+"""
+_log = logging.getLogger(__name__)
 
 
 class CallCache:
-    """Completions by content key in one folder; safe to open from several processes."""
+    """Completions by content key in one SQLite file; safe to open from several processes, which all see the first one put.
 
-    def __init__(self, folder: Path) -> None:
-        # JSONDisk, because pickled values would run code from a tampered cache; no eviction, because losing calls costs money.
-        self._store = diskcache.Cache(str(folder), disk=diskcache.JSONDisk, eviction_policy="none", size_limit=2**40)
+    An entry carries a checksum over its key and value: one that does not fit is a miss, reported and made anew, never an answer. A
+    file that SQLite can't read is put aside, reported, and begun anew. Above `max_bytes` the calls that were not used for longest
+    go. `used` is in whole hours, so that reading seldom writes.
+
+    Raises DataError when the file can't be opened, RunStopped when it can't be written later (a full disk).
+    """
+
+    def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self.path, self.max_bytes = folder / "calls.db", max_bytes
+        self._puts = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            self._start_anew(error)
+
+    def _open(self) -> None:
+        # Transactions commit by themselves; in WAL mode readers never wait, and a power cut can cost the last calls, not the file.
+        self._store = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+        for setting in ("journal_mode = wal", "synchronous = normal"):
+            self._store.execute(f"pragma {setting}")
+        self._store.execute(_SCHEMA)
+        self._inode = self.path.stat().st_ino
 
     def get(self, key: str) -> Completion | None:
         """The completion stored under this key, marked as cached, or None."""
-        stored = self._store.get(key)
-        return None if stored is None else Completion(**stored, cached=True)
+        rows = self._run("select value, checksum, used from calls where key = ?", key)
+        if not rows:
+            return None
+        value, checksum, used = rows[0]
+        completion = _read(key, value, checksum)
+        if completion is None:
+            _log.warning("call cache %s: the entry of a call is damaged; the call is made again", self.path)
+            self._run("delete from calls where key = ? and checksum is ?", key, checksum)
+        elif used != (now := _hours()):
+            self._run("update calls set used = ? where key = ?", now, key)
+        return completion
 
-    def put(self, key: str, completion: Completion) -> None:
-        """Store a completion; the latency measured when it was made stays with it."""
-        stored = asdict(completion)
-        del stored["cached"]
-        self._store.set(key, stored)
+    def put(self, key: str, completion: Completion, model: str = "") -> Completion:
+        """Store a completion unless its key has one, and return what is stored now, so that all who ask see the same.
+
+        The latency measured when it was made stays with it.
+        """
+        value = json.dumps([completion.text, completion.prompt_tokens, completion.completion_tokens, completion.latency_s]).encode()
+        row = (key, model, value, _checksum(key, value), _hours())
+        won = self._run("insert or ignore into calls values (?, ?, ?, ?, ?) returning 1", *row)
+        if not won and (first := self.get(key)) is not None:
+            return replace(first, cached=False)
+        self._puts += 1
+        if self._puts % _CHECK_EVERY == 0:
+            self.shrink(self.max_bytes)
+        return completion
+
+    def shrink(self, max_bytes: int) -> int:
+        """Delete the calls not used for longest until the store is within the bound; returns how many went."""
+        gone = 0
+        while (size := self.bytes_used()) > max_bytes and (count := len(self)):
+            # A tenth more than needed, so that a full store is not swept at every look.
+            most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
+            gone += len(self._run("delete from calls where key in (select key from calls order by used limit ?) returning 1", most))
+        return gone
+
+    def prune(self, max_bytes: int | None = None, unused_days: float | None = None) -> dict[str, int]:
+        """Delete damaged entries, those unused for so many days, and what is over the bound; give the space back to the disk."""
+        damaged = [key for key, _, completion in self._entries() if completion is None]
+        for key in damaged:
+            self._run("delete from calls where key = ?", key)
+        old = [] if unused_days is None else self._run("delete from calls where used < ? returning 1", _hours() - unused_days * 24)
+        gone = 0 if max_bytes is None else self.shrink(max_bytes)
+        self._run("vacuum")
+        self._run("pragma wal_checkpoint(truncate)")
+        return {"damaged": len(damaged), "unused": len(old), "over_the_bound": gone, "kept": len(self), "bytes": self.bytes_used()}
+
+    def stats(self) -> dict[str, Any]:
+        """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how many entries are damaged."""
+        models: dict[str, dict[str, int]] = {}
+        damaged = 0
+        for _, model, completion in self._entries():
+            if completion is None:
+                damaged += 1
+                continue
+            row = models.setdefault(model, {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0})
+            row["calls"] += 1
+            row["prompt_tokens"] += completion.prompt_tokens
+            row["completion_tokens"] += completion.completion_tokens
+        ((oldest,),) = self._run("select min(used) from calls")
+        return {
+            "file": str(self.path),
+            "calls": sum(row["calls"] for row in models.values()),
+            "damaged": damaged,
+            "bytes": self.bytes_used(),
+            "max_bytes": self.max_bytes,
+            "hours_unused_at_most": 0 if oldest is None else _hours() - oldest,
+            "models": dict(sorted(models.items())),
+        }
+
+    def _entries(self) -> Iterator[tuple[str, str, Completion | None]]:
+        """Key, model and completion of every entry, a few at a time; None for a damaged one."""
+        last = ""
+        while rows := self._run("select key, model, value, checksum from calls where key > ? order by key limit 1000", last):
+            yield from ((key, model, _read(key, value, checksum)) for key, model, value, checksum in rows)
+            last = rows[-1][0]
+
+    def bytes_used(self) -> int:
+        """Bytes of the pages in use."""
+        page_count, free, page_size = (self._run(f"pragma {n}")[0][0] for n in ("page_count", "freelist_count", "page_size"))
+        return int((page_count - free) * page_size)
 
     def __len__(self) -> int:
-        return len(self._store)
+        return int(self._run("select count(*) from calls")[0][0])
 
     def close(self) -> None:
         """Close the store's files."""
         self._store.close()
+
+    def _run(self, statement: str, *values: Any) -> list[Any]:
+        """All rows of a statement. A file that turns out to be broken is put aside, and the statement runs on a new one."""
+        try:
+            return self._store.execute(statement, values).fetchall()
+        except sqlite3.OperationalError as error:
+            kept = "what was computed is kept, start again to continue"
+            raise RunStopped(f"call cache {self.path}: expected to read and write it, but {error}; {kept}") from None
+        except sqlite3.DatabaseError as error:
+            self._start_anew(error)
+            return self._store.execute(statement, values).fetchall()
+
+    def _start_anew(self, error: sqlite3.DatabaseError) -> None:
+        if isinstance(error, sqlite3.OperationalError):
+            raise DataError(f"call cache {self.path}: expected to open it, but {error}") from None
+        self._store.close()
+        # Where another process has been faster, the file is a new one already.
+        if not hasattr(self, "_inode") or self.path.stat().st_ino == self._inode:
+            aside = self.path.with_name(f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self.path.stat().st_ino}.db")
+            self.path.rename(aside)
+            for suffix in ("-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            _log.warning(
+                "call cache %s: expected an SQLite file, but %s; it is now %s and calls are made again", self.path, error, aside
+            )
+        self._open()
+
+
+def _hours() -> int:
+    return int(time.time() // _HOUR)
+
+
+def _checksum(key: str, value: bytes) -> bytes:
+    return hashlib.blake2b(key.encode() + value, digest_size=16).digest()
+
+
+def _read(key: str, value: Any, checksum: Any) -> Completion | None:
+    """A stored completion, or None when it is not what was put under this key."""
+    if not isinstance(value, bytes) or checksum != _checksum(key, value):
+        return None
+    text, prompt_tokens, completion_tokens, latency_s = json.loads(value)
+    return Completion(text, prompt_tokens, completion_tokens, latency_s, cached=True)
 
 
 class CachedClient:
@@ -72,8 +225,7 @@ class CachedClient:
         future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
         try:
-            completion = await self._inner.complete(request)
-            self._cache.put(key, completion)
+            completion = self._cache.put(key, await self._inner.complete(request), request.model)
             future.set_result(completion)
             return completion
         except asyncio.CancelledError:

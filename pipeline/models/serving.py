@@ -19,7 +19,7 @@ from pipeline.agent.base import Speak
 from pipeline.errors import EndpointError, SettingsError
 from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.builds import vllm_build
-from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.cache import GIB, CachedClient, CallCache
 from pipeline.models.client import ModelClient
 from pipeline.models.launcher import Launcher, read_pool
 from pipeline.models.openai_client import Endpoint, OpenAIClient
@@ -43,13 +43,18 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Mo
         return
     with running_servers(profile, state) as urls:
         client = OpenAIClient(endpoints(profile, urls), engine.concurrency, engine.timeout_s, engine.max_retries)
-        cache = CallCache(state / "calls")
+        cache = open_cache(profile, state)
         try:
             await client.check()
             yield CachedClient(client, cache)
         finally:
             await client.aclose()
             cache.close()
+
+
+def open_cache(profile: Profile, state: Path = STATE) -> CallCache:
+    """The call cache that all runs of this project share, bounded as the profile says."""
+    return CallCache(state / "calls", int(profile.engine.cache_gib * GIB))
 
 
 @asynccontextmanager
@@ -71,7 +76,7 @@ async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Spe
             endpoint = endpoints(profile, held.enter_context(running_servers(profile, state)))[agent.model]
             revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
         client = AgentClient(endpoint, agent)
-        cache = CallCache(state / "calls")
+        cache = open_cache(profile, state)
         try:
             yield speaker(CachedClient(client, cache), agent, revision, profile.agent_price())
         finally:
