@@ -2,7 +2,7 @@
 
 import copy
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 
 import numpy as np
@@ -209,6 +209,14 @@ class TestContextIsBounded:
         shown = edges.count("->")
         assert f"and {3160 - shown} more, 0.50 to 0.50, 0.50 on average" in edges
         assert "more lines; 501 candidates in all)" in prompt
+
+    def test_the_trace_of_a_long_wrong_answer_stays_short(self):
+        wrong = [{"source": 9, "target": k, "probability": 2, "reason": "r"} for k in range(3000)]
+        agent, _ = agent_that_says(json.dumps({"edge_changes": wrong}), reasks=0)
+        agent.update(*crowd(6, 8), PAPER_BRIEF)
+        (exchange,) = agent.take_exchanges()
+        assert exchange.refused[-1] == "and 2800 more"
+        assert len(json.dumps(asdict(exchange))) < 60_000
 
     def test_a_limit_below_the_fixed_text_is_said(self):
         agent, _ = agent_that_says(NOTHING, context_tokens=200)

@@ -43,8 +43,8 @@ FIRST_SHARE = 0.7
 """Share of the context that the first prompt may fill; the rest is for an answer that is sent back and its problems."""
 
 PROBLEMS_SHOWN = 12
-ANSWER_KEPT = 20_000
-"""Characters of an answer that the trace keeps."""
+ANSWER_KEPT, PROBLEMS_KEPT = 20_000, 200
+"""Characters of an answer, and problems, that the trace keeps."""
 
 A = TypeVar("A", bound=Answer)
 
@@ -220,6 +220,8 @@ def _exchange(
     text = done.text
     if len(text) > ANSWER_KEPT:
         text = f"{text[:ANSWER_KEPT]}... ({len(text)} characters in all)"
+    if len(refused) > PROBLEMS_KEPT:
+        refused = [*refused[:PROBLEMS_KEPT], f"and {len(refused) - PROBLEMS_KEPT} more"]
     return Exchange(
         stage,
         attempt,
