@@ -1,127 +1,272 @@
-"""What a program in the sandbox can do, and what counts as a pass."""
+"""What a solution in the sandbox can do, what counts as a pass, and when there is no verdict."""
 
+import math
 import os
-import time
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from pipeline.errors import CallFailed
-from pipeline.tasks import sandbox
-from pipeline.tasks.sandbox import SandboxLimits, run_program
+from pipeline.errors import CallFailed, InputError
+from pipeline.tasks.isolation import IsolationError, require
+from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
+from pipeline.tasks.sandbox_child import Items, Opaque, Unsendable, decode, encode
+from tests.processes import alive, children_of, refused_calls, wait_until
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
+TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
+
+
+def run(solution, tests=TESTS, given="", limits=LIMITS):
+    return run_checked(CheckedProgram(solution, "square", tests, given), limits)
+
+
+def returns(expression):
+    """A verdict on whether a solution's answer equals an expression that the tests work out themselves."""
+    imports = "from fractions import Fraction\nfrom decimal import Decimal\n"
+    return run(f"{imports}def square(x): return {expression}", f"{imports}def check(f):\n    assert f(0) == {expression}")
 
 
 @pytest.mark.parametrize(
-    "program", ["pass", "", "import math\nassert math.sqrt(4) == 2", "print('x' * 10_000_000)", "x = 'ü\ud800'"]
-)
-def test_a_program_that_ends_has_passed(program):
-    assert run_program(program, LIMITS).passed
-
-
-@pytest.mark.parametrize(
-    ("program", "detail"),
+    "solution",
     [
-        ("assert 1 == 2, 'one is not two'", "AssertionError: one is not two"),
-        ("def f(:", "SyntaxError"),
-        ("\x00", "SyntaxError"),
-        ("import sys; sys.exit(0)", "SystemExit: 0"),
-        ("raise SystemExit", "SystemExit"),
-        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("import os; os._exit(0)", ""),
-        ("import os; os.abort()", ""),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL); raise ValueError", ""),
-        ("print('started'); print('passed'); quit()", "NameError"),
-        ("input()", "EOFError"),
-        ("import numpy", "ModuleNotFoundError"),
+        "def square(x): return x * x",
+        "square = lambda x: x ** 2",
+        "import math, decimal, hashlib, zlib, sqlite3, asyncio, threading, statistics\ndef square(x): return int(math.pow(x, 2))",
+        "print('x' * 10_000_000)\ndef square(x):\n    print(x)\n    return x * x",
+        "def square(x):\n    x = 'ü\ud800' and x\n    return x * x",
+        "def square(x):\n    with open('mine', 'w') as file: file.write(str(x))\n    return int(open('mine').read()) ** 2",
+        "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return x * file.write(b'a' * x)",
+        "import os\nassert dict(os.environ) == {} and os.listdir('.') == []\ndef square(x): return x * x",
     ],
 )
-def test_a_program_that_does_not_end_by_itself_has_failed(program, detail):
-    verdict = run_program(program, LIMITS)
+def test_a_right_solution_passes(solution):
+    assert run(solution).passed
+
+
+@pytest.mark.parametrize(
+    ("solution", "detail"),
+    [
+        ("def square(x): return x", "AssertionError"),
+        ("def square(x: return x", "SyntaxError"),
+        ("\x00", "SyntaxError"),
+        ("pass", "square"),
+        ("square = 4", "not callable"),
+        ("def square(x): return x / 0", "ZeroDivisionError"),
+        ("def square(x): return undefined", "undefined"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("def square(x): raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("import os; os._exit(0)", ""),
+        ("def square(x):\n    import os\n    os.abort()", ""),
+        ("def square(x): return input()", "EOFError"),
+        ("import numpy", "ModuleNotFoundError"),
+        ("import pipeline", "ModuleNotFoundError"),
+        ("def square(x):\n    a = []\n    a.append(a)\n    return a", "RecursionError"),
+        ("def square(x): return 'x' * (32 << 20)", "too long"),
+    ],
+)
+def test_a_wrong_solution_fails_and_says_why(solution, detail):
+    verdict = run(solution)
     assert not verdict.passed
     assert not verdict.timed_out
     assert detail in verdict.detail
 
 
 @pytest.mark.parametrize(
-    "program",
-    [
-        "while True: pass",
-        "x = 'a' * (2 << 30)",
-        "open('big', 'w').write('x' * (2 << 20))",
-        "files = [open(__import__('os').devnull) for _ in range(100)]",
-        "import socket; socket.create_connection(('127.0.0.1', 9), 2)",
-    ],
-    ids=["processor", "memory", "file", "files", "network"],
+    "expression",
+    ["None", "True", "-0.0", "2 ** 300", "-(2 ** 70)", "'ü\\ud800'", "b'ab'", "[1, [2.5, 'a']]", "(1, (2,))", "{1, (2, 3)}",
+     "frozenset({1})", "{'a': [1], 2: {}, (3,): None}", "1 + 2j", "float('inf')", "Fraction(1, 3)", "Decimal('0.10')"],
+)  # fmt: skip
+def test_plain_data_comes_back_as_it_was(expression):
+    assert returns(expression).passed
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [("(1, 2)", "[1, 2]"), ("[1, 2]", "(1, 2)"), ("'1'", "1"), ("range(2)", "[0, 1]"), ("iter([1])", "[1]"), ("1.1", "1"),
+     ("object()", "None"), ("float('nan')", "float('nan')"), ("lambda: 1", "1"), ("{1: 2}.keys()", "[1]"), ("None", "0")],
+)  # fmt: skip
+def test_what_differs_stays_different(returned, expected):
+    assert not run(f"def square(x): return {returned}", f"def check(f): assert f(0) == {expected}").passed
+
+
+@pytest.mark.parametrize("returned", ["Counter('aab')", "defaultdict(int, {'a': 2, 'b': 1})", "OrderedDict(a=2, b=1)"])
+def test_subclasses_are_compared_as_what_they_extend(returned):
+    assert run(f"from collections import *\ndef square(x): return {returned}", "def check(f): assert f(0) == dict(b=1, a=2)").passed
+
+
+def test_tests_may_iterate_what_was_returned_and_see_built_in_exceptions():
+    tests = """
+def check(f):
+    assert tuple(f(3)) == tuple(square(3)) == (0, 1, 2)
+    try:
+        f(-1)
+    except ValueError as error:
+        assert "negative" in str(error)
+    else:
+        assert False
+"""
+    solution = "def square(x):\n    if x < 0: raise ValueError('negative')\n    return iter(range(x))"
+    assert run(solution, tests).passed
+    assert not run(solution.replace("ValueError", "KeyError"), tests).passed
+
+
+def test_tests_use_what_is_given_not_what_the_solution_makes_of_it():
+    given, tests = "def double(x):\n    return 2 * x\n", "def check(f): assert f(4) == double(8)"
+    assert run(f"{given}def square(x): return x * double(x) // 2", tests, given).passed
+    assert not run("def double(x): return 5\ndef square(x): return 5", tests, given).passed
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 1, -(2**64), 0.1, "a", b"a", [1, (2,)], {3}, {(1, 2): [3]}, 1j, Fraction(1, 7), Decimal("1e-9")]
 )
-def test_the_limits_hold(program):
-    assert not run_program(program, LIMITS).passed
+def test_data_survives_the_pipe(value):
+    back = decode(encode(value))
+    assert back == value
+    assert type(back) is type(value)
 
 
-def test_a_program_that_waits_is_killed():
-    verdict = run_program("import time; time.sleep(600)", SandboxLimits(wall_s=2))
+def test_what_is_no_data_is_told_apart():
+    assert list(decode(encode(iter([1, 2])))) == [1, 2]
+    assert math.isnan(decode(encode(math.nan)))
+    assert isinstance(decode(["opaque", None]), Opaque)
+    assert isinstance(decode(["items", []]), Items)
+    with pytest.raises(Unsendable, match="a function is no plain data"):
+        encode([print_nothing])
+
+
+def print_nothing():
+    pass
+
+
+NOISE = """
+import os
+for pipe in range(3, 60):
+    try: os.write(pipe, {line!r}.encode() * 5)
+    except OSError: pass
+"""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "passed",
+        '{"value"',
+        "{}",
+        "[]",
+        "4",
+        '{"value": {}}',
+        '{"value": ["exec", "1"]}',
+        '{"value": ["list", 4]}',
+        '{"raised": "SystemExit", "message": ""}',
+        '{"raised": "ExceptionGroup", "message": "a"}',
+        "[" * 100_000,
+    ],
+)
+def test_noise_instead_of_answers_is_no_pass(message):
+    noise = NOISE.format(line=f"{message}\n")
+    assert not run(noise).passed
+    assert not run(f"{noise}\ndef square(x): return x * x + 1").passed
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        ("def check(f: pass", "SyntaxError"),
+        ("pass", "KeyError: 'check'"),
+        ("import numpy", "ModuleNotFoundError"),
+        ("def check(f): f(print)", "a value that can't travel: a builtin_function_or_method is no plain data"),
+    ],
+)
+def test_tests_that_are_no_program_are_a_failed_call(tests, message):
+    with pytest.raises(CallFailed, match=rf"the tests of square are no program that can check it: .*{message}"):
+        run("def square(x): return x", tests)
+
+
+def test_a_solution_that_waits_is_killed():
+    verdict = run("import time; time.sleep(600)", limits=SandboxLimits(wall_s=2))
     assert (verdict.passed, verdict.timed_out) == (False, True)
-
-
-def test_noise_on_the_pipe_is_no_pass():
-    noise = "import os\nfor pipe in range(3, 60):\n    try: os.write(pipe, b'passed' * 1000)\n    except OSError: pass"
-    assert not run_program(noise, LIMITS).passed
-
-
-def test_the_environment_is_empty_and_the_folder_private(monkeypatch):
-    monkeypatch.setenv("SECRET_KEY", "s3cret")
-    program = "import os\nassert 'SECRET_KEY' not in os.environ\nassert os.listdir('.') == []\nopen('mine', 'w').close()"
-    assert run_program(program, LIMITS).passed
 
 
 def test_the_folder_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert run_program("open('mine', 'w').close()", LIMITS).passed
+    assert run("open('mine', 'w').close()\ndef square(x): return x * x").passed
     assert list(tmp_path.iterdir()) == []
 
 
 def test_hashes_are_the_same_in_every_run():
-    assert all(run_program(f"assert hash('a') == {value}", LIMITS).passed for value in [hash_of_a(), hash_of_a()])
-
-
-def hash_of_a() -> int:
-    return int(run_program("raise ValueError(hash('a'))", LIMITS).detail.removeprefix("ValueError: "))
-
-
-@pytest.mark.skipif("--pid" not in sandbox._isolation(), reason="the kernel allows no process namespace here")
-def test_nothing_outlives_the_program(tmp_path):
-    program = f"""
-import os, time
-if os.fork() == 0:
-    os.setsid()
-    time.sleep(1)
-    open({str(tmp_path / "late")!r}, "w").close()
-    time.sleep(600)
-"""
-    assert run_program(program, LIMITS).passed
-    time.sleep(2)
-    assert not (tmp_path / "late").exists()
+    assert len({run("raise ValueError(hash('a'))").detail for _ in range(2)}) == 1
 
 
 @pytest.mark.parametrize(
     ("python", "message"),
-    [("/nonexistent/python", "status 127|could be started"), ("/bin/false", "ended with status 1 before it ran the program")],
+    [("/nonexistent/python", "could be started: .*No such file"), ("/bin/false", "ended with status 1 before it ran it")],
 )
 def test_a_child_that_cannot_start_is_a_failed_call(python, message):
     with pytest.raises(CallFailed, match=message):
-        run_program("pass", LIMITS, python)
+        run_checked(CheckedProgram("", "square", TESTS), LIMITS, python=python)
 
 
 def test_nowhere_to_work_is_a_failed_call(monkeypatch):
+    missing_layers()
     monkeypatch.setattr("tempfile.tempdir", "/nonexistent/folder")
     with pytest.raises(CallFailed, match=r"no process for a program could be started: .*No such file"):
-        run_program("pass", LIMITS)
+        run("pass")
 
 
 def test_no_descriptor_is_left_open():
-    run_program("pass", LIMITS)
+    run("pass")
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     for _ in range(5):
-        run_program("pass", LIMITS)
+        run("pass")
     assert before == (len(os.listdir("/proc/self/fd")) if before else 0)
+
+
+GRADE = """
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+task = get_task("humaneval")
+question = Question("q", "def two():\\n", "", {"test": "def check(f): assert f() == 2", "entry_point": "two"})
+try:
+    print("confined", task.confined(accept_weaker=False).grade(question, "    return 2"))
+except Exception as error:
+    print(type(error).__mro__[1].__name__, error)
+weaker = task.confined(accept_weaker=True)
+print("weaker", weaker.grade(question, "    return 2"), weaker.grade(question, "    return 3"))
+"""
+
+
+def test_without_isolation_it_refuses_unless_less_is_accepted():
+    output = refused_calls(["landlock_create_ruleset"], GRADE)
+    assert output.startswith(
+        "InputError programs written by models can't be isolated here (files: [Errno 1] Operation not permitted);"
+    )
+    assert "sandbox.accept_weaker: true" in output
+    assert output.endswith("weaker True False\n")
+
+
+def test_isolation_needs_no_namespaces():
+    assert refused_calls(["unshare"], GRADE).startswith("confined True\n")
+
+
+def test_the_refusal_is_an_input_error():
+    with pytest.raises(IsolationError, match=r"can't be isolated here \(files: no\); expected Linux 5.13"):
+        require({"files": "no"}, accept_weaker=False)
+    require({"files": "no"}, accept_weaker=True)
+    require({}, accept_weaker=False)
+    assert issubclass(IsolationError, InputError)
+
+
+def test_a_solution_ends_with_the_process_that_asked(tmp_path):
+    program = (
+        "import sys\nfrom pipeline.tasks.sandbox import *\nrun_checked(CheckedProgram('import time; time.sleep(600)', 'f', ''))"
+    )
+    asking = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)})
+    wait_until(lambda: len(children_of(asking.pid)) == 2)
+    running = children_of(asking.pid)
+    asking.kill()
+    asking.wait()
+    wait_until(lambda: not any(alive(pid) for pid in running))

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.tasks.base import Question
+from pipeline.tasks.isolation import require
 from pipeline.tasks.rows import row_id, text_field
-from pipeline.tasks.sandbox import SandboxLimits, run_program
+from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
 
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
@@ -28,8 +29,14 @@ class HumanEvalTask:
     name = "humaneval"
     instruction = "Complete the Python function. Reply with the whole function in one code block and nothing else."
 
-    def __init__(self, limits: SandboxLimits | None = None) -> None:
+    def __init__(self, limits: SandboxLimits | None = None, accept_weaker: bool = False) -> None:
         self.limits = limits or SandboxLimits()
+        self.accept_weaker = accept_weaker
+
+    def confined(self, accept_weaker: bool) -> HumanEvalTask:
+        """This task, once it is known that programs can be isolated here or less is accepted. Raises IsolationError."""
+        require(missing_layers(), accept_weaker)
+        return HumanEvalTask(self.limits, accept_weaker)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """A row as a Question whose text is the prompt and whose answer is the canonical solution. Raises DataError."""
@@ -67,13 +74,18 @@ class HumanEvalTask:
         return _body(code) if code else None
 
     def grade(self, question: Question, text: str) -> bool:
-        """Whether the function passes all its tests within the limits. Raises CallFailed when no child process can be had."""
+        """Whether the function passes all its tests within the limits.
+
+        Raises IsolationError, and CallFailed when no child process can be had, as `run_checked` does.
+        """
         code = self.extract(text)
         if code is None:
             return False
         entry_point = question.meta["entry_point"]
-        program = "\n".join([_assemble(question.text, code, entry_point), question.meta["test"], f"check({entry_point})\n"])
-        return run_program(program, self.limits).passed
+        head = _head(question.text, entry_point)
+        solution = _assemble(question.text, code, entry_point)
+        program = CheckedProgram(solution, entry_point, question.meta["test"], head or "")
+        return run_checked(program, self.limits, self.accept_weaker).passed
 
 
 def _body(code: str) -> str:
@@ -96,10 +108,19 @@ def _parses(code: str) -> bool:
     return True
 
 
+def _definition(entry_point: str) -> re.Pattern[str]:
+    return re.compile(rf"^(?:async )?def {re.escape(entry_point)}\b", re.MULTILINE)
+
+
+def _head(prompt: str, entry_point: str) -> str | None:
+    """What a prompt gives beside the function: imports and helpers, which tests may use; None where it lacks the function."""
+    start = _definition(entry_point).search(prompt)
+    return prompt[: start.start()] if start is not None else None
+
+
 def _assemble(prompt: str, code: str, entry_point: str) -> str:
-    """The whole function: the prompt and a body, or the prompt's head (imports, helpers) and a redefinition."""
-    definition = re.compile(rf"^(?:async )?def {re.escape(entry_point)}\b", re.MULTILINE)
-    start = definition.search(prompt)
-    if start is not None and definition.search(code):
-        return f"{prompt[: start.start()]}\n{code}\n"
+    """The whole function: the prompt and a body, or the prompt's head and a redefinition."""
+    head = _head(prompt, entry_point)
+    if head is not None and _definition(entry_point).search(code):
+        return f"{head}\n{code}\n"
     return f"{prompt.rstrip()}\n{code}\n"

@@ -1,15 +1,16 @@
-"""Programs written by a model, run in a separate and limited process.
+"""Verdicts on programs written by a model.
 
-The child has its own session, an empty environment, a private temporary directory, no standard input, limits on processor time,
-memory, file size, processes and open files, and where the kernel allows it no network and no way to leave a process behind. It is
-killed as a group at the time limit. This keeps accidents out; it is not a defence against a program that means harm.
+A solution runs in one child process and its tests in another (see sandbox_child.py), both confined (see isolation.py) and limited,
+without environment, each in a session of its own, and killed as a group at the time limit. The verdict comes from the process of
+the tests, which the solution can reach only with plain data.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import os
-import secrets
 import selectors
 import shutil
 import signal
@@ -17,141 +18,233 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from io import FileIO
+from pathlib import Path
+from typing import Any
 
 from pipeline.errors import CallFailed
+from pipeline.tasks.isolation import REQUIRED, readable_paths, require, system_call_filter
+from pipeline.tasks.sandbox_child import BROKEN, FAILED, PASSED, READY
 
-# The child reports on a pipe: STARTED once its limits are set, and the token only after the program has run to its end, so that
-# printing, sys.exit(0) and os._exit(0) are no pass. It sets its limits itself, because a function run between fork and exec may
-# deadlock in a parent with threads.
-STARTED = b"started\n"
-RUNNER = """
-import os, resource, sys
-pipe, cpu, memory, size, processes, files = map(int, sys.argv[1:7])
-token, _, source = sys.stdin.buffer.read().partition(b"\\n")
-os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-for what, limit in (
-    (resource.RLIMIT_CPU, cpu), (resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, size),
-    (resource.RLIMIT_NPROC, processes), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_CORE, 0),
-):
-    resource.setrlimit(what, (limit, limit))
-os.write(pipe, b"started\\n")
-try:
-    exec(compile(source, "program", "exec"), {"__name__": "program"})
-except BaseException as error:
-    os.write(pipe, f"{type(error).__name__}: {error}"[:200].encode(errors="replace"))
-else:
-    os.write(pipe, token)
-os._exit(0)
-"""
+_CHILD = Path(__file__).with_name("sandbox_child.py")
+# Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
+_OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
+_LOOK_S = 0.05
+"""How often a solution's folder is looked at."""
+_MAX_SAID = 1024
+_TIMED_OUT = "it ran out of time"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What a program may use: seconds of clock and of processor, bytes of memory and per file, processes of its user, open files.
+    """What a solution may use: seconds of clock and of processor, bytes of memory and per file, open files, and its folder.
 
-    A busy machine stretches the clock but not the processor time, so the clock's limit is the generous one. The kernel does not
-    count the processes of root.
+    It may start no process and no thread. A busy machine stretches the clock but not the processor time, so the clock's limit is
+    the generous one.
     """
 
     wall_s: float = 20.0
     cpu_s: int = 5
     memory: int = 1 << 30
     file_size: int = 1 << 20
-    processes: int = 512
     open_files: int = 64
+    folder_size: int = 16 << 20
+    folder_files: int = 256
+
+    def kernel(self) -> dict[str, int]:
+        """The limits that the kernel enforces, by their names there."""
+        return {
+            "RLIMIT_CPU": self.cpu_s,
+            "RLIMIT_AS": self.memory,
+            "RLIMIT_FSIZE": self.file_size,
+            "RLIMIT_NOFILE": self.open_files,
+            "RLIMIT_NPROC": 0,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_MSGQUEUE": 0,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxVerdict:
-    """Whether the program ran to its end; if not, whether the clock ran out, and what the child said (not to be relied on)."""
+    """Whether a solution passed; if not, whether the clock ran out, and what was said of it (not to be relied on)."""
 
     passed: bool
     timed_out: bool = False
     detail: str = ""
 
 
-def run_program(source: str, limits: SandboxLimits | None = None, python: str = sys.executable) -> SandboxVerdict:
-    """Run a program (standard library only) to its end in a child process.
+@dataclass(frozen=True, slots=True)
+class CheckedProgram:
+    """A solution and its tests, as source code for the standard library.
 
-    Raises CallFailed when no child could be started, because that says nothing about the program.
+    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted as they are, and `function`
+    by its name; they see nothing else of the solution, and what they pass to it must be plain data.
     """
+
+    solution: str
+    function: str
+    tests: str
+    given: str = ""
+
+
+def run_checked(
+    program: CheckedProgram, limits: SandboxLimits | None = None, accept_weaker: bool = False, python: str = sys.executable
+) -> SandboxVerdict:
+    """Test a solution. What it changes in an argument is not seen by the tests.
+
+    Raises IsolationError when its processes can't be isolated, unless less is accepted, and CallFailed when they could not be
+    started or the tests themselves are no program, because neither says anything about the solution.
+    """
+    missing = missing_layers()
+    require(missing, accept_weaker)
     limits = limits or SandboxLimits()
-    token = secrets.token_hex(16).encode()
-    folder = ""
-    read_end, write_end = os.pipe()
+    required = [layer for layer in REQUIRED if layer not in missing]
     try:
-        folder = tempfile.mkdtemp(prefix="ttsgraph-")
-        with tempfile.TemporaryFile() as program:
-            program.write(token + b"\n" + source.encode(errors="replace"))
-            program.seek(0)
-            child = subprocess.Popen(
-                [*_isolation(), python, *_arguments(limits, write_end)],
-                stdin=program,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=folder,
-                env={"HOME": folder, "TMPDIR": folder, "PYTHONHASHSEED": "0"},
-                start_new_session=True,
-                pass_fds=(write_end,),
-            )
-        os.close(write_end)
-        write_end = -1
-        try:
-            said, timed_out = _listen(read_end, limits.wall_s)
-        finally:
-            _kill(child)
+        # Left in reverse order: the processes are dead before their folder is removed.
+        with _folder() as folder, contextlib.ExitStack() as stack:
+            calls_read, calls_write = _pipe(stack)
+            answers_read, answers_write = _pipe(stack)
+            task = {"role": "host", "source": program.solution, "function": program.function}
+            host = _Child(stack, task, limits, required, python, folder, (calls_read, answers_write))
+            task = {"role": "checker", "given": program.given, "tests": program.tests, "function": program.function}
+            checker = _Child(stack, task, limits, required, python, None, (answers_read, calls_write))
+            fault = _listen(host, checker, limits, folder)
     except OSError as error:
         raise CallFailed(f"no process for a program could be started: {error}") from error
-    finally:
-        os.close(read_end)
-        if write_end >= 0:
-            os.close(write_end)
-        shutil.rmtree(folder, ignore_errors=True)
-    if not said.startswith(STARTED):
-        raise CallFailed(f"the process for a program ended with status {child.returncode} before it ran the program")
-    verdict = said.removeprefix(STARTED)
-    passed = verdict == token
-    return SandboxVerdict(passed, timed_out and not passed, "" if passed else verdict.decode(errors="replace"))
-
-
-def _arguments(limits: SandboxLimits, pipe: int) -> list[str]:
-    # -P -S -s: neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
-    numbers = (pipe, limits.cpu_s, limits.memory, limits.file_size, limits.processes, limits.open_files)
-    return ["-P", "-S", "-s", "-B", "-X", "utf8", "-c", RUNNER, *map(str, numbers)]
-
-
-def _listen(pipe: int, wall_s: float) -> tuple[bytes, bool]:
-    """What the child writes until it ends (1 KiB at most), and whether the time ran out first."""
-    said, deadline = b"", time.monotonic() + wall_s
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while len(said) < 1024:
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                return said, True
-            chunk = os.read(pipe, 1024)
-            if not chunk:
-                break
-            said += chunk
-    return said, False
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """The whole process group is dead afterwards, also what the program left running."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    for child in (host, checker):
+        child.require_ready()
+    verdict, _, detail = checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
+    if verdict == BROKEN:
+        raise CallFailed(f"the tests of {program.function} are no program that can check it: {detail}")
+    if verdict == PASSED and not fault:
+        return SandboxVerdict(True)
+    said = host.lines[1] if len(host.lines) > 1 else ""
+    return SandboxVerdict(False, fault == _TIMED_OUT, said or detail or fault)
 
 
 @cache
-def _isolation() -> tuple[str, ...]:
-    """The command that takes the network, and processes left behind, from a child; empty where the kernel does not allow it."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        return ()
-    user = (unshare, "--user", "--map-root-user")
-    for command in ((*user, "--net", "--pid", "--fork", "--kill-child"), (*user, "--net")):
-        if subprocess.run([*command, sys.executable, "-S", "-c", ""], capture_output=True, check=False).returncode == 0:
-            return command
-    return ()
+def missing_layers() -> dict[str, str]:
+    """The layers that isolation needs and this machine does not give, each with the reason.
+
+    Costs one process, once. Raises CallFailed when it can't be had.
+    """
+    with _folder() as folder, contextlib.ExitStack() as stack:
+        child = _Child(stack, {"role": "probe"}, SandboxLimits(), [], sys.executable, folder, _pipe(stack))
+        while child.hear():
+            pass
+    if not child.lines:
+        raise CallFailed(f"the process for a program ended with status {child.process.returncode} before it was confined")
+    errors: dict[str, str] = json.loads(child.lines[0])
+    return {layer: why for layer, why in errors.items() if layer in REQUIRED}
+
+
+class _Child:
+    """One confined process, killed when the stack is left. Given the ends of pipes that it may use; these are closed here."""
+
+    def __init__(
+        self,
+        stack: contextlib.ExitStack,
+        task: dict[str, Any],
+        limits: SandboxLimits,
+        required: Sequence[str],
+        python: str,
+        folder: str | None,
+        ends: tuple[FileIO, FileIO],
+    ) -> None:
+        self.pipe, said = _pipe(stack)
+        self._said = b""
+        read, write = ends
+        config = task | {
+            "limits": limits.kernel(),
+            "paths": readable_paths(folder),
+            "filter": base64.b64encode(system_call_filter()).decode(),
+            "required": required,
+            "read": read.fileno(),
+            "write": write.fileno(),
+            "said": said.fileno(),
+        }
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(config).encode())
+            file.seek(0)
+            self.process = subprocess.Popen(
+                [python, *_OPTIONS, str(_CHILD)],
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=folder or "/",
+                env={"PYTHONHASHSEED": "0"},
+                start_new_session=True,
+                pass_fds=(config["read"], config["write"], config["said"]),
+            )
+        stack.callback(self._kill)
+        for end in (*ends, said):
+            end.close()
+
+    @property
+    def lines(self) -> list[str]:
+        """The whole lines it has said so far."""
+        return self._said.decode(errors="replace").split("\n")[:-1]
+
+    def hear(self) -> bool:
+        """Take in what it says next; False when it has ended, or said too much."""
+        chunk = self.pipe.read(_MAX_SAID)
+        self._said += chunk or b""
+        return bool(chunk) and len(self._said) < _MAX_SAID
+
+    def require_ready(self) -> None:
+        """Raises CallFailed when it ended before it could start its work."""
+        if self.lines[:1] != [READY]:
+            reason = f": {self.lines[0]}" if self.lines else ""
+            raise CallFailed(f"the process for a program ended with status {self.process.returncode} before it ran it{reason}")
+
+    def _kill(self) -> None:
+        """The whole process group is dead afterwards."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
+    """Hear both until the checker has ended; returns what ended them before that, if anything."""
+    deadline = time.monotonic() + limits.wall_s
+    with selectors.DefaultSelector() as selector:
+        for child in (host, checker):
+            selector.register(child.pipe, selectors.EVENT_READ, child)
+        while True:
+            for key, _ in selector.select(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
+                if not key.data.hear():
+                    selector.unregister(key.fileobj)
+                    if key.data is checker:
+                        return ""
+            if time.monotonic() >= deadline:
+                return _TIMED_OUT
+            if _overfull(folder, limits):
+                return "it wrote more than its folder may hold"
+
+
+def _overfull(folder: str, limits: SandboxLimits) -> bool:
+    files = size = 0
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            files += 1
+            size += entry.stat(follow_symlinks=False).st_blocks * 512
+    return files > limits.folder_files or size > limits.folder_size
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    """A private folder, removed afterwards. Raises OSError."""
+    folder = tempfile.mkdtemp(prefix="ttsgraph-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
+    """A pipe's ends for reading and writing, closed with the stack."""
+    read, write = os.pipe()
+    return stack.enter_context(FileIO(read, "rb")), stack.enter_context(FileIO(write, "wb"))
