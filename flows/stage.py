@@ -70,7 +70,7 @@ class Stage:
         table = self.profile_table()
         scores = dict(zip(table["model"], table["accuracy"], strict=True))
         roles = self.profile.roles if self.profile.agent.roles else ("assistant",)
-        return Brief(self.task, cost, budget, scores, roles, self.profile.budget.max_nodes)
+        return Brief(self.task, cost, budget, scores, roles, self.profile.budget.max_nodes, self.profile.objective)
 
     def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
         """The environment that runs graphs on this task's questions."""

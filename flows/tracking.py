@@ -95,7 +95,7 @@ class SearchTracker:
         metrics = [
             Metric(key, float(row[key]), now, int(row["iteration"]))
             for row in table.to_dict("records")
-            for key in ("train_mean", "train_best", "val_accuracy", "best_val_accuracy")
+            for key in ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
             if not math.isnan(row[key])
         ]
         self._client.log_batch(self.run_id, metrics=metrics)

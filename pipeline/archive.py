@@ -7,7 +7,7 @@ import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import pandas as pd
 
@@ -116,13 +116,15 @@ class Archive:
     """Records in memory and, line by line, in a journal that survives a crash; `events` are journalled beside the records.
 
     A new archive replaces the journal at `path`: a search that is started again makes the same calls, which the call cache
-    answers, and so writes the same records.
+    answers, and so writes the same records. Without a path there is no journal.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.records: list[Record] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._journal = path.open("w", encoding="utf-8")
+        self._journal: TextIO | None = None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._journal = path.open("w", encoding="utf-8")
 
     def append(self, record: Record) -> None:
         """Add one evaluation; it is on disk when this returns."""
@@ -134,6 +136,8 @@ class Archive:
         self._write({"type": kind, **data})
 
     def _write(self, entry: dict[str, Any]) -> None:
+        if self._journal is None:
+            return
         self._journal.write(json.dumps(_without_nan(entry)) + "\n")
         self._journal.flush()
         os.fsync(self._journal.fileno())
@@ -144,7 +148,8 @@ class Archive:
 
     def close(self) -> None:
         """Close the journal."""
-        self._journal.close()
+        if self._journal is not None:
+            self._journal.close()
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

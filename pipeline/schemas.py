@@ -129,7 +129,9 @@ class Trajectory(Table):
     val_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
     val_low: Series[float] = pa.Field(ge=0, le=1)
     val_high: Series[float] = pa.Field(ge=0, le=1)
-    best_val_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    val_latency_s: Series[float] = pa.Field(ge=0, nullable=True)
+    val_value: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    best_val_value: Series[float] = pa.Field(ge=0, le=1, nullable=True)
     result_hash: Series[str]
     budget_units: Series[float] = pa.Field(ge=0)
     width: Series[int] = pa.Field(ge=1)

@@ -19,6 +19,7 @@ from pipeline.errors import SettingsError
 from pipeline.models.client import Sampling
 from pipeline.models.simulation import Simulation
 from pipeline.models.spec import ModelPool, ModelSpec, Price
+from pipeline.objective import ACCURACY, Objective
 from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
@@ -297,6 +298,7 @@ class Profile(Closed):
     init: InitSettings
     search: SearchSettings
     agent: AgentSettings
+    objective: Objective = ACCURACY
     simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
 
     @model_validator(mode="after")

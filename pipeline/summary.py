@@ -10,6 +10,7 @@ import pandas as pd
 from pipeline.agent.base import Exchange
 from pipeline.models.client import Usage
 from pipeline.search.driver import Found
+from pipeline.search.terms import plain_terms
 
 
 def search_summary(found: Found, archive: pd.DataFrame, exchanges: Sequence[Exchange] = ()) -> dict[str, Any]:
@@ -24,6 +25,8 @@ def search_summary(found: Found, archive: pd.DataFrame, exchanges: Sequence[Exch
         "found_hash": found.graph.content_hash,
         "found_iteration": found.iteration,
         "val_accuracy": found.val_accuracy,
+        "val_latency_s": found.validation.latency_s,
+        "terms": plain_terms(found.terms),
         "stopped_by": found.stopped_by,
         "iterations": int(archive["iteration"].max()),
         "candidates": len(archive),

@@ -23,6 +23,7 @@ from pipeline.environment import Environment
 from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
+from pipeline.objective import ACCURACY, Objective
 from pipeline.settings import PilotSettings
 from pipeline.tasks.base import Question
 
@@ -150,11 +151,12 @@ def trial_cases(multisets: Sequence[Counts], brief: Brief, topologies_each: int,
     return cases
 
 
-def trials_of(table: pd.DataFrame) -> list[Trial]:
-    """The trials of an init stage: one per multiset, its score averaged over topologies."""
+def trials_of(table: pd.DataFrame, objective: Objective = ACCURACY) -> list[Trial]:
+    """The trials of an init stage: one per multiset, its accuracy, or its value under an objective, averaged over topologies."""
     found = []
     for label, rows in table.groupby("counts", sort=False):
-        found.append(Trial(json.loads(str(label)), float(rows["accuracy"].mean()), int(rows["n_scored"].sum())))
+        values = [objective.of(*pair) for pair in zip(rows["accuracy"], rows["latency_s"], strict=True)]
+        found.append(Trial(json.loads(str(label)), float(np.mean(values)), int(rows["n_scored"].sum())))
     return found
 
 
@@ -165,7 +167,7 @@ def start_trial(table: pd.DataFrame, brief: Brief) -> Trial:
     so among multisets that can't be told apart the largest leaves the loop most room. On a tie the cheaper one. Topologies share
     their questions, so the standard error counts each question once.
     """
-    trials = [trial for trial in trials_of(table) if not math.isnan(trial.score)]
+    trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
         raise BudgetError("expected at least one model multiset that fits the budget and could be scored, found none")
     best = max(trials, key=lambda t: t.score)

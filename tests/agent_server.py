@@ -25,7 +25,7 @@ from pipeline.settings import AgentSettings, SearchSettings
 from pipeline.tasks import get_task
 from tests.fakes import ArithmeticClient
 from tests.stub_server import StubServer
-from tests.test_search import LAPTOP_POOL, arithmetic
+from tests.test_driver import LAPTOP_POOL, arithmetic
 
 COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
 BRIEF = Brief("math", COST, 7.0, {"small": 0.35, "large": 0.45}, ("assistant", "fuser", "voter"), 12)

@@ -16,6 +16,7 @@ from pipeline.agent.edits import Combinations, Edits, Ranking
 from pipeline.distribution import GraphDistribution
 from pipeline.errors import SettingsError
 from pipeline.models.client import Completion
+from pipeline.objective import Objective
 from tests.agent_server import NOTHING, settings
 from tests.oracles import PAPER_POOL
 from tests.test_search import BRIEF as PAPER_BRIEF
@@ -152,7 +153,7 @@ class TestUpdatePrompt:
             assert [("Tasks differ in the models" in messages[0].content) for messages, _, _ in sent] == [wanted] * 2
 
     def test_latency_is_spoken_of_under_a_joint_objective_only(self):
-        joint = self.prompt(replace(PAPER_BRIEF, joint=True))
+        joint = self.prompt(replace(PAPER_BRIEF, objective=Objective(kind="joint")))
         assert "Latency responds more to the number of nodes and to the width" in joint
         assert " s a question" in joint
         assert "atency" not in self.prompt()

@@ -199,7 +199,7 @@ class TestFaultyEndpoints:
             self.led(tmp_path, stub, key_env="AGENT_KEY")
         assert "sk-canary" not in str(caught.value)
         kinds = [entry["type"] for entry in read_journal(tmp_path / "journal.jsonl")]
-        assert kinds == ["record"] * 4
+        assert kinds == ["terms", *["record"] * 4]
 
     def test_a_key_that_is_not_set_is_named_before_anything_runs(self, tmp_path):
         with pytest.raises(EndpointError, match="NO_SUCH_KEY, which is not set"):

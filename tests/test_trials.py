@@ -1,6 +1,7 @@
 """Which graphs the stages try, and what they read from the outcome."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from flows.tracking import SearchTracker
 from pipeline.agent.base import Brief
 from pipeline.budget import CostModel, Lengths
 from pipeline.errors import InputError
+from pipeline.objective import Objective
 from pipeline.roles import check_roles
 from pipeline.settings import PilotSettings
 from pipeline.topologies import chain, parallel
@@ -21,7 +23,8 @@ BRIEF = Brief("math", COST, 40.0, {}, ("assistant", "fuser"), 24)
 
 
 def trials(*rows: tuple[dict[str, int], float]) -> pd.DataFrame:
-    return pd.DataFrame([{"counts": json.dumps(c), "accuracy": a, "n_scored": 16} for c, a in rows])
+    scores = [{"counts": json.dumps(c), "accuracy": a, "latency_s": float(sum(c.values())), "n_scored": 16} for c, a in rows]
+    return pd.DataFrame(scores)
 
 
 def test_the_start_is_the_largest_multiset_that_can_not_be_told_from_the_best():
@@ -35,6 +38,13 @@ def test_topologies_of_one_multiset_are_averaged_and_share_their_questions():
     table = trials(({"gemma-3-1b": 2}, 0.6), ({"gemma-3-1b": 2}, 0.4), ({"gemma-3-1b": 6}, 0.38))
     # Standard error 0.125 of 16 questions, not 0.088 of 32.
     assert start_trial(table, BRIEF).counts == {"gemma-3-1b": 6}
+
+
+def test_under_a_joint_objective_the_start_weighs_latency():
+    table = trials(({"gemma-3-1b": 2}, 0.6), ({"gemma-3-1b": 40}, 0.6))
+    assert start_trial(table, BRIEF).counts == {"gemma-3-1b": 40}
+    joint = replace(BRIEF, objective=Objective(kind="joint", weight=0.9))
+    assert start_trial(table, joint).counts == {"gemma-3-1b": 2}
 
 
 @pytest.mark.parametrize("roles", [("assistant",), ("assistant", "fuser"), ("assistant", "fuser", "voter")])

@@ -19,6 +19,7 @@ from pipeline.distribution import GraphDistribution
 from pipeline.errors import GraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.models.client import Completion, Message, Usage
+from pipeline.objective import ACCURACY, Objective
 from pipeline.roles import check_roles
 from pipeline.topologies import least_cost
 
@@ -39,7 +40,7 @@ class Trial:
 class Brief:
     """What an agent knows before the loop: the task, the pool with its costs, the budget, and single-model accuracies.
 
-    `joint` says that latency counts beside accuracy (A.9).
+    `objective` is what the search maximises: accuracy, or latency too (A.9).
     """
 
     task: str
@@ -48,7 +49,12 @@ class Brief:
     single_scores: Mapping[str, float]
     roles: Sequence[str]
     max_nodes: int
-    joint: bool = False
+    objective: Objective = ACCURACY
+
+    @property
+    def joint(self) -> bool:
+        """Whether latency counts beside accuracy."""
+        return self.objective.joint
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +74,17 @@ class Scored:
     n_scored: int
     iteration: int
     latency_s: float = math.nan
+    objective: Objective = ACCURACY
 
     @property
     def accuracy(self) -> float:
         """Share of scored questions answered right."""
         return self.n_correct / self.n_scored if self.n_scored else math.nan
+
+    @property
+    def value(self) -> float:
+        """What the objective makes of it."""
+        return self.objective.of(self.accuracy, self.latency_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,11 +248,11 @@ def _most_that_fit(base: Counts, model: str, brief: Brief) -> int:
 
 
 def _shrunk(history: Sequence[Scored]) -> np.ndarray:
-    """(k,) accuracies mixed with the overall accuracy, as if from PRIOR_QUESTIONS more questions."""
-    correct = np.array([scored.n_correct for scored in history], dtype=float)
-    scored = np.array([scored.n_scored for scored in history], dtype=float)
-    mean = correct.sum() / max(scored.sum(), 1.0)
-    return (correct + PRIOR_QUESTIONS * mean) / (scored + PRIOR_QUESTIONS)
+    """(k,) values mixed with the overall value, as if from PRIOR_QUESTIONS more questions."""
+    values = np.array([scored.value for scored in history])
+    weights = np.array([scored.n_scored for scored in history], dtype=float)
+    mean = np.average(values, weights=weights)
+    return np.asarray((values * weights + PRIOR_QUESTIONS * mean) / (weights + PRIOR_QUESTIONS))
 
 
 def _latest(history: Sequence[Scored]) -> list[int]:

@@ -13,23 +13,22 @@ from pipeline.agent.base import Exchange, Scored, SearchAgent, apply_edits
 from pipeline.distribution import GraphDistribution
 from pipeline.environment import Feedback
 from pipeline.graph import CollaborationGraph
-from pipeline.search.base import Problem, Searcher, register
+from pipeline.search.base import Problem, Searcher, register, scored
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay fixed in the loop."""
 
-SINK_EDGE, INNER_EDGE = 0.6, 0.15
-"""Edge probabilities at the start: expansion begins at the sink's incoming edges (A.12, rule R-3)."""
-
-FUSER_LEAD = 0.2
-"""How far the fuser's logit leads at the start, so that the tilt alpha^d favours it at high in-degree (A.11)."""
-
 
 @register("agent_reinforce")
 class AgentReinforce(Searcher):
-    """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent."""
+    """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent.
+
+    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are likeliest at the start. The fuser's logit leads a
+    little, so that the tilt alpha^d favours it at high in-degree (A.11).
+    """
 
     uses_agent = True
+    sink_edge, inner_edge, fuser_lead = 0.6, 0.15, 0.2
 
     def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
         super().__init__(problem)
@@ -53,10 +52,10 @@ class AgentReinforce(Searcher):
         psi[np.arange(n), [models.index(model) for model in instances]] = FIXED
         pi = np.zeros((n, len(self.roles)))
         if "fuser" in self.roles:
-            pi[:, self.roles.index("fuser")] = FUSER_LEAD
+            pi[:, self.roles.index("fuser")] = self.fuser_lead
         distribution = GraphDistribution(self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha)
-        probabilities = np.full((n, n), INNER_EDGE)
-        probabilities[:, -1] = SINK_EDGE
+        probabilities = np.full((n, n), self.inner_edge)
+        probabilities[:, -1] = self.sink_edge
         distribution.set_edge_probabilities(probabilities)
         return distribution
 
@@ -79,7 +78,8 @@ class AgentReinforce(Searcher):
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Hand the feedback to the agent and apply the legal part of its edits."""
         self.iteration += 1
-        self.history += [Scored(graph, f.n_correct, f.n_scored, self.iteration, f.latency_s) for graph, f in results]
+        objective = self.problem.brief.objective
+        self.history += [scored(graph, feedback, self.iteration, objective) for graph, feedback in results]
         edits = self.agent.update(self.distribution, self.history, self.problem.brief)
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
         self._reason = edits.reason

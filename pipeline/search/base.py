@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.agent.base import Brief, Counts, Exchange, Speak
+from pipeline.agent.base import Brief, Counts, Exchange, Scored, Speak
 from pipeline.environment import Feedback
 from pipeline.errors import SettingsError, TTSGraphError
 from pipeline.graph import CollaborationGraph
+from pipeline.objective import Objective
 from pipeline.settings import AgentSettings, SearchSettings
 
 
@@ -72,6 +73,10 @@ class Searcher(ABC):
         if results:
             self.learn(results)
 
+    def value(self, feedback: Feedback) -> float:
+        """What the objective makes of an evaluation; higher is better."""
+        return self.problem.brief.objective.value(feedback)
+
     @abstractmethod
     def propose(self, count: int) -> list[CollaborationGraph]:
         """The next `count` graphs to evaluate."""
@@ -95,6 +100,16 @@ class Searcher(ABC):
     def snapshot(self) -> dict[str, Any]:
         """Plain data to journal after each iteration: a distribution, a decision and its reason. Nothing by default."""
         return {}
+
+
+def scored(graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective) -> Scored:
+    """A candidate with its feedback, as agents are told of it."""
+    return Scored(graph, feedback.n_correct, feedback.n_scored, iteration, feedback.latency_s, objective)
+
+
+def without_insights(agent: AgentSettings) -> AgentSettings:
+    """The same agent without the paper's insights, which the rivals of Agent-REINFORCE don't have."""
+    return agent.model_copy(update={"insight_1": False, "insight_2": False, "insight_3": False})
 
 
 SEARCHERS: dict[str, type[Searcher]] = {}

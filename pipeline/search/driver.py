@@ -1,10 +1,10 @@
-"""The loop that runs any search method: same pool, budget, questions, batch, stop rule and selection rule for all.
+"""The loop that runs any search method: same pool, budget, questions, batch, candidates, stop rule and selection rule for all.
 
 Each iteration asks for candidates, evaluates them on one batch of training questions (the same in the whole search, so that all
 candidates are compared on common questions and common draws), tells the searcher, and scores its current result on all
-validation questions. It stops after `max_iterations`, or after `patience` iterations without a better validation accuracy (paper,
-section 6). The found graph is the result with the best validation accuracy, a method's initial one included as iteration 0; on a
-tie the cheaper one, then the earlier one.
+validation questions. It stops after `max_iterations`, or after `patience` iterations without a better validation value (paper,
+section 6). The found graph is the result with the best validation value, a method's initial one included as iteration 0; on a tie
+the cheaper one, then the earlier one. What the terms are is kept with the outcome, and a proposal that breaks them is an error.
 """
 
 from __future__ import annotations
@@ -23,19 +23,26 @@ from pipeline.environment import Environment, Feedback
 from pipeline.errors import RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.search.base import Searcher
+from pipeline.search.terms import Terms, plain_terms, terms_of
 from pipeline.settings import SearchSettings
 from pipeline.tasks.base import Question
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A search's outcome: the found graph, the iteration and validation accuracy it was chosen by, and why the loop stopped."""
+    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the loop stopped, on what terms."""
 
     graph: CollaborationGraph
     iteration: int
-    val_accuracy: float
+    validation: Feedback
     stopped_by: str
     trajectory: pd.DataFrame
+    terms: Terms
+
+    @property
+    def val_accuracy(self) -> float:
+        """Accuracy on the validation questions."""
+        return self.validation.accuracy
 
 
 class Driver:
@@ -58,40 +65,44 @@ class Driver:
 
     async def run(self, searcher: Searcher, environment: Environment, train: Sequence[Question], val: Sequence[Question]) -> Found:
         """Search until the stop rule holds. Raises RunStopped when all candidates of an iteration failed."""
+        batch, brief = train[: self.settings.batch], searcher.problem.brief
+        terms = terms_of(brief, self.settings, batch, val)
+        self.archive.event("terms", **plain_terms(terms))
         best: tuple[float, float, int] | None = None
-        found: CollaborationGraph | None = None
+        found: tuple[CollaborationGraph, Feedback] | None = None
         seen: dict[str, Feedback] = {}
         rows = []
         stopped_by, last_improvement = "max_iterations", 0
         initial = searcher.initial()
         for iteration in range(1, self.settings.max_iterations + 1):
-            scores = await self._iterate(searcher, environment, train[: self.settings.batch], iteration)
+            scores = await self._iterate(searcher, environment, batch, terms, iteration)
             result = searcher.result()
             first = [(0, initial)] if iteration == 1 and initial is not None else []
             for number, graph in [*first, (iteration, result)]:
                 validation = seen.get(graph.to_json()) or await self._validate(searcher.name, environment, graph, val, iteration)
                 if not environment.failed(validation):
                     seen[graph.to_json()] = validation
-                    rank = (-validation.accuracy, self.cost.graph_cost(graph), number)
+                    rank = (-searcher.value(validation), self.cost.graph_cost(graph), number)
                     if best is None or rank[0] < best[0]:
                         last_improvement = number
                     if best is None or rank < best:
-                        best, found = rank, graph
-            best_accuracy = -best[0] if best else math.nan
-            rows.append(_trajectory_row(iteration, scores, result, self.cost, validation, best_accuracy))
+                        best, found = rank, (graph, validation)
+            values = searcher.value(validation), -best[0] if best else math.nan
+            rows.append(_trajectory_row(iteration, scores, result, self.cost, validation, values))
             self.archive.event("iteration", iteration=iteration, result=result.to_dict(), **searcher.snapshot())
             if iteration - last_improvement >= self.settings.patience:
                 stopped_by = "patience"
                 break
         if best is None or found is None:
             raise RunStopped(f"no result could be validated ({validation.error}); start again to continue")
-        return Found(found, best[2], -best[0], stopped_by, pd.DataFrame(rows))
+        return Found(found[0], best[2], found[1], stopped_by, pd.DataFrame(rows), terms)
 
     async def _iterate(
-        self, searcher: Searcher, environment: Environment, batch: Sequence[Question], iteration: int
+        self, searcher: Searcher, environment: Environment, batch: Sequence[Question], terms: Terms, iteration: int
     ) -> list[float]:
         """One ask, evaluate, tell; returns the accuracies of the candidates that did not fail."""
-        graphs = searcher.ask(self.settings.candidates)
+        graphs = searcher.ask(terms.candidates)
+        terms.check(searcher.name, graphs, searcher.problem.brief)
         feedbacks = await asyncio.gather(*(environment.evaluate(graph, batch, self.done) for graph in graphs))
         pairs = list(zip(graphs, feedbacks, strict=True))
         for graph, feedback in pairs:
@@ -139,7 +150,7 @@ def _trajectory_row(
     result: CollaborationGraph,
     cost: CostModel,
     validation: Feedback,
-    best: float,
+    values: tuple[float, float],
 ) -> dict[str, object]:
     low, high = validation.interval
     return {
@@ -149,7 +160,9 @@ def _trajectory_row(
         "val_accuracy": validation.accuracy,
         "val_low": low,
         "val_high": high,
-        "best_val_accuracy": best,
+        "val_latency_s": validation.latency_s,
+        "val_value": values[0],
+        "best_val_value": values[1],
         "result_hash": result.content_hash,
         "budget_units": cost.graph_cost(result),
         "width": result.width,

@@ -13,7 +13,7 @@ from pipeline.topologies import random_graph
 
 @register("random")
 class RandomSearcher(Searcher):
-    """Draws a number of nodes, their models, edges and roles; keeps the graph with the best accuracy seen."""
+    """Draws a number of nodes, their models, edges and roles; keeps the graph of the highest value seen."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -38,10 +38,11 @@ class RandomSearcher(Searcher):
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Remember the best."""
         for graph, feedback in results:
-            if self._best is None or feedback.accuracy > self._best[0]:
-                self._best = (feedback.accuracy, graph)
+            value = self.value(feedback)
+            if self._best is None or value > self._best[0]:
+                self._best = (value, graph)
 
     def result(self) -> CollaborationGraph:
-        """The graph with the best accuracy seen, the earliest on a tie."""
+        """The graph of the highest value seen, the earliest on a tie."""
         assert self._best is not None, "result() before the first tell()"
         return self._best[1]

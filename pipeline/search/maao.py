@@ -1,0 +1,57 @@
+"""MaaO on our graphs: a gradient step and an agent's update in turn, from a uniform start (paper, A.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.agent import make_agent
+from pipeline.agent.base import Exchange, Scored, apply_edits
+from pipeline.environment import Feedback
+from pipeline.graph import CollaborationGraph
+from pipeline.search.base import Problem, register, scored, without_insights
+from pipeline.search.gptswarm import GPTSwarm
+
+
+@register("maao")
+class MaaO(GPTSwarm):
+    """Odd iterations climb the gradient; even ones apply the edits of an agent that lacks the paper's insights."""
+
+    uses_agent = True
+
+    def __init__(
+        self, problem: Problem, learning_rate: float = 0.1, edge_probability: float = 0.5, fill: float = 1.0, baseline: bool = True
+    ) -> None:
+        super().__init__(problem, learning_rate, edge_probability, fill, baseline)
+        self.agent = make_agent(without_insights(problem.agent), self.rng, problem.speak)
+        self.history: list[Scored] = []
+        self.iteration = 0
+        self._proposal: CollaborationGraph | None = None
+        self._reason, self._refused = "", list[str]()
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """The agent's proposal, if any, and draws."""
+        graphs = [self._proposal] if self._proposal is not None else []
+        self._proposal = None
+        return graphs + super().propose(count - len(graphs))
+
+    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+        """A gradient step, or the legal part of the agent's edits."""
+        self.iteration += 1
+        objective = self.problem.brief.objective
+        self.history += [scored(graph, feedback, self.iteration, objective) for graph, feedback in results]
+        if self.iteration % 2:
+            super().learn(results)
+            self._reason, self._refused = "gradient step", []
+            return
+        edits = self.agent.update(self.distribution, self.history, self.problem.brief)
+        self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
+        self._reason = edits.reason
+
+    def take_exchanges(self) -> list[Exchange]:
+        """What the agent asked a language model and was answered."""
+        return self.agent.take_exchanges()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The distribution after this iteration, why it changed, and what was refused."""
+        return super().snapshot() | {"reason": self._reason, "refused": self._refused}

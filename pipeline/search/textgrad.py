@@ -1,0 +1,33 @@
+"""TextGrad on our graphs: an agent's guidance alone, without the paper's insights (paper, A.13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.agent.base import Brief, Counts, legal_counts
+from pipeline.search.agent_reinforce import AgentReinforce
+from pipeline.search.base import Problem, register, without_insights
+
+
+@register("textgrad")
+class TextGrad(AgentReinforce):
+    """Starts from the maximal model combination with even edges and roles, and changes them by the agent's word alone."""
+
+    sink_edge, inner_edge, fuser_lead = 0.5, 0.5, 0.0
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(replace(problem, agent=without_insights(problem.agent), start=maximal_counts(problem.brief)))
+
+
+def maximal_counts(brief: Brief) -> Counts:
+    """The maximal mixture within the budget: one more of each model in turn, dearest first, until no model fits any more."""
+    counts: dict[str, int] = {}
+    fitting = sorted(brief.cost.pool, key=brief.cost.single, reverse=True)
+    while fitting:
+        for model in list(fitting):
+            grown = {**counts, model: counts.get(model, 0) + 1}
+            if legal_counts(grown, brief):
+                counts = grown
+            else:
+                fitting.remove(model)
+    return counts
