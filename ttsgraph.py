@@ -14,14 +14,12 @@ import typer
 from pipeline import plots
 from pipeline.budget import Metric
 from pipeline.dags import labeled_dags, unlabeled_dags
+from pipeline.deployed import read_shots
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.estimate import estimate_run
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import check_roles
-from pipeline.schemas import Questions, read_table
 from pipeline.settings import Profile, load_params, load_profile
-from pipeline.tasks.base import Question
-from pipeline.tasks.questions import questions_of, questions_path
 
 app = typer.Typer(help="Search, cost and run multi-LLM collaboration graphs.", no_args_is_help=True, add_completion=True)
 graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
@@ -57,14 +55,6 @@ def _read(path: Path, profile: Profile) -> CollaborationGraph:
     for node in graph.nodes:
         _ = pool[node.model]
     return graph
-
-
-def _shots(profile_name: str, profile: Profile, task: str) -> list[Question]:
-    """The worked examples that the task's prompts need, from the sample stage's table; none if they need none."""
-    settings = profile.task(task)
-    if settings.prompt.style != "few_shot" or settings.splits.shots == 0:
-        return []
-    return questions_of(read_table(Questions, questions_path(profile_name, task), "sample"))["shots"]
 
 
 def _print(data: Any) -> None:
@@ -133,7 +123,7 @@ def ask(
 
     loaded, chosen = _settings(profile, task)
     graph = _read(file, loaded)
-    shots = _shots(profile or load_params().profile, loaded, chosen)
+    shots = read_shots(profile or load_params().profile, loaded, chosen)
     answer = asyncio.run(ask_graph(graph, question, loaded, chosen, shots))
     shown: dict[str, Any] = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
     if trace:

@@ -6,7 +6,8 @@ TTSGraphError
 │   ├── GraphError        a collaboration graph: cycle, two sinks, unknown role ...
 │   ├── BudgetError       a budget that holds nothing
 │   ├── DataError         a source, a question file, a table between stages
-│   └── EndpointError     an endpoint that refuses, or lacks the model that was asked for
+│   ├── EndpointError     an endpoint that refuses, or lacks the model that was asked for
+│   └── DeploymentError   a name under which nothing is deployed
 ├── CallFailed            one model call failed for good: its question is unscored, never wrong
 └── RunStopped            a run stopped early with its state kept (too many failures)
 """
@@ -38,6 +39,10 @@ class DataError(InputError):
 
 class EndpointError(InputError):
     """An endpoint can't be reached, or doesn't serve the model that was asked for."""
+
+
+class DeploymentError(InputError):
+    """A name (`task@alias`) under which nothing is deployed."""
 
 
 class CallFailed(TTSGraphError):
