@@ -25,7 +25,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """One question's outcome. `correct` is None when a call failed for good: unscored, never wrong."""
+    """One question's outcome. `correct` is None when a call failed for good: unscored, never wrong.
+
+    `error` says why, or for a scored question that a node had no answer because its prompt did not fit its model.
+    """
 
     question_id: str
     correct: bool | None
@@ -80,7 +83,7 @@ class Feedback:
     @property
     def error(self) -> str:
         """The first infrastructure error, or nothing."""
-        return next((result.error for result in self.results if result.error), "")
+        return next((result.error for result in self.results if result.correct is None), "")
 
 
 def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -135,4 +138,4 @@ class Environment:
             correct = await self._grader.grade(question, answer.text)
         except CallFailed as failure:
             return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
-        return QuestionResult(question.id, correct, answer.text, answer.latency_s), answer.usage
+        return QuestionResult(question.id, correct, answer.text, answer.latency_s, answer.note), answer.usage

@@ -9,6 +9,7 @@ TTSGraphError
 │   ├── EndpointError     an endpoint that refuses, or lacks the model that was asked for
 │   └── DeploymentError   a name under which nothing is deployed
 ├── CallFailed            one model call failed for good: its question is unscored, never wrong
+├── ContextOverflow       a prompt does not fit its model: the graph's doing, so its node has no answer, and is graded so
 └── RunStopped            a run stopped early with its state kept (too many failures)
 """
 
@@ -47,6 +48,14 @@ class DeploymentError(InputError):
 
 class CallFailed(TTSGraphError):
     """A model call failed after all retries. Infrastructure, not a wrong answer."""
+
+
+class ContextOverflow(TTSGraphError):
+    """A prompt is longer than its model's context.
+
+    Sent again it would be refused again, and a larger graph makes it likelier, so it is no infrastructure failure: left unscored it
+    would favour graphs with long prompts.
+    """
 
 
 class RunStopped(TTSGraphError):

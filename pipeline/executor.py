@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pipeline.budget import critical_path
-from pipeline.errors import CallFailed
+from pipeline.errors import CallFailed, ContextOverflow
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.models.client import Completion, ModelClient, QuickClient, Request, Sampling, Usage
 from pipeline.models.spec import ModelPool
@@ -27,7 +27,8 @@ class Answer:
     """A graph's answer to one question, or why there is none: then `text` is None and `error` says which call failed.
 
     `latency_s` is the critical path over the latencies measured when the calls were made. `usage` also counts the calls that
-    succeeded before one failed.
+    succeeded before one failed. A node whose prompt does not fit its model answers nothing, and `note` says so: that is the graph's
+    doing, not the infrastructure's, and its successors go on with what there is.
     """
 
     text: str | None
@@ -35,6 +36,7 @@ class Answer:
     usage: Usage
     node_texts: Mapping[int, str]
     error: str = ""
+    note: str = ""
 
 
 async def run_graph(
@@ -96,6 +98,7 @@ class _Run:
         self.texts: dict[int, str] = {}
         self.completions: dict[int, Completion] = {}
         self.failures: dict[int, CallFailed] = {}
+        self.overflows: dict[int, ContextOverflow] = {}
 
     def advance(self, ready: Iterable[int]) -> list[tuple[int, Awaitable[Completion]]]:
         """Start these nodes and whatever their answers make ready; returns the calls that have to be waited for."""
@@ -109,9 +112,9 @@ class _Run:
                 continue
             try:
                 found = self.runner.begin(self._request(i, role, answers))
-            except CallFailed as failure:
-                self.failures[i] = failure
-                break
+            except (CallFailed, ContextOverflow) as error:
+                queue += self._missing(i, error)
+                continue
             if isinstance(found, Completion):
                 queue += self._arrived(i, found)
             else:
@@ -133,11 +136,10 @@ class _Run:
             for other in others:
                 group.create_task(self._follow([other], group))
             try:
-                completion = await call
-            except CallFailed as failure:
-                self.failures[i] = failure
-                return
-            calls = self.advance(self._arrived(i, completion))
+                ready = self._arrived(i, await call)
+            except (CallFailed, ContextOverflow) as error:
+                ready = self._missing(i, error)
+            calls = self.advance(ready)
 
     def result(self) -> Answer:
         """The answer, once nothing is under way. Sums run in the graph's order, so that they are the same whatever came first."""
@@ -145,8 +147,10 @@ class _Run:
         usage = _usage([(self.completions[i], pool, nodes[i].model) for i in order if i in self.completions])
         if self.failures:
             return Answer(None, math.nan, usage, self.texts, str(self.failures[min(self.failures, key=order.index)]))
+        note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
         latencies = {i: self.completions[i].latency_s if i in self.completions else 0.0 for i in order}
-        return Answer(self.texts[self.runner.graph.sink], critical_path(self.runner.graph, latencies), usage, self.texts)
+        latency = critical_path(self.runner.graph, latencies)
+        return Answer(self.texts[self.runner.graph.sink], latency, usage, self.texts, note=note)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner, node = self.runner, self.runner.nodes[i]
@@ -156,6 +160,14 @@ class _Run:
 
     def _arrived(self, i: int, completion: Completion) -> list[int]:
         self.texts[i], self.completions[i] = completion.text, completion
+        return self._made_ready(i)
+
+    def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
+        """A node without an answer: an overflow is an empty one, a failed call the end of the run."""
+        if isinstance(error, CallFailed):
+            self.failures[i] = error
+            return []
+        self.texts[i], self.overflows[i] = "", error
         return self._made_ready(i)
 
     def _made_ready(self, i: int) -> list[int]:

@@ -117,9 +117,12 @@ class EngineSettings(Closed):
     kind: Literal["vllm", "transformers", "external", "simulated"]
     device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: what the installed vLLM was built for")
     max_model_len: PositiveInt = 2048
-    concurrency: PositiveInt = Field(default=32, description="requests under way at once, per endpoint")
-    timeout_s: PositiveFloat = 120
-    max_retries: int = Field(default=3, ge=0)
+    concurrency: PositiveInt = Field(default=32, description="requests under way at once, at most, per endpoint")
+    timeout_s: PositiveFloat = Field(default=120, description="of one attempt")
+    max_retries: int = Field(default=8, ge=0, description="attempts after the first, for what may go better then")
+    backoff_s: PositiveFloat = Field(default=0.5, description="longest wait before the first retry; doubles each time, up to 30 s")
+    down_s: PositiveFloat = Field(default=180, description="seconds without a success after which a model's endpoints stop the run")
+    max_failed: Probability = Field(default=0.5, description="share of an endpoint's calls failed for good that stops the run")
     startup_s: PositiveFloat = 300
     max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
     seeds: bool = Field(default=False, description="whether external endpoints may be sent a seed with each request")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,10 @@ Misbehave = Callable[[int, dict[str, Any]], tuple[int, dict[str, str], str] | No
 
 
 class StubServer:
-    """What the server is asked, and how it answers; `misbehave(count, body)` may return (status, headers, text) instead."""
+    """What the server is asked, and how it answers.
+
+    `misbehave(count, body)` may return (status, headers, text) instead, or raise ConnectionResetError to break the connection.
+    """
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
         self.models, self.skill, self.delay_s = models, skill, delay_s
@@ -27,27 +32,28 @@ class StubServer:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.misbehave: Misbehave = lambda count, body: None
-        self.most_at_once = self._now = 0
+        self.most_at_once = self.now = 0
         self._lock = threading.Lock()
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
         with self._lock:
             self.requests.append(body)
             count = len(self.requests)
-            self._now += 1
-            self.most_at_once = max(self.most_at_once, self._now)
+            self.now += 1
+            self.most_at_once = max(self.most_at_once, self.now)
         try:
             time.sleep(self.delay_s)
             return self.misbehave(count, body) or (200, {}, json.dumps(self._completion(body, count)))
         finally:
             with self._lock:
-                self._now -= 1
+                self.now -= 1
 
     def _completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         text = body["messages"][-1]["content"]
         question = text.rsplit("Q: ", 1)[-1].splitlines()[0]
         numbers = [int(n) for n in re.findall(r"\d+", question)]
-        seed = hashlib.sha256(f"{count}{text}".encode()).digest()[0] / 256
+        # A client that sends seeds gets the same answer to the same call, whenever it asks.
+        seed = hashlib.sha256(f"{body.get('seed', count)}{text}".encode()).digest()[0] / 256
         reply = str(sum(numbers)) if seed < self.skill else str(sum(numbers) + 1)
         usage = {"prompt_tokens": len(text.split()), "completion_tokens": 2, "total_tokens": len(text.split()) + 2}
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
@@ -62,8 +68,8 @@ class StubServer:
 
 
 @contextmanager
-def serve(stub: StubServer) -> Iterator[str]:
-    """Serve a stub on a free port; yields its base URL."""
+def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
+    """Serve a stub on this port, a free one if none is given; yields its base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -76,7 +82,12 @@ def serve(stub: StubServer) -> Iterator[str]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             stub.headers.append({name.lower(): value for name, value in self.headers.items()})
-            self._send(*stub.answer(body))
+            try:
+                self._send(*stub.answer(body))
+            except ConnectionResetError:
+                # Closing with unsent data thrown away is what makes it a reset and not an end.
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.close_connection = True
 
         def _send(self, status: int, headers: dict[str, str], text: str) -> None:
             data = text.encode()
@@ -93,7 +104,7 @@ def serve(stub: StubServer) -> Iterator[str]:
         daemon_threads = True
         request_queue_size = 256
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -8,7 +8,8 @@ import pytest
 
 from pipeline.errors import CallFailed, EndpointError
 from pipeline.models.client import Message, Request, Sampling
-from pipeline.models.openai_client import Endpoint, OpenAIClient
+from pipeline.models.endpoints import Patience
+from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from tests.stub_server import StubServer, serve
 
 
@@ -16,9 +17,10 @@ def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:
     return Request("small", "r1", (Message("user", text),), Sampling(**sampling), replica)
 
 
-def ask(base_url: str, *requests: Request, **options):
+def ask(base_url: str, *requests: Request, max_retries: int = 3, timeout_s: float = 60, **patience):
     async def run():
-        client = OpenAIClient({"small": Endpoint((base_url,), "served-name")}, **options)
+        retries = Retries(max_retries, 0.01, timeout_s)
+        client = OpenAIClient({"small": Endpoint((base_url,), "served-name")}, retries, Patience(**patience))
         try:
             return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
         finally:
@@ -50,7 +52,7 @@ class TestOpenAIClient:
             urls = tuple(stack.enter_context(serve(stub)) for stub in stubs)
 
             async def run():
-                client = OpenAIClient({"small": Endpoint(urls, "served-name")}, concurrency=8)
+                client = OpenAIClient({"small": Endpoint(urls, "served-name")}, patience=Patience(concurrency=8))
                 await client.check()
                 await asyncio.gather(*(client.complete(request(replica=k)) for k in range(24)))
                 await client.aclose()
@@ -121,7 +123,7 @@ class TestOpenAIClient:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        client = OpenAIClient({"small": Endpoint((url,), "served-name")}, max_retries=0)
+        client = OpenAIClient({"small": Endpoint((url,), "served-name")}, Retries(0))
         with pytest.raises(EndpointError, match="expected an OpenAI-compatible server, but Connection error"):
             asyncio.run(client.check())
 
@@ -136,7 +138,7 @@ class TestOpenAIClient:
         stub = StubServer(("served-name",))
         stub.model_list = page
         with serve(stub) as url:
-            client = OpenAIClient({"small": Endpoint((url,), "served-name")}, max_retries=0)
+            client = OpenAIClient({"small": Endpoint((url,), "served-name")}, Retries(0))
             with pytest.raises(EndpointError, match="expected a list of models from /models, found something else"):
                 asyncio.run(client.check())
 
@@ -146,7 +148,7 @@ class TestOpenAIClient:
         stub.misbehave = lambda count, body: (401, {}, '{"error": "bad key sk-canary"}')
 
         async def run(url: str) -> str:
-            client = OpenAIClient({"small": Endpoint((url,), "served-name", "STUB_KEY")}, max_retries=0)
+            client = OpenAIClient({"small": Endpoint((url,), "served-name", "STUB_KEY")}, Retries(0))
             with pytest.raises(CallFailed, match="HTTP 401") as caught:
                 await client.complete(request())
             await client.aclose()

@@ -17,6 +17,7 @@ import openai
 from pipeline.agent.base import Reply, Speak
 from pipeline.errors import CallFailed, EndpointError, RunStopped, TTSGraphError
 from pipeline.models.client import Completion, Message, ModelClient, Request, Sampling
+from pipeline.models.endpoints import Fault
 from pipeline.models.openai_client import Endpoint, completion_of, reason_of
 from pipeline.models.spec import Price
 from pipeline.settings import AgentSettings
@@ -54,7 +55,10 @@ class AgentClient:
             raise CallFailed(f"{where}: {reason_of(error)}") from None
         except ValueError:
             raise CallFailed(f"{where}: expected JSON, found something else") from None
-        found = completion_of(answer, time.perf_counter() - started, (), where)
+        try:
+            found = completion_of(answer, time.perf_counter() - started)
+        except Fault as fault:
+            raise CallFailed(f"{where}: {fault.kind}") from None
         text = found.text.encode("utf-8", "replace").decode()
         if self._endpoint.api_key_env is not None:
             text = text.replace(self._key, "[key]")
@@ -71,7 +75,7 @@ class AgentClient:
 
     async def _send(self, request: Request) -> Any:
         temperature = request.sampling.temperature
-        return await self._client.chat.completions.create(
+        answer: Any = await self._client.chat.completions.create(
             model=self._endpoint.served_as,
             messages=[{"role": m.role, "content": m.content} for m in request.messages],  # type: ignore[misc, list-item]
             temperature=openai.omit if temperature is None else temperature,
@@ -79,6 +83,7 @@ class AgentClient:
             # Reasoning models of OpenAI itself know only the newer name, most other endpoints only the older one.
             extra_body={self._settings.tokens_key: request.sampling.max_tokens},
         )
+        return answer.model_dump() if isinstance(answer, openai.BaseModel) else answer
 
     def _response_format(self, request: Request) -> Any:
         if request.schema is None or FORMS[self._form] == "text":

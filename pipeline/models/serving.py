@@ -21,8 +21,9 @@ from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache
 from pipeline.models.client import ModelClient
+from pipeline.models.endpoints import Patience
 from pipeline.models.launcher import Launcher, read_pool
-from pipeline.models.openai_client import Endpoint, OpenAIClient
+from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, server_specs
 from pipeline.models.simulated import SimulatedClient
 from pipeline.settings import ModelSettings, Profile
@@ -42,7 +43,9 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Mo
         yield SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
         return
     with running_servers(profile, state) as urls:
-        client = OpenAIClient(endpoints(profile, urls), engine.concurrency, engine.timeout_s, engine.max_retries)
+        retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
+        patience = Patience(engine.concurrency, engine.down_s, engine.max_failed)
+        client = OpenAIClient(endpoints(profile, urls), retries, patience)
         cache = open_cache(profile, state)
         try:
             await client.check()

@@ -1,0 +1,58 @@
+"""Every way in which an endpoint can go wrong, for a StubServer, in a seeded share of its answers."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+Reply = tuple[int, dict[str, str], str]
+HANG_S = 1.5
+
+
+def _answer(text: str = "7", usage: bool = True) -> str:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    data = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+    return json.dumps(data | ({"usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}} if usage else {}))
+
+
+def _reset() -> Reply:
+    raise ConnectionResetError
+
+
+def _hang() -> Reply:
+    time.sleep(HANG_S)
+    raise ConnectionResetError
+
+
+FAULTS = {
+    "timeout": _hang,
+    "reset": _reset,
+    "429": lambda: (429, {}, "{}"),
+    "429 with retry-after": lambda: (429, {"retry-after": "0.05"}, "{}"),
+    "500": lambda: (500, {}, "{}"),
+    "garbage": lambda: (200, {}, "<html>busy</html>"),
+    "no choices": lambda: (200, {}, '{"choices": [], "usage": null}'),
+    "no usage": lambda: (200, {}, _answer(usage=False)),
+    "long answer": lambda: (200, {}, _answer("x" * 200_000)),
+    "endless answer": lambda: (200, {}, _answer("x" * 6_000_000)),
+}
+
+
+class Faults:
+    """A `misbehave` of StubServer: each answer goes wrong with this chance, in one of these ways, as the seed says."""
+
+    def __init__(self, share: float, seed: int = 0, kinds: Sequence[str] = tuple(FAULTS)) -> None:
+        self.share, self.seed, self.kinds = share, seed, tuple(kinds)
+        self.made: Counter[str] = Counter()
+
+    def __call__(self, count: int, body: dict[str, Any]) -> Reply | None:
+        rng = random.Random(f"{self.seed} {count}")
+        if rng.random() >= self.share:
+            return None
+        kind = rng.choice(self.kinds)
+        self.made[kind] += 1
+        return FAULTS[kind]()
