@@ -45,8 +45,8 @@ check: .venv/.ready ## lint, types and layer contracts
 	mypy
 	lint-imports
 
-bench: .venv/.ready ## time the graph kernels; prints JSON
-	python -m benchmarks.kernels
+bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json
+	python -m benchmarks
 
 clean: ## remove environments, results and caches, model calls included
 	rm -rf .venv $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache data results mlflow.db mlruns

@@ -17,7 +17,7 @@ from tests.faults import FAULTS, Faults
 from tests.stub_server import StubServer, serve
 from tests.test_executor import MATH, POOL
 
-QUICK = Retries(most=8, first_wait_s=0.01, timeout_s=0.5)
+QUICK = Retries(most=8, first_wait_s=0.01, timeout_s=1.0)
 
 
 def requests(count: int) -> list[Request]:
@@ -76,7 +76,8 @@ def test_an_endpoint_that_never_answers_stops_the_run_and_is_named(kind, named):
     stub = StubServer(("m",))
     stub.misbehave = lambda count, body: FAULTS[kind]()
     with serve(stub) as url:
-        outcomes, _ = ask(url, requests(OPENS_AFTER + 2), down_s=0.1)
+        timeout_s = 0.3 if kind == "timeout" else 30
+        outcomes, _ = ask(url, requests(OPENS_AFTER + 2), Retries(8, 0.01, timeout_s), down_s=0.1)
         stopped = [outcome for outcome in outcomes if isinstance(outcome, RunStopped)]
         assert stopped
         assert url in str(stopped[0])

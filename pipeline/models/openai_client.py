@@ -186,8 +186,9 @@ class OpenAIClient:
         if endpoint.seeds:
             # From the content key, so that a lost cache comes back the same where the server can repeat itself.
             body["seed"] = int(request.key()[:8], 16)
-        # What dominated, by profile at one core: httpx's transport, 40 % of a call, and building and checking the answer's pydantic
-        # model, 20 %. With aiohttp as transport and the bare response it is 3 times as many calls a second (`make bench`).
+        # What dominated a call's 1.7 ms of core time (the package as it comes, against a stub server): httpx's own transport with
+        # 0.7, and the answer's pydantic model with the resource's wrappers with 0.5. aiohttp as transport and the bare response
+        # spare both: 1,650 calls a second of one core instead of 570; what is left is mostly the package building the request.
         response = await client.post("/chat/completions", cast_to=httpx2.Response, body=body)
         return json.loads(response.content)
 

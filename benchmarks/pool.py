@@ -1,0 +1,39 @@
+"""What the benchmarks run on: one model behind a stub server, made-up sums, and the whole stack from environment to socket."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from benchmarks.stub import MODEL, stub_server
+from pipeline.environment import Environment
+from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.client import Sampling
+from pipeline.models.endpoints import Patience
+from pipeline.models.openai_client import Endpoint, OpenAIClient
+from pipeline.models.spec import ModelPool, ModelSpec, Price
+from pipeline.prompts import Prompt
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+
+POOL = ModelPool((ModelSpec(MODEL, "stub", 1e9, 1e9, 16, 2048, Price(0.1, 0.2)),))
+
+
+def questions(count: int, first: int = 0) -> list[Question]:
+    """Sums numbered from `first`: no two share a call."""
+    return [Question(f"q{k}", f"{k} + {k + 1}", str(2 * k + 1)) for k in range(first, first + count)]
+
+
+@asynccontextmanager
+async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIterator[Environment]:
+    """An environment as a search has it, with a fresh cache, over a stub server of this latency."""
+    with stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
+        client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, patience=Patience(concurrency))
+        cache = CallCache(Path(folder))
+        try:
+            yield Environment(Prompt(get_task("math"), "Answer."), Sampling(), POOL, CachedClient(client, cache))
+        finally:
+            await client.aclose()
+            cache.close()

@@ -1,0 +1,53 @@
+"""The benchmarks' own parts: what they measure against, and how a run ends."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks.measured import Ratio
+from benchmarks.pool import questions, stubbed_environment
+from benchmarks.stub import MODEL
+from pipeline.topologies import parallel
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_benchmark_is_a_module_that_measures():
+    for name in bench.BENCHMARKS:
+        assert "def measure() -> list[Ratio]:" in (ROOT / "benchmarks" / f"{name}.py").read_text()
+
+
+@pytest.mark.parametrize(("value", "rule", "holds"), [(1.0, "at most", True), (1.1, "at most", False), (0.9, "at least", False)])
+def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
+    assert Ratio("r", value, rule, 1.0, {}).holds is holds
+
+
+def test_the_stub_server_answers_through_the_whole_stack():
+    async def run():
+        async with stubbed_environment(0.02) as environment:
+            return await environment.evaluate(parallel([MODEL] * 3, MODEL), questions(2))
+
+    feedback = asyncio.run(run())
+    assert (feedback.n_unscored, feedback.usage.calls, feedback.usage.cached_calls) == (0, 8, 0)
+    assert feedback.latency_s >= 2 * 0.02
+
+
+def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "growth"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    stored = json.loads((tmp_path / "reports" / "bench.json").read_text())
+    assert stored["machine"]["cores"] >= 1
+    (row,) = stored["ratios"]
+    assert row["holds"] == (done.returncode == 0)
+    assert row["name"] in done.stdout
+
+
+def test_an_unknown_benchmark_lists_the_known_ones(capsys):
+    assert bench.main(["speed"]) == 2
+    assert "unknown benchmark 'speed'; expected some of kernels, client_rate" in capsys.readouterr().err
