@@ -37,6 +37,7 @@ def test_the_stub_server_answers_through_the_whole_stack():
     assert feedback.latency_s >= 2 * 0.02
 
 
+@pytest.mark.slow
 def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "growth"]
     done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True)
