@@ -5,7 +5,9 @@ SERVE := .venv-serve
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONHASHSEED := 0
 
-.PHONY: help setup repro test test-long test-fast check bench clean
+SEEDS ?= 20
+
+.PHONY: help setup repro study test test-long test-fast check bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -29,6 +31,9 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/models/convert.py
 
 repro: setup ## rebuild everything, from sampling to reports/index.html
 	@python -m flows.repro
+
+study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20), to reports/study/
+	@python -m flows.study --seeds $(SEEDS)
 
 test: setup check ## lint, types, layers and tests, those with real models too
 	python -m pytest -m "not long"

@@ -98,15 +98,21 @@ class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client.
 
     `max_unscored` is the share of unscored questions above which an evaluation is failed: what is left would not be a fair
-    comparison.
+    comparison. A `grader` given lets several environments share its memory.
     """
 
     def __init__(
-        self, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient, max_unscored: float = 0.25
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        pool: ModelPool,
+        client: ModelClient,
+        max_unscored: float = 0.25,
+        grader: Grader | None = None,
     ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
         self.max_unscored = max_unscored
-        self._grader = Grader(prompt.task)
+        self._grader = grader or Grader(prompt.task)
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from pipeline.tasks.base import Question, Task
+
+Key = tuple[str, str, str, str | None]
 
 MAX_REMEMBERED = 200_000
 """Verdicts kept; beyond it all are forgotten, which costs time only."""
@@ -15,19 +18,27 @@ class Grader:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._verdicts: dict[tuple[str, str, str, str | None], bool] = {}
+        self._verdicts: dict[Key, bool] = {}
 
     async def grade(self, question: Question, text: str) -> bool:
         """Whether a text answers the question. Raises CallFailed as the task's grader does; that is not remembered."""
-        as_text = (question.id, question.text, "text", text)
+        as_text, as_answer = self._keys(question, text)
         verdict = self._verdicts.get(as_text)
         if verdict is None:
-            as_answer = (question.id, question.text, "answer", self.task.extract(text))
-            verdict = self._verdicts.get(as_answer)
+            verdict = self._verdicts.get(as_answer())
             if verdict is None:
                 # Graders can be slow (a program is run, an expression simplified), so they leave the event loop free.
                 verdict = await asyncio.to_thread(self.task.grade, question, text)
-            if len(self._verdicts) >= MAX_REMEMBERED:
-                self._verdicts.clear()
-            self._verdicts[as_text] = self._verdicts[as_answer] = verdict
+            self.remember(question, text, verdict)
         return verdict
+
+    def remember(self, question: Question, text: str, verdict: bool) -> None:
+        """Take a verdict as known, for this text and for all with the same answer."""
+        as_text, as_answer = self._keys(question, text)
+        if len(self._verdicts) >= MAX_REMEMBERED:
+            self._verdicts.clear()
+        self._verdicts[as_text] = self._verdicts[as_answer()] = verdict
+
+    def _keys(self, question: Question, text: str) -> tuple[Key, Callable[[], Key]]:
+        """The key of a text, and how to make that of its answer, which takes longer."""
+        return (question.id, question.text, "text", text), lambda: (question.id, question.text, "answer", self.task.extract(text))

@@ -28,6 +28,7 @@ class AgentReinforce(Searcher):
     """
 
     uses_agent = True
+    uses_start = True
     sink_edge, inner_edge, fuser_lead = 0.6, 0.15, 0.2
 
     def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:

@@ -44,10 +44,12 @@ class Searcher(ABC):
     """A search method. `ask` and `tell` alternate; `result` is valid after the first `tell`.
 
     `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to `speak` where that is an LLM.
+    `uses_start` says that it starts from what the init stages chose, so that their trials are part of what it costs.
     """
 
     name: str
     uses_agent: bool = False
+    uses_start: bool = False
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

@@ -13,6 +13,7 @@ from pipeline.search.base import Problem, register, without_insights
 class TextGrad(AgentReinforce):
     """Starts from the maximal model combination with even edges and roles, and changes them by the agent's word alone."""
 
+    uses_start = False
     sink_edge, inner_edge, fuser_lead = 0.5, 0.5, 0.0
 
     def __init__(self, problem: Problem) -> None:

@@ -1,0 +1,123 @@
+"""What `make study` runs: the paper's study on the simulated pool, over many seeds and in several processes; resumable."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flows.stage import guarded, progress
+from pipeline.files import write_text
+from pipeline.settings import Profile, load_profile
+from pipeline.study.pilots import run_pilots
+from pipeline.study.plan import Cell, StudySettings, all_cells, cell_digest, digest, load_study, require_simulated
+from pipeline.study.report import write_study
+from pipeline.study.run import Laboratory, grade_replies, run_cell
+
+KEPT = Path("results/study-simulated")
+REPORT = Path("reports/study")
+
+
+def study(seeds: int, workers: int) -> None:
+    """Run what is not kept yet, then write reports/study/."""
+    began = time.monotonic()
+    settings = load_study()
+    profile = load_profile(settings.profile)
+    require_simulated(profile, settings)
+    cells = all_cells(settings, profile, range(seeds))
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.task, cell.seed), []).append(cell)
+    with progress(f"study of {seeds} seeds (simulated)", len(cells) + len(groups)) as done:
+        if "humaneval" in settings.questions:
+            _grades(settings, profile, "humaneval")
+        rows, pilots = _run(groups, workers, done)
+    path = write_study(REPORT, settings, profile, pd.DataFrame(rows), pd.DataFrame(pilots))
+    cpu = sum(row["cpu_s"] for row in rows)
+    print(f"{path}: {len(rows)} searches, {cpu:.0f} CPU s in them, {time.monotonic() - began:.0f} s now", file=sys.stderr)
+
+
+def _run(
+    groups: dict[tuple[str, int], list[Cell]], workers: int, done: Callable[[], None]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    pilots: list[dict[str, Any]] = []
+    # Processes start afresh, with one thread of linear algebra each: there are as many of them as there are cores.
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        futures: list[Future[tuple[list[dict[str, Any]], list[dict[str, Any]]]]] = [
+            pool.submit(run_group, task, seed, cells) for (task, seed), cells in groups.items()
+        ]
+        for future in as_completed(futures):
+            found, piloted = future.result()
+            rows += found
+            pilots += piloted
+            for _ in range(len(found) + 1):
+                done()
+    order = {cell.name: k for k, cell in enumerate(cell for cells in groups.values() for cell in cells)}
+    rows.sort(key=lambda row: order[row["cell"]])
+    pilots.sort(key=lambda row: (row["task"], row["seed"]))
+    return rows, pilots
+
+
+def run_group(task: str, seed: int, cells: list[Cell]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All searches and pilots of one task and seed, in a process of its own; each is kept as soon as it is done."""
+    settings = load_study()
+    profile = load_profile(settings.profile)
+    laboratory: list[Laboratory] = []
+
+    def bench() -> Laboratory:
+        if not laboratory:
+            laboratory.append(Laboratory(settings, profile, task, _grades(settings, profile, task)))
+        return laboratory[0]
+
+    def search(cell: Cell) -> dict[str, Any]:
+        return asyncio.run(run_cell(bench(), cell)) | {"cell": cell.name}
+
+    rows = [_kept(cell_digest(settings, profile, cell), partial(search, cell)) for cell in cells]
+    key = digest(settings, profile, {"pilots": task, "seed": seed})
+    return rows, _kept(key, lambda: asyncio.run(run_pilots(bench(), seed)))
+
+
+def _grades(settings: StudySettings, profile: Profile, task: str) -> Any:
+    """Grades of HumanEval's replies, whose programs are run only once; the other tasks grade as they go."""
+    if profile.task(task).kind != "humaneval":
+        return None
+    key = digest(settings, profile, {"grades": task})
+    return _kept(key, lambda: asyncio.run(grade_replies(settings, profile, task)))
+
+
+def _kept(key: str, make: Callable[[], Any]) -> Any:
+    path = KEPT / f"{key}.json"
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        made = make()
+        write_text(path, json.dumps(made))
+        return made
+
+
+def main() -> None:
+    """The command line: `--seeds` and `--workers`."""
+    parser = argparse.ArgumentParser(description=(study.__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20, help="searches per cell (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes (default: %(default)s)")
+    options = parser.parse_args()
+    if options.seeds < 1 or options.workers < 1:
+        parser.error(f"expected at least one seed and one worker, found {options.seeds} and {options.workers}")
+    guarded(lambda: study(options.seeds, options.workers))
+
+
+if __name__ == "__main__":
+    main()

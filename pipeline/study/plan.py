@@ -1,0 +1,151 @@
+"""What the study runs: its settings (study.yaml) and, from them, the searches behind each table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import PositiveInt
+
+import pipeline
+from pipeline.budget import Metric
+from pipeline.errors import SettingsError
+from pipeline.objective import Objective
+from pipeline.parsing import Closed, load
+from pipeline.search import searcher_class
+from pipeline.settings import InitSettings, Profile, SearchSettings
+from pipeline.study.paper import OURS, RIVALS
+
+STUDY = Path("study.yaml")
+ABLATIONS = ("insight_1", "insight_2", "insight_3", "roles")
+REACH = ("agent", "models", "search", "tasks")
+"""Packages whose code decides what a search gives, beside the modules of pipeline/ itself."""
+
+
+class StudyQuestions(Closed):
+    """Questions of one task: the first `pool` of its source; the last `test` of those are the test questions of every search.
+
+    `train` and `val` are drawn from the others with a search's seed; `pilot` from all.
+    """
+
+    pool: PositiveInt
+    train: PositiveInt
+    val: PositiveInt
+    test: PositiveInt
+    pilot: PositiveInt
+
+
+class StudyBudget(Closed):
+    """One column of table 3."""
+
+    metric: Metric
+    limit: float
+
+
+class StudySettings(Closed):
+    """study.yaml."""
+
+    profile: str
+    questions: dict[str, StudyQuestions]
+    search: SearchSettings
+    init: InitSettings
+    budgets: dict[str, StudyBudget]
+    joint: Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One search: task, method, which of the agent's switches are off, budget and objective, and the seed."""
+
+    task: str
+    method: str
+    metric: Metric
+    budget: float
+    seed: int
+    without: str = ""
+    objective: Objective = field(default_factory=Objective)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        parts = [self.task, self.method, f"without {self.without}" if self.without else "", f"{self.metric} {self.budget:g}"]
+        return " ".join(part for part in [*parts, "joint" if self.objective.joint else "", f"seed {self.seed}"] if part)
+
+
+def load_study(path: Path = STUDY) -> StudySettings:
+    """Read study.yaml. Raises SettingsError."""
+    return load(StudySettings, path)
+
+
+def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
+    """Every method on every task at the profile's budget."""
+    budget = profile.budget
+    return [Cell(task, m, budget.metric, budget.limit, seed) for task in settings.questions for m in (*RIVALS, OURS)]
+
+
+def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
+    """Agent-REINFORCE without each insight, and without roles."""
+    tasks = [task for task in settings.questions if task in ("math", "mmlu")]
+    budget = profile.budget
+    return [Cell(task, OURS, budget.metric, budget.limit, seed, without) for task in tasks for without in ("", *ABLATIONS)]
+
+
+def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
+    """Every method on MATH under each other budget, and Agent-REINFORCE for accuracy and latency."""
+    return {
+        name: [Cell("math", method, b.metric, b.limit, seed) for method in (*RIVALS, OURS)]
+        + [Cell("math", OURS, b.metric, b.limit, seed, objective=settings.joint)]
+        for name, b in settings.budgets.items()
+        if "math" in settings.questions
+    }
+
+
+def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[Cell]:
+    """Every search of the study once, those of a task and seed together."""
+    found: dict[str, Cell] = {}
+    for seed in seeds:
+        cells = table_1(settings, profile, seed) + table_2(settings, profile, seed)
+        cells += [cell for column in table_3(settings, seed).values() for cell in column]
+        found |= {cell.name: cell for cell in cells}
+    for cell in found.values():
+        searcher_class(cell.method)
+    return sorted(found.values(), key=lambda cell: (cell.seed, cell.task))
+
+
+def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -> str:
+    """The key under which an outcome is kept: it changes with the settings, the simulated pool, and the code that is run."""
+    data = {
+        "study": settings.model_dump(mode="json", exclude={"budgets", "joint"}),
+        "profile": profile.model_dump(mode="json", exclude={"description", "pilot", "init", "search", "objective"}),
+        "code": _code(),
+        "what": what,
+    }
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def cell_digest(settings: StudySettings, profile: Profile, cell: Cell) -> str:
+    """`digest` of one search."""
+    return digest(settings, profile, asdict(cell) | {"objective": cell.objective.model_dump()})
+
+
+_CODE: dict[Path, str] = {}
+
+
+def _code() -> str:
+    root = Path(pipeline.__file__).parent
+    if root not in _CODE:
+        files = [*root.glob("*.py"), *(file for name in REACH for file in (root / name).glob("*.py")), root / "study" / "run.py"]
+        _CODE[root] = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
+    return _CODE[root]
+
+
+def require_simulated(profile: Profile, settings: StudySettings) -> None:
+    """Raises SettingsError unless the profile's pool is simulated and has the study's tasks and roles to switch off."""
+    if profile.engine.kind != "simulated":
+        raise SettingsError(f"the study needs a profile whose engine is simulated, found {profile.engine.kind}")
+    for task in settings.questions:
+        profile.task(task)

@@ -1,0 +1,137 @@
+"""The study's tables: each cell a mean with its 95 % interval over seeds, beside the paper's figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from pipeline.search.terms import require_equal_terms
+from pipeline.study import paper
+from pipeline.study.stats import Mean, holm, mean_of, paired_p
+
+COSTS = ("calls", "tokens", "seconds")
+Rows = pd.DataFrame
+
+
+def searches_table(groups: Mapping[str, Rows], paper_row: Callable[[str, str], Sequence[float] | None]) -> Rows:
+    """One row per block and name: score, search cost and latency with intervals, the paper's, and p against the block's reference.
+
+    `groups` maps a block to its rows, whose column `name` tells the lines apart; the reference is the line `agent_reinforce` or
+    `full`. p-values are of paired tests over seeds against the reference, for the score and for the search seconds.
+    """
+    lines = []
+    for block, table in groups.items():
+        names = list(dict.fromkeys(table["name"]))
+        reference = "full" if "full" in names else paper.OURS
+        against = {column: _p_values(table, names, reference, column) for column in ("score", "seconds")}
+        for name in names:
+            mine = table[table["name"] == name]
+            published = paper_row(block, name)
+            line: dict[str, Any] = {"block": block, "name": name, "seeds": len(mine)}
+            line |= _cells("score", mean_of([100 * score for score in mine["score"]]))
+            line["paper_score"] = published[0] if published else None
+            for column in COSTS:
+                line |= _cells(column, mean_of(list(mine[column])))
+            line["paper_search_s"] = published[1] if published else None
+            line |= _cells("latency_s", mean_of(list(mine["latency_s"])))
+            line["paper_latency_s"] = published[2] if published and len(published) > 2 else None
+            line["p_score"], line["p_seconds"] = against["score"].get(name), against["seconds"].get(name)
+            lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _cells(name: str, mean: Mean) -> dict[str, float]:
+    return {name: mean.value, f"{name}_low": mean.low, f"{name}_high": mean.high}
+
+
+def _p_values(table: Rows, names: Sequence[str], reference: str, column: str) -> dict[str, float]:
+    """Holm-corrected p of each other line against the reference, over the seeds that both have."""
+    values = table.pivot_table(index="seed", columns="name", values=column)
+    found = {}
+    for name in names:
+        if name != reference and reference in values:
+            pairs = values[[reference, name]].dropna()
+            found[name] = paired_p(pairs[reference].tolist(), pairs[name].tolist())
+    return holm(found)
+
+
+def named(rows: Rows) -> Rows:
+    """Rows with the column `name`: the method, or `joint`, or what the ablation lacks."""
+    names = rows["method"].where(~rows["joint"], "joint").where(rows["without"] == "", rows["without"])
+    return rows.assign(name=names)
+
+
+def _blocks(rows: Rows) -> dict[str, Rows]:
+    return {str(task): table for task, table in rows.groupby("task", sort=False)}
+
+
+def _require_equal_terms(table: Rows) -> None:
+    """Raises DataError when two methods were not searched on the same terms under one seed."""
+    for _, same in table.groupby("seed"):
+        require_equal_terms(dict(zip(same["name"], same["terms"], strict=True)))
+
+
+def table_1(rows: Rows, budget: float) -> Rows:
+    """Every method on every task at the main budget."""
+    mine = rows[(rows["without"] == "") & ~rows["joint"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
+    groups = _blocks(named(mine))
+    for table in groups.values():
+        _require_equal_terms(table)
+    return searches_table(groups, lambda task, name: paper.TABLE_1.get(task, {}).get(name))
+
+
+def table_2(rows: Rows, budget: float) -> Rows:
+    """Agent-REINFORCE and what it lacks."""
+    ours = rows[(rows["method"] == paper.OURS) & ~rows["joint"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
+    ours = named(ours)
+    ours = ours.assign(name=ours["name"].replace({paper.OURS: "full"}))
+    groups = {task: table for task, table in _blocks(ours).items() if table["name"].nunique() > 1}
+    return searches_table(groups, lambda task, name: paper.TABLE_2.get(task, {}).get(name))
+
+
+def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
+    """MATH under other budgets."""
+    groups = {}
+    for label, (metric, budget) in columns.items():
+        mine = rows[(rows["task"] == "math") & (rows["metric"] == metric) & (rows["budget"] == budget) & (rows["without"] == "")]
+        if len(mine):
+            groups[label] = named(mine)
+            _require_equal_terms(groups[label][groups[label]["name"] != "joint"])
+    return searches_table(groups, lambda label, name: paper.TABLE_3.get(label, {}).get(name))
+
+
+def pilot_table(pilots: Rows) -> Rows:
+    """Figures 1, 3 and 4 and table 4: accuracy with its interval over seeds, beside the paper's."""
+    lines = []
+    for (figure, task, label, topology), group in pilots.groupby(["figure", "task", "label", "topology"], sort=False):
+        published = paper.PILOTS.get((str(figure), str(task), str(label)))
+        if figure == "table 4":
+            published = paper.TABLE_4[str(task)][str(label)][str(topology)]
+        line: dict[str, Any] = {"figure": figure, "task": task, "label": label, "topology": topology, "seeds": len(group)}
+        line |= _cells("accuracy", mean_of([100 * value for value in group["accuracy"]]))
+        lines.append(line | {"paper_accuracy": published})
+    return pd.DataFrame(lines)
+
+
+def markdown(table: Rows, columns: Mapping[str, tuple[str, int]]) -> str:
+    """A table in Markdown: column -> (heading, digits); a column with `_low` and `_high` beside it shows its interval."""
+    shown = list(columns)
+    lines = ["| " + " | ".join(columns[name][0] for name in shown) + " |", "|" + "---|" * len(shown)]
+    for row in table.to_dict("records"):
+        lines.append("| " + " | ".join(_shown(row, name, columns[name][1]) for name in shown) + " |")
+    return "\n".join(lines)
+
+
+def _shown(row: Mapping[Any, Any], name: str, digits: int) -> str:
+    value = row[name]
+    if value is None or value != value:
+        return ""
+    if isinstance(value, str):
+        return value
+    text = f"{value:.{digits}f}"
+    if f"{name}_low" in row:
+        half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+        text += f" ± {half:.{digits}f}"
+    return text
