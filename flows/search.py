@@ -1,18 +1,24 @@
 """Stage search: find the collaboration graph with one method; archive, trajectory and graph beside every candidate in MLflow."""
 
+import hashlib
 import json
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from prefect import flow
 
-from flows.stage import load_stage, main, progress
+from flows.stage import Stage, load_stage, main, progress, say
 from flows.tracking import SearchTracker
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive
 from pipeline.environment import Environment
-from pipeline.files import read_json, write_text
+from pipeline.files import locked, md5, read_json, write_text
+from pipeline.journal import Journal
 from pipeline.schemas import Candidates, Trajectory, write_table
 from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver, Found
@@ -34,16 +40,19 @@ def search(task: str, method: str, profile: str | None = None) -> None:
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Found, pd.DataFrame, list[Exchange]]:
         searcher = method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak))
-        # Opened only once the endpoints have answered: a new archive replaces the journal of the last search.
-        archive = Archive(results / "journal.jsonl")
-        try:
-            driver = Driver(brief.cost, settings, archive, tracker.candidate, done)
-            found = await driver.run(searcher, environment, questions["train"], questions["val"])
-            return found, archive.table(), driver.exchanges
-        finally:
-            archive.close()
+        archive = Archive(journal)
+        driver = Driver(brief.cost, settings, archive, tracker.candidate, done)
+        found = await driver.run(searcher, environment, questions["train"], questions["val"])
+        return found, archive.table(), driver.exchanges
 
-    with SearchTracker(stage.params.tracking_uri, f"{stage.params.profile}/{task}", method, params) as tracker:
+    experiment = f"{stage.params.profile}/{task}"
+    identity, run_path = search_identity(stage, params | {"start": start["counts"]}), results / "run.json"
+    with (
+        locked(results),
+        closing(Journal(results / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
+        SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
+    ):
+        write_text(run_path, json.dumps({"identity": identity, "run_id": tracker.run_id}))
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{task}-questions")
         with progress(f"search {task} {method} (at most)", calls) as done:
             found, table, exchanges = stage.with_agent(run, method_class.uses_agent)
@@ -57,6 +66,23 @@ def search(task: str, method: str, profile: str | None = None) -> None:
         tracker.artifact(results / "graph.json")
         if trace := [*start.get("exchanges", []), *map(asdict, exchanges)]:
             tracker.text("agent_trace.md", trace_page(trace))
+
+
+def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
+    """A hash over all that decides what a search does: questions, single-model scores, settings but for how models are reached,
+    and `decisive` (method, seed, start). A search that is started again goes on where it was if this is the same."""
+    settings = stage.profile.model_dump(mode="json", exclude={"engine", "description", "tasks"})
+    settings["task"] = stage.settings.model_dump(mode="json")
+    files = [md5(stage.questions_path), md5(stage.results / "profile.parquet")]
+    return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()
+
+
+def recorded_run(path: Path, identity: str) -> str | None:
+    """The MLflow run of an earlier start of the same search, if any."""
+    if not path.exists():
+        return None
+    recorded = read_json(path, "search")
+    return str(recorded["run_id"]) if recorded["identity"] == identity else None
 
 
 if __name__ == "__main__":

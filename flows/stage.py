@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -146,6 +147,11 @@ def _plain_progress(label: str, total: int) -> Callable[[], None]:
     return done
 
 
+def say(line: str) -> None:
+    """Tell the person who runs this, in a line on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
     """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use another than params.yaml's.
 
@@ -168,6 +174,24 @@ def guarded(work: Callable[[], Any]) -> None:
     except RunStopped as error:
         print(f"stopped: {error}", file=sys.stderr)
         sys.exit(EXIT_STOPPED)
+    except Exception as error:
+        if not _disk_full(error):
+            raise
+        say(
+            "stopped: the disk is full, or a file has reached its size limit; what was computed is kept, free space and start again"
+        )
+        sys.exit(EXIT_STOPPED)
     except KeyboardInterrupt:
         print("interrupted: what was computed is kept, start again to continue", file=sys.stderr)
         sys.exit(130)
+
+
+def _disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is for want of disk space; databases say so in words alone."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if "database or disk is full" in str(error) or "disk I/O error" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import pandas as pd
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunStatus, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunStatus, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -52,15 +52,47 @@ def explained(tracking_uri: str) -> Iterator[None]:
 
 
 class SearchTracker:
-    """Records one search. Used as a context manager: the parent run ends FAILED when the block raises."""
+    """Records one search. Used as a context manager: the parent run ends FAILED when the block raises.
 
-    def __init__(self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any]) -> None:
+    `run_id` is the parent run of an earlier start of the same search, to go on in; children it has are kept, not made again.
+    """
+
+    def __init__(self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any], run_id: str | None = None) -> None:
         with explained(tracking_uri):
             self._client = MlflowClient(tracking_uri)
             found = self._client.get_experiment_by_name(experiment)
             self._experiment = found.experiment_id if found else self._client.create_experiment(experiment)
-            self.run_id: str = self._client.create_run(self._experiment, run_name=name).info.run_id
+            self._children: dict[int, Run] = {}
+            if run_id is not None and self._go_on_in(run_id):
+                self.run_id = run_id
+                return
+            self.run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
         self._client.log_batch(self.run_id, params=[Param(key, str(value)) for key, value in params.items()])
+
+    def _go_on_in(self, run_id: str) -> bool:
+        """Take up a run and its children; False when there is no such run here (another or a new database)."""
+        try:
+            found = self._client.get_run(run_id)
+        except MlflowException:
+            return False
+        if found.info.experiment_id != self._experiment or found.info.lifecycle_stage != "active":
+            return False
+        self._client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self._experiment], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000, page_token=token
+            )
+            for child in page:
+                finished = child.info.status in ("FINISHED", "FAILED") and "candidate_id" in child.data.params
+                number = int(child.data.params["candidate_id"]) if finished else -1
+                if not finished or number in self._children:
+                    self._client.delete_run(child.info.run_id)  # a crash came before it was whole
+                else:
+                    self._children[number] = child
+            token = page.token
+            if not token:
+                return True
 
     def dataset(self, path: Path, name: str) -> None:
         """The questions as the parent run's input, under the hash by which DVC knows the file."""
@@ -72,6 +104,11 @@ class SearchTracker:
     def candidate(self, record: Record) -> None:
         """One evaluated candidate as a child run; what could not be measured (NaN) is left out."""
         now = int(time.time() * 1000)
+        known = self._children.pop(record.candidate_id, None)
+        if known is not None:
+            if all(known.data.params[key] == str(getattr(record, key)) for key in PARAMS):
+                return
+            self._client.delete_run(known.info.run_id)
         child = self._client.create_run(
             self._experiment,
             run_name=f"{record.split} {record.iteration}.{record.candidate_id}",
@@ -117,6 +154,9 @@ class SearchTracker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
+        if kind is None:
+            for child in self._children.values():  # of an earlier start that went another way
+                self._client.delete_run(child.info.run_id)
         self._client.set_terminated(self.run_id, RunStatus.to_string(status))
 
 

@@ -1,18 +1,18 @@
-"""The archive: an append-only journal of every candidate evaluated, and its view as a table (paper, section 5.2)."""
+"""The archive: every candidate evaluated, in an append-only journal and as a table (paper, section 5.2)."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import pandas as pd
 
-from pipeline.environment import Feedback
+from pipeline.environment import Feedback, QuestionResult
 from pipeline.graph import CollaborationGraph
+from pipeline.journal import Journal
+from pipeline.models.client import Usage
 
 Status = Literal["ok", "failed"]
 Split = Literal["train", "val"]
@@ -113,62 +113,55 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 
 class Archive:
-    """Records in memory and, line by line, in a journal that survives a crash; `events` are journalled beside the records.
+    """Records in memory and, where there is a journal, on disk; `events` are journalled beside the records.
 
-    A new archive replaces the journal at `path`: a search that is started again makes the same calls, which the call cache
-    answers, and so writes the same records. Without a path there is no journal.
+    A journal that an earlier run of the same search left is replayed: what it holds is not evaluated or written again.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
         self.records: list[Record] = []
-        self._journal: TextIO | None = None
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._journal = path.open("w", encoding="utf-8")
+        self._journal = journal
+        if journal is not None:
+            journal.cut(_keep(journal.pending))
 
-    def append(self, record: Record) -> None:
-        """Add one evaluation; it is on disk when this returns."""
+    def recall(self, iteration: int, split: Split, graph: CollaborationGraph) -> Feedback | None:
+        """The feedback of this evaluation, if it is what the journal has next; then its record is in the archive again."""
+        text = graph.to_json()
+
+        def expected(entry: dict[str, Any]) -> bool:
+            return entry["type"] == "record" and (entry["iteration"], entry["split"], entry["graph"]) == (iteration, split, text)
+
+        entry = self._journal.replay(expected) if self._journal is not None else None
+        if entry is None:
+            return None
+        values: dict[str, Any] = {key: math.nan if entry[key] is None else entry[key] for key in COLUMNS}
+        self.records.append(Record(**values))
+        results = [QuestionResult(i, c, "", math.nan if latency is None else latency, e) for i, c, latency, e in entry["results"]]
+        usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
+        return Feedback(tuple(results), usage, entry["wall_s"])
+
+    def append(self, record: Record, feedback: Feedback) -> None:
+        """Add one evaluation; it is on disk when this returns. Answers are not kept here: they are in the call cache."""
+        if self._journal is not None:
+            results = [[result.question_id, result.correct, result.latency_s, result.error] for result in feedback.results]
+            self._journal.append({"type": "record", **asdict(record), "results": results})
         self.records.append(record)
-        self._write({"type": "record", **asdict(record)})
 
     def event(self, kind: str, **data: Any) -> None:
         """Journal something that is not an evaluation: a distribution, a decision and its reason."""
-        self._write({"type": kind, **data})
-
-    def _write(self, entry: dict[str, Any]) -> None:
-        if self._journal is None:
+        if self._journal is None or self._journal.replay(
+            lambda e: (e["type"], e.get("iteration")) == (kind, data.get("iteration"))
+        ):
             return
-        self._journal.write(json.dumps(_without_nan(entry)) + "\n")
-        self._journal.flush()
-        os.fsync(self._journal.fileno())
+        self._journal.append({"type": kind, **data})
 
     def table(self) -> pd.DataFrame:
         """All records, one row each, in the order of evaluation."""
         return pd.DataFrame([asdict(record) for record in self.records], columns=list(COLUMNS))
 
-    def close(self) -> None:
-        """Close the journal."""
-        if self._journal is not None:
-            self._journal.close()
 
-
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The entries of a journal. A last line that a crash cut short is left out."""
-    entries = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            entries.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return entries
-
-
-def _without_nan(value: Any) -> Any:
-    """NaN as null: JSON has no NaN."""
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
-    return value
+def _keep(pending: Sequence[dict[str, Any]]) -> int:
+    """How many entries to replay: up to the first evaluation that failed for want of answers. It is tried again, and what followed
+    it is worked out anew, from the call cache where that is the same."""
+    failed = (k for k, entry in enumerate(pending) if entry["type"] == "record" and entry["status"] == "failed")
+    return next(failed, len(pending))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import DataError
+from pipeline.errors import DataError, InputError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -17,6 +20,27 @@ def write_text(path: Path, text: str) -> None:
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder against other processes. Raises InputError that names the holder's process id.
+
+    The lock is the kernel's (flock), so it ends with its holder, however that ends; a lock file that is left over means nothing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise InputError(f"{folder}: another run works here (process {holder}); wait for it, or stop it") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+        file.truncate(0)
 
 
 def read_json(path: Path, made_by: str) -> Any:

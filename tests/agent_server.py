@@ -13,6 +13,7 @@ from pipeline.agent.base import Brief, Exchange
 from pipeline.archive import Archive
 from pipeline.budget import CostModel, Lengths
 from pipeline.environment import Environment
+from pipeline.journal import Journal
 from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import ModelClient, Request, Sampling
@@ -77,14 +78,13 @@ def guided_search(
         cache = CallCache(folder / "calls")
         speak = speaker(CachedClient(endpoint, cache), agent, "r1", PRICE)
         searcher = make_searcher("agent_reinforce", Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak))
-        archive = Archive(folder / "journal.jsonl")
+        archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
         answering = client or ArithmeticClient({"small": 0.35, "large": 0.45})
         environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, answering)
         driver = Driver(COST, wanted, archive)
         try:
             found = await driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))
         finally:
-            archive.close()
             cache.close()
             await endpoint.aclose()
         return Guided(found, searcher, archive, driver.exchanges)

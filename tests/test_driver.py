@@ -9,11 +9,12 @@ import pytest
 from pipeline.agent.base import Brief
 from pipeline.agent.edits import EdgeEdit, Edits
 from pipeline.agent.heuristic import HeuristicAgent
-from pipeline.archive import COLUMNS, Archive, read_journal
+from pipeline.archive import COLUMNS, Archive
 from pipeline.budget import CostModel, Lengths
 from pipeline.environment import Environment
 from pipeline.errors import DataError, RunStopped, TTSGraphError
 from pipeline.graph import CollaborationGraph
+from pipeline.journal import Journal, read_journal
 from pipeline.models.client import Sampling
 from pipeline.models.spec import ModelPool, ModelSpec, Price
 from pipeline.objective import Objective
@@ -50,7 +51,7 @@ class TestDriver:
         client = client or ArithmeticClient({"small": 0.35, "large": 0.45})
         wanted = SearchSettings(**({"max_iterations": 8, "patience": 4, "batch": 12} | settings))
         searcher = searcher or make_searcher(method, Problem(self.brief, wanted, AgentSettings(), {"small": 6}, 0))
-        archive = Archive(folder / "journal.jsonl")
+        archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
         environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
         driver = Driver(self.cost, wanted, archive, on_record)
         return asyncio.run(driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))), archive, client
@@ -96,9 +97,7 @@ class TestDriver:
         searcher = Greedy(Problem(brief, SearchSettings(), AgentSettings(), {}, 0))
         environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({}))
         with pytest.raises(TTSGraphError, match=message):
-            asyncio.run(
-                Driver(self.cost, SearchSettings(), Archive(None)).run(searcher, environment, arithmetic(8), arithmetic(8, 8))
-            )
+            asyncio.run(Driver(self.cost, SearchSettings(), Archive()).run(searcher, environment, arithmetic(8), arithmetic(8, 8)))
 
     def test_under_a_joint_objective_a_fast_result_can_beat_a_better_one(self, tmp_path):
         fast, slow = single("small"), chain(["small", "large"])
@@ -115,7 +114,7 @@ class TestDriver:
             searcher = TurnByTurn(Problem(brief, settings, AgentSettings(), {}, 0))
             client = ArithmeticClient({"small": 0.2, "large": 0.9})
             environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
-            driver = Driver(self.cost, settings, Archive(None))
+            driver = Driver(self.cost, settings, Archive())
             return asyncio.run(driver.run(searcher, environment, arithmetic(8), arithmetic(60, 8))).graph
 
         assert found(Objective()) == slow

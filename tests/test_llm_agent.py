@@ -9,8 +9,8 @@ import pytest
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange
 from pipeline.agent.trace import trace_page
-from pipeline.archive import read_journal
 from pipeline.errors import EndpointError, RunStopped, SettingsError
+from pipeline.journal import read_journal
 from pipeline.summary import search_summary
 from tests.agent_server import BRIEF, COST, NOTHING, SpoiledByFusing, agent_server, follows_the_best, guided_search, settings
 from tests.stub_server import serve

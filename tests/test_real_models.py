@@ -18,8 +18,9 @@ from openai import OpenAI
 
 from pipeline.agent.base import Brief, Exchange
 from pipeline.agent.context import estimate_tokens
-from pipeline.archive import Archive, read_journal
+from pipeline.archive import Archive
 from pipeline.environment import Environment
+from pipeline.journal import Journal, read_journal
 from pipeline.models import convert
 from pipeline.models.launcher import Launcher
 from pipeline.models.servers import SERVE_PYTHON, Hosted, server_specs
@@ -187,7 +188,7 @@ def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path
     prompt, pool = settings.prompt.prompt(get_task("math"), shots), profile.model_pool()
 
     async def search() -> tuple[Found, float, Archive, list[Exchange]]:
-        archive = Archive(tmp_path / "journal.jsonl")
+        archive = Archive(Journal(tmp_path / "journal.jsonl", {"type": "search"}))
         async with open_client(profile, tmp_path) as client, open_agent(profile, tmp_path) as speak:
             environment = Environment(prompt, settings.sampling.sampling(), pool, client)
             brief = Brief("math", cost, profile.budget.limit, dict.fromkeys(pool, 0.3), profile.roles, profile.budget.max_nodes)

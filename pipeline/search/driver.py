@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from pipeline.agent.base import Exchange
-from pipeline.archive import Archive, Record, Split, record_of
+from pipeline.archive import Archive, Record, Split, Status, record_of
 from pipeline.budget import CostModel
 from pipeline.environment import Environment, Feedback
 from pipeline.errors import RunStopped
@@ -79,7 +79,10 @@ class Driver:
             result = searcher.result()
             first = [(0, initial)] if iteration == 1 and initial is not None else []
             for number, graph in [*first, (iteration, result)]:
-                validation = seen.get(graph.to_json()) or await self._validate(searcher.name, environment, graph, val, iteration)
+                validation = (
+                    seen.get(graph.to_json())
+                    or (await self._evaluate(searcher.name, environment, [graph], val, iteration, "val"))[0]
+                )
                 if not environment.failed(validation):
                     seen[graph.to_json()] = validation
                     rank = (-searcher.value(validation), self.cost.graph_cost(graph), number)
@@ -103,10 +106,8 @@ class Driver:
         """One ask, evaluate, tell; returns the accuracies of the candidates that did not fail."""
         graphs = searcher.ask(terms.candidates)
         terms.check(searcher.name, graphs, searcher.problem.brief)
-        feedbacks = await asyncio.gather(*(environment.evaluate(graph, batch, self.done) for graph in graphs))
+        feedbacks = await self._evaluate(searcher.name, environment, graphs, batch, iteration, "train")
         pairs = list(zip(graphs, feedbacks, strict=True))
-        for graph, feedback in pairs:
-            self._record(searcher.name, iteration, "train", graph, feedback, environment.failed(feedback))
         scored = [(graph, feedback) for graph, feedback in pairs if not environment.failed(feedback)]
         if not scored:
             raise RunStopped(
@@ -122,26 +123,34 @@ class Driver:
                 self.archive.event("agent", iteration=iteration, **asdict(exchange))
         return [feedback.accuracy for _, feedback in scored]
 
-    async def _validate(
+    async def _evaluate(
         self,
         method: str,
         environment: Environment,
-        graph: CollaborationGraph,
+        graphs: Sequence[CollaborationGraph],
         questions: Sequence[Question],
         iteration: int,
-    ) -> Feedback:
-        feedback = await environment.evaluate(graph, questions, self.done)
-        self._record(method, iteration, "val", graph, feedback, environment.failed(feedback))
-        return feedback
-
-    def _record(
-        self, method: str, iteration: int, split: Split, graph: CollaborationGraph, feedback: Feedback, failed: bool
-    ) -> None:
-        units = self.cost.graph_cost(graph)
-        number = len(self.archive.records)
-        record = record_of(number, method, iteration, split, graph, units, feedback, "failed" if failed else "ok")
-        self.archive.append(record)
-        self.on_record(record)
+        split: Split,
+    ) -> list[Feedback]:
+        """Feedback for each graph: recalled where an earlier run of this search left it, else run all together and recorded."""
+        recalled: list[Feedback] = []
+        for graph in graphs:
+            feedback = self.archive.recall(iteration, split, graph)
+            if feedback is None:
+                break
+            recalled.append(feedback)
+            self.on_record(self.archive.records[-1])
+            for _ in questions:
+                self.done()
+        rest = graphs[len(recalled) :]
+        feedbacks = await asyncio.gather(*(environment.evaluate(graph, questions, self.done) for graph in rest))
+        for graph, feedback in zip(rest, feedbacks, strict=True):
+            status: Status = "failed" if environment.failed(feedback) else "ok"
+            number, units = len(self.archive.records), self.cost.graph_cost(graph)
+            record = record_of(number, method, iteration, split, graph, units, feedback, status)
+            self.archive.append(record, feedback)
+            self.on_record(record)
+        return [*recalled, *feedbacks]
 
 
 def _trajectory_row(
