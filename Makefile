@@ -7,7 +7,7 @@ export PYTHONHASHSEED := 0
 
 SEEDS ?= 20
 
-.PHONY: help setup repro study test test-long test-fast check bench clean
+.PHONY: help setup repro study test torture test-long test-fast check bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -40,6 +40,9 @@ test: setup check ## lint, types, layers and tests, those with real models too
 
 test-long: setup ## the tests that take minutes
 	python -m pytest -m long || test $$? = 5
+
+torture: .venv/.ready ## kill a search 30 times at random moments; TORTURE_KILLS=n for another number
+	python -m pytest -m long tests/test_torture.py
 
 test-fast: .venv/.ready ## the tests that need no model and little time
 	python -m pytest -m "not slow and not models and not long"
