@@ -1,4 +1,4 @@
-"""Time per candidate from 5 to 80 nodes: costed, hashed, and evaluated against a stub server (kernels.py times drawing)."""
+"""Time per candidate from 5 to 80 nodes: drawn, costed, hashed, and evaluated against a stub server."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def _measure() -> Ratio:
             times = []
             for _ in range(CANDIDATES):
                 asked, first = questions(QUESTIONS, first), first + QUESTIONS
-                graph = random_graph({MODEL: size}, ("assistant", "fuser"), cost, np.inf, rng)
                 started = time.process_time()
+                graph = random_graph({MODEL: size}, ("assistant", "fuser"), cost, np.inf, rng)
                 cost.graph_cost(graph)
                 _ = graph.content_hash
                 feedback = await environment.evaluate(graph, asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -65,15 +66,31 @@ def random_graph(
     models = _shuffled_with_dearest_last(counts, cost, rng)
     n = len(models)
     edges = [(i, int(rng.integers(i + 1, n))) for i in range(n - 1)]
-    extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in edges]
+    present = set(edges)
+    extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
     rng.shuffle(extra)
     wanted = int(rng.integers(0, n)) if n > 1 else 0
-    graph = _with_roles(models, edges, roles, rng)
-    for edge in extra[:wanted]:
-        denser = CollaborationGraph(graph.nodes, (*graph.edges, edge))
-        if cost.graph_cost(denser) <= budget:
-            graph = denser
+    graph = _denser(_with_roles(models, edges, roles, rng), extra[:wanted], cost, budget)
     return trim_to_budget(graph, cost, budget)
+
+
+def _denser(graph: CollaborationGraph, edges: Sequence[tuple[int, int]], cost: CostModel, budget: float) -> CollaborationGraph:
+    """The graph with those of the edges, in their order, that the budget holds."""
+    if cost.metric == "runtime":  # a critical path: what an edge adds depends on the whole graph
+        for edge in edges:
+            denser = CollaborationGraph(graph.nodes, (*graph.edges, edge))
+            if cost.graph_cost(denser) <= budget:
+                graph = denser
+        return graph
+    degrees, total, added = Counter(b for _, b in graph.edges), cost.graph_cost(graph), []
+    for edge in edges:
+        node = graph.node(edge[1])
+        more = cost.node_cost(node, degrees[node.id] + 1) - cost.node_cost(node, degrees[node.id])
+        if total + more <= budget:
+            total += more
+            degrees[node.id] += 1
+            added.append(edge)
+    return CollaborationGraph(graph.nodes, (*graph.edges, *added))
 
 
 def _shuffled_with_dearest_last(counts: Mapping[str, int], cost: CostModel, rng: np.random.Generator) -> list[str]:
