@@ -23,6 +23,7 @@ from pipeline.schemas import Candidates, Trajectory, write_table
 from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.summary import search_summary
+from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
 
 
@@ -58,7 +59,10 @@ def search(task: str, method: str, profile: str | None = None) -> None:
             found, table, exchanges = stage.with_agent(run, method_class.uses_agent)
         write_table(table, Candidates, results / "archive.parquet")
         write_table(found.trajectory, Trajectory, results / "trajectory.csv")
-        summary = search_summary(found, table, exchanges) | {"run_id": tracker.run_id}
+        summary = search_summary(found, table, exchanges) | {
+            "run_id": tracker.run_id,
+            "isolation_missing": missing_isolation(stage.settings.kind),
+        }
         write_text(results / "search.json", json.dumps(summary, indent=1))
         write_text(results / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)

@@ -23,8 +23,8 @@ from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
+from pipeline.tasks import get_grader
+from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
 
 EXIT_INPUT, EXIT_STOPPED = 2, 3
@@ -73,15 +73,20 @@ class Stage:
         roles = self.profile.roles if self.profile.agent.roles else ("assistant",)
         return Brief(self.task, cost, budget, scores, roles, self.profile.budget.max_nodes, self.profile.objective)
 
+    def grader(self) -> Task:
+        """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""
+        return get_grader(self.settings.kind, self.profile.sandbox.accept_weaker)
+
     def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
         """The environment that runs graphs on this task's questions."""
-        prompt = self.settings.prompt.prompt(get_task(self.settings.kind), shots)
+        prompt = self.settings.prompt.prompt(self.grader(), shots)
         sampling, pool = self.settings.sampling.sampling(), self.profile.model_pool()
         return Environment(prompt, sampling, pool, client, self.profile.engine.max_unscored)
 
     def with_models(self, work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]]) -> T:
         """Run async work with an environment over live models; servers that were started for it are stopped after it."""
         questions = self.questions()
+        self.grader()  # refuses before anything is spent
 
         async def run() -> T:
             async with open_client(self.profile) as client:

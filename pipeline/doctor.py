@@ -15,6 +15,9 @@ from pipeline.models.builds import vllm_build
 from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, served_models, slots
 from pipeline.models.serving import STATE
 from pipeline.settings import ModelSettings, Profile
+from pipeline.tasks import get_task
+from pipeline.tasks.base import CodeTask
+from pipeline.tasks.sandbox import missing_layers
 
 GIB = 2**30
 BYTES_PER_PARAMETER = 2
@@ -45,6 +48,7 @@ def examine(profile: Profile, state: Path = STATE, python: str = SERVE_PYTHON) -
     findings += _keys(profile)
     findings += _endpoints(profile)
     findings += _sources(profile)
+    findings += _isolation(profile)
     return findings
 
 
@@ -191,6 +195,16 @@ def _sources(profile: Profile) -> Iterator[Finding]:
                 "" if ok else f"the sample stage fetches it, given a network; or `hf download --repo-type dataset {source.path}`"
             )
             yield Finding(f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice)
+
+
+def _isolation(profile: Profile) -> Iterator[Finding]:
+    """Whether programs that models write can be isolated, where a task runs some."""
+    if not any(isinstance(get_task(settings.kind), CodeTask) for settings in profile.tasks.values()):
+        return
+    missing = missing_layers()
+    found = "; ".join(f"{layer}: {why}" for layer, why in missing.items()) or "files and system calls"
+    advice = "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone: sandbox.accept_weaker: true"
+    yield Finding("isolation of programs", not missing, found, advice if missing else "")
 
 
 def _hub_home() -> Path:

@@ -219,6 +219,12 @@ class BudgetSettings(Closed):
     max_nodes: PositiveInt = 24
 
 
+class SandboxSettings(Closed):
+    """Programs that models write."""
+
+    accept_weaker: bool = Field(default=False, description="run them with limits alone where they can't be isolated")
+
+
 class PilotSettings(Closed):
     """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on."""
 
@@ -302,6 +308,7 @@ class Profile(Closed):
     search: SearchSettings
     agent: AgentSettings
     objective: Objective = ACCURACY
+    sandbox: SandboxSettings = SandboxSettings()
     simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
 
     @model_validator(mode="after")

@@ -18,10 +18,14 @@ calls.load()
 """
 
 
+def refusing(names: Sequence[str], program: str) -> list[str]:
+    """The command that runs a program on a kernel that refuses these system calls; a real filter, as a container would have it."""
+    return [sys.executable, "-c", _REFUSE.format(names=list(names)) + program]
+
+
 def refused_calls(names: Sequence[str], program: str) -> str:
-    """What a program prints on a kernel that refuses these system calls; a real filter, as a container would have it."""
-    command = [sys.executable, "-c", _REFUSE.format(names=list(names)) + program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    """What a program prints on a kernel that refuses these system calls."""
+    done = subprocess.run(refusing(names, program), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

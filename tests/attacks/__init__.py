@@ -1,0 +1,182 @@
+"""Programs that try to do harm, each with the harm it tries. All of them do it where nothing stops them.
+
+A program finds its targets under the names of `Scene.names`, and calls harm("...") when it has succeeded in something that leaves
+no trace of its own. SCALE is how far it goes: all the way in the sandbox, three steps where it would succeed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CANARY = "canary-5d41"
+TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
+
+
+@dataclass
+class Scene:
+    """What there is to attack: files, a process, servers, a secret in the environment and in an open descriptor."""
+
+    folder: Path
+    home: Path
+    project: Path
+    victim: subprocess.Popen[bytes]
+    descriptor: int
+    visitors: list[str] = field(default_factory=list)
+    ports: dict[str, int | str] = field(default_factory=dict)
+
+    @property
+    def canary(self) -> Path:
+        """A file that nobody may change."""
+        return self.folder / "canary"
+
+    @property
+    def new(self) -> Path:
+        """A file that nobody may make."""
+        return self.folder / "new"
+
+    def names(self, scale: int) -> str:
+        """The start of every attack."""
+        values = {
+            "SCALE": scale,
+            "CANARY": str(self.canary),
+            "NEW": str(self.new),
+            "HOME": str(self.home),
+            "PROJECT": str(self.project),
+            "VICTIM": self.victim.pid,
+            "WORD": CANARY[:6],
+            **self.ports,
+        }
+        lines = [f"{name} = {value!r}" for name, value in values.items()]
+        return "\n".join([*lines, "def harm(what=''): raise SystemError(f'HARM {what}')", ""])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: whether it was taken for a pass, what was said, and whether anything outlived twice the time limit."""
+
+    passed: bool
+    said: str = ""
+    outlived: bool = False
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A program, and how its harm shows. `tests` are those of the task that it pretends to solve."""
+
+    name: str
+    source: str
+    done: Callable[[Scene, Outcome], bool] = lambda scene, outcome: "HARM" in outcome.said
+    tests: str = TESTS
+
+    def program(self, scene: Scene, scale: int) -> str:
+        """The whole solution."""
+        return f"{scene.names(scale)}{self.source}\nif 'f' not in globals():\n    def f(x): return None\n"
+
+
+def passes(scene: Scene, outcome: Outcome) -> bool:
+    """The harm of a forged verdict."""
+    return outcome.passed
+
+
+def leaks(scene: Scene, outcome: Outcome) -> bool:
+    """The harm of a secret that was read."""
+    return CANARY in outcome.said
+
+
+def outlives(scene: Scene, outcome: Outcome) -> bool:
+    """The harm of a program that does not end."""
+    return outcome.outlived
+
+
+def killed(scene: Scene, outcome: Outcome) -> bool:
+    """The harm of a signal."""
+    try:
+        return scene.victim.wait(0.3) is not None
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def changed(scene: Scene, outcome: Outcome) -> bool:
+    """The harm of writing outside: the canary is not as it was, or there is something new."""
+    untouched = scene.canary.exists() and scene.canary.read_text() == CANARY
+    return (
+        not untouched or scene.canary.stat().st_mode & 0o777 != 0o640 or scene.canary.stat().st_mtime != 1e9 or scene.new.exists()
+    )
+
+
+def gone(scene: Scene, outcome: Outcome) -> bool:
+    """The harm of a deleted file."""
+    return not scene.canary.exists()
+
+
+def visits(scene: Scene, outcome: Outcome) -> bool:
+    """The harm of a network: somebody came."""
+    return bool(scene.visitors)
+
+
+@contextmanager
+def open_scene(folder: Path) -> Iterator[Scene]:
+    """Targets in a folder of this test, closed and killed afterwards."""
+    home, project = folder / "home", folder / "project"
+    for place in (home, project):
+        place.mkdir()
+        (place / "secret").write_text(CANARY)
+    canary = folder / "canary"
+    canary.write_text(CANARY)
+    canary.chmod(0o640)
+    os.utime(canary, (1e9, 1e9))
+    descriptor = os.open(canary, os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+    victim = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)", CANARY], stderr=subprocess.DEVNULL)
+    scene = Scene(folder, home, project, victim, descriptor)
+    os.environ["SECRET_KEY"] = CANARY
+    closing = threading.Event()
+    servers = _servers(scene)
+    threads = [threading.Thread(target=_receive, args=(scene, server, closing), daemon=True) for server in servers]
+    try:
+        for thread in threads:
+            thread.start()
+        yield scene
+    finally:
+        closing.set()
+        for thread in threads:
+            thread.join()
+        for server in servers:
+            server.close()
+        del os.environ["SECRET_KEY"]
+        os.close(descriptor)
+        victim.kill()
+        victim.wait()
+
+
+def _servers(scene: Scene) -> list[socket.socket]:
+    tcp, udp = socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    unix, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    path, name = str(scene.folder / "s"), f"\0ttsgraph-{os.getpid()}"
+    for server, address in ((tcp, ("127.0.0.1", 0)), (udp, ("127.0.0.1", 0)), (unix, path), (abstract, name)):
+        server.settimeout(0.02)
+        server.bind(address)
+    for server in (tcp, unix, abstract):
+        server.listen()
+    scene.ports |= {"TCP": tcp.getsockname()[1], "UDP": udp.getsockname()[1], "UNIX": path, "ABSTRACT": name}
+    return [tcp, udp, unix, abstract]
+
+
+def _receive(scene: Scene, server: socket.socket, closing: threading.Event) -> None:
+    while not closing.is_set():
+        try:
+            if server.type == socket.SOCK_DGRAM:
+                server.recvfrom(1)
+            else:
+                server.accept()[0].close()
+        except TimeoutError:
+            continue
+        scene.visitors.append("somebody")
