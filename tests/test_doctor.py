@@ -88,6 +88,7 @@ print([(f.ok, f.found) for f in found if f.subject == "isolation of programs"])
 """
 
 
+@pytest.mark.slow
 def test_whether_programs_can_be_isolated_is_told() -> None:
     program = EXAMINE.format(profiles=str(ROOT / "profiles"))
     assert refused_calls([], program) == "[(True, 'files and system calls')]\n"

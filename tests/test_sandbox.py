@@ -186,9 +186,21 @@ def test_tests_that_are_no_program_are_a_failed_call(tests, message):
         run("def square(x): return x", tests)
 
 
+def test_a_solution_cannot_make_its_tests_look_broken():
+    assert not run("def square(x): return object()", "def check(f): assert f(f(2)) == 16").passed
+    assert run("def square(x): return x * x", "def check(f): assert f(f(2)) == 16").passed
+
+
 def test_a_solution_that_waits_is_killed():
     verdict = run("import time; time.sleep(600)", limits=SandboxLimits(wall_s=2))
     assert (verdict.passed, verdict.timed_out) == (False, True)
+
+
+def test_a_solution_that_fills_its_folder_before_the_tests_are_ready_has_failed():
+    solution = "import time\nfor k in range(10): open(str(k), 'w').close()\ntime.sleep(60)\ndef square(x): return x * x"
+    for _ in range(5):
+        verdict = run(solution, limits=SandboxLimits(folder_files=3))
+        assert (verdict.passed, verdict.detail) == (False, "it wrote more than its folder may hold")
 
 
 def test_the_folder_is_removed(tmp_path, monkeypatch):

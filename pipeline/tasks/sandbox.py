@@ -35,7 +35,7 @@ _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
 _LOOK_S = 0.05
 """How often a solution's folder is looked at."""
 _MAX_SAID = 1024
-_TIMED_OUT = "it ran out of time"
+_TIMED_OUT, _OVERFULL = "it ran out of time", "it wrote more than its folder may hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,10 @@ def run_checked(
             fault = _listen(host, checker, limits, folder)
     except OSError as error:
         raise CallFailed(f"no process for a program could be started: {error}") from error
-    for child in (host, checker):
-        child.require_ready()
+    host.require_ready()
+    if fault == _OVERFULL:  # it may have been quicker than the checker's start
+        return SandboxVerdict(False, detail=fault)
+    checker.require_ready()
     verdict, _, detail = checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
     if verdict == BROKEN:
         raise CallFailed(f"the tests of {program.function} are no program that can check it: {detail}")
@@ -222,7 +224,7 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
             if time.monotonic() >= deadline:
                 return _TIMED_OUT
             if _overfull(folder, limits):
-                return "it wrote more than its folder may hold"
+                return _OVERFULL
 
 
 def _overfull(folder: str, limits: SandboxLimits) -> bool:

@@ -152,6 +152,8 @@ def encode(value: Any) -> Any:
         return [type(value).__name__, str(value)]
     if isinstance(value, Iterable):
         return ["items", [encode(item) for item in islice(value, MAX_ITEMS)]]
+    if isinstance(value, Opaque):  # a solution's own answer, handed back to it
+        return ["opaque", None]
     raise Unsendable(f"a {type(value).__name__} is no plain data")
 
 
