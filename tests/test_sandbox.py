@@ -54,6 +54,7 @@ def test_a_right_solution_passes(solution):
         ("def square(x: return x", "SyntaxError"),
         ("\x00", "SyntaxError"),
         ("pass", "square"),
+        ("raise ValueError('while loading')", "while loading"),
         ("square = 4", "not callable"),
         ("def square(x): return x / 0", "ZeroDivisionError"),
         ("def square(x): return undefined", "undefined"),
@@ -184,6 +185,12 @@ def test_noise_instead_of_answers_is_no_pass(message):
 def test_tests_that_are_no_program_are_a_failed_call(tests, message):
     with pytest.raises(CallFailed, match=rf"the tests of square are no program that can check it: .*{message}"):
         run("def square(x): return x", tests)
+
+
+@pytest.mark.parametrize(("solution", "passes"), [("def square(x): pass", True), ("def square(x:", False), ("exit", False)])
+def test_tests_that_call_nothing_still_need_a_solution_that_loads(solution, passes):
+    assert run(solution, "def check(f): pass").passed == passes
+    assert not run(solution, "def check(f): assert False").passed
 
 
 def test_a_solution_cannot_make_its_tests_look_broken():

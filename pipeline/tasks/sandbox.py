@@ -114,13 +114,13 @@ def run_checked(
             fault = _listen(host, checker, limits, folder)
     except OSError as error:
         raise CallFailed(f"no process for a program could be started: {error}") from error
+    verdict, _, detail = checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
+    if verdict == BROKEN:
+        raise CallFailed(f"the tests of {program.function} are no program that can check it: {detail}")
     host.require_ready()
     if fault == _OVERFULL:  # it may have been quicker than the checker's start
         return SandboxVerdict(False, detail=fault)
     checker.require_ready()
-    verdict, _, detail = checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
-    if verdict == BROKEN:
-        raise CallFailed(f"the tests of {program.function} are no program that can check it: {detail}")
     if verdict == PASSED and not fault:
         return SandboxVerdict(True)
     said = host.lines[1] if len(host.lines) > 1 else ""

@@ -20,7 +20,7 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, NoReturn
 
-READY, PASSED, FAILED, BROKEN = "ready", "passed", "failed", "broken"
+READY, LOADED, PASSED, FAILED, BROKEN = "ready", "loaded", "passed", "failed", "broken"
 MAX_MESSAGE = 16 << 20
 """Bytes of one call or one answer."""
 MAX_ITEMS = 1_000_000
@@ -203,6 +203,7 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
     program: dict[str, Any] = {"__name__": "program"}
     try:
         exec(compile(config["source"].encode(errors="replace"), "solution", "exec"), program)
+        calls.send(LOADED)
         while True:
             try:
                 arguments, named = decode(calls.receive())
@@ -252,6 +253,9 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     except BaseException as error:
         end(f"{BROKEN} {type(error).__name__}: {error}"[:200])
     try:
+        # Nothing is decided before the solution is there, also by tests that don't call it.
+        if calls.receive() != LOADED:
+            end(FAILED)
         check(solution)
     except BaseException as error:
         end(f"{FAILED} {type(error).__name__}: {error}"[:200])
