@@ -185,7 +185,9 @@ class TestBadInputGetsOneLineAndExitCode2:
         project.profile["tasks"]["humaneval"] = humaneval
         project.save()
         assert project.stage("sample", "--task", "humaneval").returncode == 0
-        program = "from flows.profile import profile\nfrom flows.stage import guarded\nguarded(lambda: profile('humaneval'))"
+        program = (
+            "import runpy, sys\nsys.argv[1:] = ['--task', 'humaneval']\nrunpy.run_module('flows.profile', run_name='__main__')"
+        )
         done = project.run(*refusing(["landlock_create_ruleset"], program))
         self.fails(done, "can't be isolated here (files: ", "sandbox.accept_weaker: true")
         project.profile["sandbox"] = {"accept_weaker": True}
