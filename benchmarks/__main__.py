@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.measured import Ratio
 
-BENCHMARKS = ("kernels", "client_rate", "wall", "growth")
+BENCHMARKS = ("kernels", "client_rate", "wall", "growth", "grading")
 STORED = Path("reports/bench.json")
 
 

@@ -1,11 +1,12 @@
-"""How many programs are graded a second: HumanEval's own solutions, two at a time, as in a search on two cores. Prints JSON."""
+"""How many programs are graded a second: HumanEval's own solutions, two at a time, as in a search on two cores."""
 
-import json
+from __future__ import annotations
+
 import os
-import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from benchmarks.measured import Ratio
 from pipeline.settings import load_profile
 from pipeline.tasks import get_grader
 from pipeline.tasks.sources import load_questions
@@ -14,24 +15,17 @@ AT_ONCE = 2
 LIMIT_PER_S = 10.0
 
 
-def main() -> None:
+def measure() -> list[Ratio]:
+    """One ratio: solutions a second by the clock. Raises IsolationError where programs can't be isolated."""
     task = get_grader("humaneval", accept_weaker=False)
     questions = load_questions(task, load_profile("laptop").task("humaneval").source, seed=0)
     before, started = os.times(), time.perf_counter()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         passed = sum(pool.map(lambda question: task.grade(question, question.answer), questions))
     seconds, after = time.perf_counter() - started, os.times()
-    processor = sum(after[:4]) - sum(before[:4])
-    result = {
-        "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+    details = {
         "solutions": len(questions),
         "passed": passed,
-        "graded a second": round(len(questions) / seconds, 1),
-        "limit, a second": LIMIT_PER_S,
-        "processor seconds each": round(processor / len(questions), 4),
+        "processor ms each": round(1000 * (sum(after[:4]) - sum(before[:4])) / len(questions), 1),
     }
-    print(json.dumps(result, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    return [Ratio("programs graded a second, two at a time", round(len(questions) / seconds, 1), "at least", LIMIT_PER_S, details)]
