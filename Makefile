@@ -17,7 +17,7 @@ setup: .venv/.ready $(SERVE)/.ready ## build .venv (ttsgraph) and .venv-serve (t
 .venv/.ready: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or later, found " + sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,tasks,bayesian,dev]'
+	$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,tasks,bayesian,dev]'
 	# lm-eval ships MMLU's questions, but would bring torch with it.
 	$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13
 	touch $@

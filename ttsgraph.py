@@ -14,7 +14,7 @@ import typer
 from pipeline import plots
 from pipeline.budget import Metric
 from pipeline.dags import labeled_dags, unlabeled_dags
-from pipeline.deployed import read_shots
+from pipeline.deployed import FileLoader, Loader, read_shots
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.estimate import estimate_run
 from pipeline.graph import CollaborationGraph
@@ -190,6 +190,41 @@ def prepare(profile: ProfileName = None) -> None:
     if loaded.engine.kind in ("external", "simulated"):
         raise InputError(f"expected a profile whose engine starts servers here; this one's is {loaded.engine.kind}")
     _print({name: prepare_weights(name, model) for name, model in loaded.pool.items()})
+
+
+@app.command()
+def serve(
+    models: Annotated[list[str], typer.Argument(help="<task>@<alias> of the registry, or folders: results or a bundle.json")],
+    host: Annotated[str | None, typer.Option(help="address to listen at (default: service.host of params.yaml)")] = None,
+    port: Annotated[int | None, typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535)] = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="let everybody ask who can reach the address")] = False,
+) -> None:
+    """Serve found graphs as models of an OpenAI-compatible server; an alias that moves is followed.
+
+    Example: ttsgraph serve math@champion
+    """
+    settings = load_params().service
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    try:
+        from pipeline.service import server
+
+        loader, names = _loader(models)
+    except ModuleNotFoundError as error:
+        raise InputError(f"expected {error.name} to be installed: pip install 'ttsgraph[serve,flows]'") from None
+    server.serve(loader, names, settings.model_copy(update=given), no_key)
+
+
+def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
+    """Where the models come from, and their names: folders if they all are, else the registry."""
+    folders = tuple(Path(model) for model in models if Path(model).is_dir())
+    if len(folders) == len(models):
+        files = FileLoader(folders)
+        return files, files.names
+    if folders:
+        raise InputError(f"expected folders or names like math@champion, found both: {', '.join(models)}")
+    from flows.registry import RegistryLoader  # type: ignore[import-untyped, unused-ignore]
+
+    return RegistryLoader(load_params().tracking_uri), tuple(models)
 
 
 @cache_app.command("stats")

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.budget import critical_path
 from pipeline.errors import CallFailed, ContextOverflow
@@ -21,6 +21,9 @@ from pipeline.prompts import Prompt
 from pipeline.roles import Role, get_role
 from pipeline.tasks.base import Question
 
+Finish = Callable[[Request], Awaitable[Completion]]
+"""Makes the sink's call in place of the client: to hand its text over while it is written, or to ask for less of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -28,7 +31,7 @@ class Answer:
 
     `latency_s` is the critical path over the latencies measured when the calls were made. `usage` also counts the calls that
     succeeded before one failed. A node whose prompt does not fit its model answers nothing, and `note` says so: that is the graph's
-    doing, not the infrastructure's, and its successors go on with what there is.
+    doing, not the infrastructure's, and its successors go on with what there is. `completions` are the calls made, by node.
     """
 
     text: str | None
@@ -37,6 +40,7 @@ class Answer:
     node_texts: Mapping[int, str]
     error: str = ""
     note: str = ""
+    completions: Mapping[int, Completion] = field(default_factory=dict)
 
 
 async def run_graph(
@@ -55,15 +59,16 @@ class GraphRunner:
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
         self.revisions = {name: pool[name].revision for name in {node.model for node in graph.nodes}}
         self.in_degrees = {i: len(before) for i, before in graph.predecessors.items()}
+        self.sink = graph.sink
         self.sources = [i for i in graph.order if not self.in_degrees[i]]
         self.replicas = replica_numbers(graph)
         self.begin: Callable[[Request], Completion | Awaitable[Completion]] = (
             client.begin if isinstance(client, QuickClient) else client.complete
         )
 
-    async def answer(self, question: Question) -> Answer:
-        """Run the graph on one question."""
-        run = _Run(self, question)
+    async def answer(self, question: Question, finish: Finish | None = None) -> Answer:
+        """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
+        run = _Run(self, question, finish)
         if calls := run.advance(self.sources):
             await run.finish(calls)
         return run.result()
@@ -92,8 +97,9 @@ def replica_numbers(graph: CollaborationGraph) -> dict[int, int]:
 class _Run:
     """One question on its way through a graph."""
 
-    def __init__(self, runner: GraphRunner, question: Question) -> None:
+    def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
         self.runner, self.question = runner, question
+        self.begin_last = finish or runner.begin
         self.waiting = dict(runner.in_degrees)
         self.texts: dict[int, str] = {}
         self.completions: dict[int, Completion] = {}
@@ -111,7 +117,8 @@ class _Run:
                 queue += self._made_ready(i)
                 continue
             try:
-                found = self.runner.begin(self._request(i, role, answers))
+                begin = self.begin_last if i == self.runner.sink else self.runner.begin
+                found = begin(self._request(i, role, answers))
             except (CallFailed, ContextOverflow) as error:
                 queue += self._missing(i, error)
                 continue
@@ -146,11 +153,12 @@ class _Run:
         order, pool, nodes = self.runner.graph.order, self.runner.pool, self.runner.nodes
         usage = _usage([(self.completions[i], pool, nodes[i].model) for i in order if i in self.completions])
         if self.failures:
-            return Answer(None, math.nan, usage, self.texts, str(self.failures[min(self.failures, key=order.index)]))
+            error = str(self.failures[min(self.failures, key=order.index)])
+            return Answer(None, math.nan, usage, self.texts, error, completions=self.completions)
         note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
         latencies = {i: self.completions[i].latency_s if i in self.completions else 0.0 for i in order}
         latency = critical_path(self.runner.graph, latencies)
-        return Answer(self.texts[self.runner.graph.sink], latency, usage, self.texts, note=note)
+        return Answer(self.texts[self.runner.sink], latency, usage, self.texts, note=note, completions=self.completions)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner, node = self.runner, self.runner.nodes[i]

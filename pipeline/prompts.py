@@ -43,13 +43,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A task's way of speaking to models: instruction, style, and for few_shot the worked examples and their layout."""
+    """A task's way of speaking to models: instruction, style, and for few_shot the worked examples and their layout.
+
+    `history` is what a conversation held before the question; chat prompts show it to every node, few_shot ones have no place.
+    """
 
     task: Task
     instruction: str
     style: Style = "chat"
     shots: tuple[Question, ...] = ()
     layout: Layout = Layout()
+    history: tuple[Message, ...] = ()
 
 
 def compose(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> tuple[Message, ...]:
@@ -65,7 +69,8 @@ def _chat(prompt: Prompt, question: Question, answers: Sequence[str], purpose: P
         parts += [f"Solution {number}:\n{answer.strip()}" for number, answer in enumerate(answers, 1)]
         parts.append(REQUESTS[purpose])
     user = Message("user", "\n\n".join(parts))
-    return (Message("system", prompt.instruction), user) if prompt.instruction else (user,)
+    system = (Message("system", prompt.instruction),) if prompt.instruction else ()
+    return (*system, *prompt.history, user)
 
 
 def _few_shot(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> str:

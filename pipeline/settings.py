@@ -23,6 +23,7 @@ from pipeline.objective import ACCURACY, Objective
 from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
+from pipeline.service.settings import ServiceSettings
 from pipeline.tasks import TASKS
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
@@ -367,6 +368,7 @@ class Params(Closed):
     methods: tuple[str, ...] = Field(min_length=1)
     seed: int = Field(default=0, ge=0)
     tracking_uri: str = "sqlite:///mlflow.db"
+    service: ServiceSettings = ServiceSettings()
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:

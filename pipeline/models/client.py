@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
@@ -117,4 +117,13 @@ class QuickClient(Protocol):
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """The completion, or what to await for it. Raises CallFailed, here or when awaited."""
+        ...
+
+
+@runtime_checkable
+class StreamingClient(Protocol):
+    """A ModelClient that can hand an answer over while it is written."""
+
+    async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
+        """As `complete`; `on_text` gets the same text, piece by piece. Raises CallFailed, perhaps after some pieces."""
         ...

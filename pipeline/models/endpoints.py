@@ -32,13 +32,15 @@ class Fault(CallFailed):
 @dataclass(frozen=True, slots=True)
 class Patience:
     """What is put up with: requests at once per server, seconds a server may stay without a success, and the share of calls that
-    may fail for good, once there are `least_calls`.
+    may fail for good, once there are `least_calls`. `waits` says whether calls wait for servers that are down; else they fail at
+    once, but for the one now and then that finds out whether a server is back.
     """
 
     concurrency: int = 32
     down_s: float = 180
     max_failed: float = 0.5
     least_calls: int = 50
+    waits: bool = True
 
 
 class Server:
@@ -69,6 +71,12 @@ class Server:
         return self.under_way < (1 if self._failures_in_a_row >= OPENS_AFTER else int(self.limit))
 
     @property
+    def turns_away(self) -> bool:
+        """Whether the breaker is open, and calls are not to wait for its end."""
+        is_open = self._failures_in_a_row >= OPENS_AFTER and time.monotonic() < self._closed_until
+        return is_open and not self.patience.waits
+
+    @property
     def given_up(self) -> bool:
         """Whether the breaker has been open for longer than is put up with."""
         waited = 0.0 if self._down_since is None else time.monotonic() - self._down_since
@@ -94,7 +102,7 @@ class Server:
         if self._failures_in_a_row >= OPENS_AFTER and now >= self._closed_until:
             self._close(self._break_s)
             self._break_s = min(LONGEST_BREAK_S, 2 * self._break_s)
-        if self.given_up:
+        if self.given_up or self.turns_away:
             self._dismiss()
 
     def _dismiss(self) -> None:
@@ -147,10 +155,12 @@ class Server:
 async def place(servers: Sequence[Server]) -> Server:
     """A place for one call at the least busy server with room, waited for if need be; `release` gives it back.
 
-    Raises RunStopped when all the servers have been down for longer than is put up with.
+    Raises RunStopped when all the servers have been down for longer than is put up with, Fault when all turn calls away.
     """
     while True:
         stop_if_given_up(servers)
+        if all(server.turns_away for server in servers):
+            raise Fault("down", retry=False)
         free = [server for server in servers if server.has_room]
         if free:
             server = min(free, key=lambda s: s.under_way)

@@ -34,25 +34,39 @@ STATE = Path(".ttsgraph")
 
 @asynccontextmanager
 async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[ModelClient]:
-    """A cached client for the profile's pool, its endpoints checked, or a simulated one, which needs no cache.
+    """A cached client for the profile's pool; servers that were started for it are stopped after it.
 
     Raises EndpointError when an endpoint can't be had, and SettingsError when the profile lacks what a simulation needs.
     """
     engine = profile.engine
-    if engine.kind == "simulated":
-        yield SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
-        return
     with running_servers(profile, state) as urls:
         retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
         patience = Patience(engine.concurrency, engine.down_s, engine.max_failed)
-        client = OpenAIClient(endpoints(profile, urls), retries, patience)
-        cache = open_cache(profile, state)
-        try:
-            await client.check()
-            yield CachedClient(client, cache)
-        finally:
-            await client.aclose()
-            cache.close()
+        async with connect(profile, urls, retries, patience) as client:
+            if engine.kind == "simulated":
+                yield client  # to make an answer again costs less than to look it up
+                return
+            with contextlib.closing(open_cache(profile, state)) as cache:
+                yield CachedClient(client, cache)
+
+
+@asynccontextmanager
+async def connect(
+    profile: Profile, local: Mapping[str, tuple[str, ...]], retries: Retries, patience: Patience
+) -> AsyncIterator[ModelClient]:
+    """A client for servers that are up, `local` ones among them, its endpoints checked; or a simulated one.
+
+    Raises as `open_client`.
+    """
+    if profile.engine.kind == "simulated":
+        yield SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
+        return
+    client = OpenAIClient(endpoints(profile, local), retries, patience)
+    try:
+        await client.check()
+        yield client
+    finally:
+        await client.aclose()
 
 
 def open_cache(profile: Profile, state: Path = STATE) -> CallCache:

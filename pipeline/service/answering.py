@@ -1,0 +1,104 @@
+"""One request on its way through a graph, in a task of its own that ends when its client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from pipeline.errors import CallFailed, RunStopped
+from pipeline.executor import Answer
+from pipeline.models.client import Completion, Request, StreamingClient
+from pipeline.roles import get_role
+from pipeline.service.deployments import Live
+from pipeline.service.errors import ApiError, of_call
+from pipeline.service.requests import ChatRequest
+from pipeline.tasks.base import Question
+
+
+class Answering:
+    """A question being answered. Made in a running event loop, where its work begins at once.
+
+    `task` results in the answer or raises ApiError; cancelling it stops every call of the graph that is under way, and none is
+    begun any more. `pieces` gives the last node's text as it comes, or at once where that node calls no model.
+    """
+
+    def __init__(self, live: Live, asked: ChatRequest, timeout_s: float) -> None:
+        self.live, self.asked = live, asked
+        prompt = asked.prompt(live.prompt)
+        self._runner = live.runner if prompt is None else live.deployed.runner(live.client, prompt)
+        self._timeout_s = timeout_s
+        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self.task = asyncio.create_task(self._work())
+        # A failure that nobody is left to hear of is not a warning of the event loop.
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def pieces(self) -> AsyncIterator[str]:
+        """The answer's text, piece by piece. Raises ApiError, perhaps after some pieces."""
+        while (piece := await self._pieces.get()) is not None:
+            yield piece
+        await self.task
+
+    async def _work(self) -> Answer:
+        try:
+            async with self.live.used(), asyncio.timeout(self._timeout_s):
+                finish = self._finish if self.asked.stream or self.asked.max_tokens is not None else None
+                answer = await self._runner.answer(Question("asked", self.asked.question, ""), finish)
+        except TimeoutError:
+            raise ApiError(504, f"no answer within {self._timeout_s:g} seconds") from None
+        except RunStopped as stopped:
+            raise ApiError(503, "the service can't work at present", code="unavailable") from stopped
+        else:
+            if answer.error:
+                raise of_call(answer.error, self.live.deployed.profile.pool) from CallFailed(answer.error)
+            if answer.note and not answer.text:
+                said = "the question is too long: with what the graph adds to it, it exceeds a pool model's context"
+                raise ApiError(400, said, "messages", "context_length_exceeded") from CallFailed(answer.note)
+            if not self._last_calls_model:
+                self._pieces.put_nowait(answer.text)
+            return answer
+        finally:
+            self._pieces.put_nowait(None)
+
+    async def _finish(self, request: Request) -> Completion:
+        """The last node's call, shorter if the client wants it so, its text handed over while it is written."""
+        limit = min(request.sampling.max_tokens, self.asked.max_tokens or request.sampling.max_tokens)
+        request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
+        client = self.live.client
+        if self.asked.stream and isinstance(client, StreamingClient):
+            return await client.stream(request, self._pieces.put_nowait)
+        completion = await client.complete(request)
+        self._pieces.put_nowait(completion.text)
+        return completion
+
+    @property
+    def _last_calls_model(self) -> bool:
+        graph = self.live.deployed.graph
+        return get_role(graph.node(graph.sink).role).calls_model
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The client's parameters without effect; max_tokens is one where the last node takes another node's text as it is."""
+        cut = self.asked.max_tokens is not None and not self._last_calls_model
+        return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
+
+    def finish_reason(self, answer: Answer) -> str:
+        """`length` when the last node's answer is as long as it may be, else `stop`."""
+        graph = self.live.deployed.graph
+        last = answer.completions.get(graph.sink)
+        limit = self.live.deployed.profile.task(self.live.deployed.task).sampling.max_tokens
+        return "length" if last and last.completion_tokens >= min(limit, self.asked.max_tokens or limit) else "stop"
+
+    def trace(self, answer: Answer) -> list[dict[str, Any]]:
+        """Every node's answer, in the graph's order, and what its call used."""
+        graph = self.live.deployed.graph
+        return [_traced(graph.node(i).role, i, graph.node(i).model, answer) for i in graph.order]
+
+
+def _traced(role: str, i: int, model: str, answer: Answer) -> dict[str, Any]:
+    shown: dict[str, Any] = {"node": i, "role": role, "text": answer.node_texts.get(i)}
+    if call := answer.completions.get(i):
+        used = {"prompt_tokens": call.prompt_tokens, "completion_tokens": call.completion_tokens, "latency_s": call.latency_s}
+        shown |= {"model": model, **used, "cached": call.cached}
+    return shown

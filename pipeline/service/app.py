@@ -1,0 +1,172 @@
+"""The OpenAI-compatible server as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pipeline.service.answering import Answering
+from pipeline.service.deployments import Deployments
+from pipeline.service.errors import CLIENT_GONE, ApiError, of_status
+from pipeline.service.limits import Gate, check_key, read_body
+from pipeline.service.metrics import Metrics
+from pipeline.service.requests import parse_chat
+from pipeline.service.responses import Reply, model_of
+from pipeline.service.settings import ServiceSettings
+from pipeline.service.tracing import Traced
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+def create_app(deployments: Deployments, metrics: Metrics, settings: ServiceSettings, key: str | None) -> ASGIApp:
+    """The server for what is deployed; with a key, only /healthz answers without it."""
+    chats = _Chats(deployments, metrics, settings)
+    started = int(time.time())
+
+    def has_key(request: Request) -> None:
+        check_key(request, key)
+
+    keyed = APIRouter(dependencies=[Depends(has_key)])
+    app = FastAPI(title="ttsgraph", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/healthz")
+    async def healthz() -> JSONResponse:
+        served = bool(deployments.all())
+        return JSONResponse({"status": "ok" if served else "nothing is served"}, 200 if served else 503)
+
+    @keyed.get("/metrics")
+    async def figures() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @keyed.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [model_of(live, started) for live in deployments.all()]}
+
+    @keyed.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        return model_of(deployments.get(name), started)
+
+    @keyed.post("/v1/chat/completions")
+    async def chat(request: Request) -> Response:
+        return await chats.answer(request)
+
+    app.include_router(keyed)
+    app.add_exception_handler(ApiError, _on_api_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    app.add_exception_handler(Exception, _on_defect)
+    return Traced(app, metrics)
+
+
+class _Chats:
+    """/v1/chat/completions."""
+
+    def __init__(self, deployments: Deployments, metrics: Metrics, settings: ServiceSettings) -> None:
+        self._deployments, self._metrics, self._settings = deployments, metrics, settings
+        self._gate = Gate(settings.concurrency)
+        metrics.under_way.set_function(lambda: self._gate.taken)
+
+    async def answer(self, request: Request) -> Response:
+        """The whole answer, or a stream that begins with its first text: what fails before it still has its own status."""
+        started = time.perf_counter()
+        asked = parse_chat(await read_body(request, self._settings.max_body_bytes), self._settings.max_input_tokens)
+        live = self._deployments.get(asked.model)
+        request.state.model = live.name
+        self._gate.check()
+        answering = Answering(live, asked, self._settings.timeout_s)
+        self._gate.hold(answering.task)
+        reply = Reply(request.state.trace_id, int(time.time()), answering)
+        try:
+            if not asked.stream:
+                answer = await unless_gone(request, answering.task)
+                self._metrics.used(live.name, answer.usage)
+                return JSONResponse(reply.whole(answer), headers=reply.headers())
+            pieces = answering.pieces()
+            first = await unless_gone(request, anext(pieces, ""))
+        except BaseException:
+            answering.task.cancel()
+            raise
+        self._metrics.first_text.labels(live.name).observe(time.perf_counter() - started)
+        answering.task.add_done_callback(lambda task: self._count(live.name, task))
+        return _Stream(reply.events(_chain(first, pieces)), answering.task, request, reply.headers())
+
+    def _count(self, model: str, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._metrics.used(model, task.result().usage)
+
+
+class _Stream(StreamingResponse):
+    """Server-sent events; the work behind them ends with them, however they end."""
+
+    def __init__(self, events: AsyncIterator[bytes], task: asyncio.Task[Any], request: Request, headers: dict[str, str]) -> None:
+        super().__init__(events, headers=headers | {"cache-control": "no-cache"}, media_type="text/event-stream")
+        self._task, self._state = task, request.state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if self._task.done():
+                failed = None if self._task.cancelled() else self._task.exception()
+                self._state.status = failed.status if isinstance(failed, ApiError) else 200
+            else:
+                self._task.cancel()
+                self._state.status = CLIENT_GONE
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """The work's result; once the client has left, the work is cancelled and ApiError raised, for the log alone."""
+    job = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({job, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            raise ApiError(CLIENT_GONE, "the client left")
+        return job.result()
+    finally:
+        for task in (job, gone):
+            task.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    with contextlib.suppress(OSError):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+
+async def _chain(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    if error.status >= 500:
+        _log.warning("%s %s: %s", request.state.trace_id, error, error.__cause__)
+    return JSONResponse(error.body(), error.status, headers=error.headers)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return await _on_api_error(request, of_status(error.status_code, error.headers))
+
+
+async def _on_disconnect(request: Request, error: Exception) -> Response:
+    return await _on_api_error(request, ApiError(CLIENT_GONE, "the client left"))
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    return await _on_api_error(request, of_status(500))

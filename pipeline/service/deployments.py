@@ -1,0 +1,155 @@
+"""What each served name stands for now, kept up to date while requests run.
+
+A name that stands for another version gets it once the new version's endpoints have been checked; requests under way end on the
+version they began with, whose connections are then closed. While the registry, or a new version's endpoint, can't be reached, the
+old version goes on answering. A name that is taken away answers no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from pipeline.deployed import Deployed, Loader
+from pipeline.errors import DeploymentError, TTSGraphError
+from pipeline.models.cache import CachedClient
+from pipeline.models.client import ModelClient
+from pipeline.models.endpoints import Patience
+from pipeline.models.openai_client import Retries
+from pipeline.models.serving import connect, open_cache, running_servers
+from pipeline.service.errors import ApiError
+from pipeline.service.metrics import Metrics
+from pipeline.service.settings import ServiceSettings
+from pipeline.settings import Profile
+
+_log = logging.getLogger(__name__)
+
+
+class Live:
+    """One version that answers: what it is, its client, and how many requests it has under way."""
+
+    def __init__(self, name: str, deployed: Deployed, client: ModelClient, connection: AsyncExitStack) -> None:
+        self.name, self.deployed, self.client = name, deployed, client
+        self.prompt = deployed.prompt
+        self.runner = deployed.runner(client)
+        self._connection, self._users, self._retired = connection, 0, False
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[None]:
+        """Keeps the connections open for a request."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            await self._close_if_done()
+
+    async def retire(self) -> None:
+        """No new requests come: close once the last one has ended."""
+        self._retired = True
+        await self._close_if_done()
+
+    async def _close_if_done(self) -> None:
+        if self._retired and self._users == 0:
+            await self._connection.aclose()
+
+
+class Deployments:
+    """The served names. An asynchronous context manager: entering resolves all names, leaving closes everything.
+
+    Entering raises InputError when a name can't be resolved or its endpoints fail their check.
+    """
+
+    def __init__(self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings) -> None:
+        self._loader, self._names, self._metrics, self._settings = loader, tuple(names), metrics, settings
+        self._live: dict[str, Live] = {}
+        self._servers = contextlib.ExitStack()
+
+    def get(self, name: str) -> Live:
+        """What a name stands for. Raises ApiError 404 that lists the served names."""
+        if name not in self._live:
+            raise ApiError(404, f"unknown model {name!r}; served: {', '.join(self._live) or 'none'}", "model", "model_not_found")
+        return self._live[name]
+
+    def all(self) -> list[Live]:
+        """What is served, in the order the names were given."""
+        return [self._live[name] for name in self._names if name in self._live]
+
+    async def refresh(self) -> None:
+        """Look at what every name stands for; a failure is logged and counted, and changes nothing."""
+        for name in self._names:
+            try:
+                await self._update(name)
+            except DeploymentError as error:
+                _log.warning("%s is served no more: %s", name, error)
+                await self._replace(name, None)
+            except Exception as error:  # whatever a loader raises, what is served goes on
+                known = isinstance(error, TTSGraphError)
+                _log.warning("%s stays as it is: %s", name, error if known else repr(error), exc_info=not known)
+                self._metrics.refresh_failed.labels(name).inc()
+
+    async def _update(self, name: str) -> None:
+        deployed = await asyncio.to_thread(self._loader.resolve, name)
+        before = self._live.get(name)
+        if before is not None and _same(before.deployed, deployed):
+            return
+        profile = deployed.serving_profile
+        # Servers that are started for one version may be used by the next, so they run until the service ends.
+        local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
+        connection = AsyncExitStack()
+        try:
+            client = await connection.enter_async_context(connect(profile, local, *self._policy(profile)))
+            if self._settings.cache:
+                client = CachedClient(client, connection.enter_context(contextlib.closing(open_cache(profile))))
+        except BaseException:
+            await connection.aclose()
+            raise
+        await self._replace(name, Live(name, deployed, client, connection))
+
+    def _policy(self, profile: Profile) -> tuple[Retries, Patience]:
+        """A search waits for a server that is down and stops in the end; a service says so at once, and never stops."""
+        retries = Retries(self._settings.max_retries, profile.engine.backoff_s, profile.engine.timeout_s)
+        return retries, Patience(profile.engine.concurrency, math.inf, max_failed=1.0, waits=False)
+
+    async def _replace(self, name: str, live: Live | None) -> None:
+        before = self._live.pop(name, None)
+        if live is not None:
+            self._live[name] = live
+            _log.info("%s is version %s, graph %s", name, live.deployed.version, live.deployed.graph.content_hash)
+        self._metrics.stands_for(name, before.deployed if before else None, live.deployed if live else None)
+        if before is not None:
+            await before.retire()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.refresh_s)
+            await self.refresh()
+
+    async def __aenter__(self) -> Deployments:
+        try:
+            for name in self._names:
+                await self._update(name)
+        except BaseException:
+            await self._close()
+            raise
+        self._watcher = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._watcher.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watcher
+        await self._close()
+
+    async def _close(self) -> None:
+        for name in self._names:
+            await self._replace(name, None)
+        await asyncio.to_thread(self._servers.close)
+
+
+def _same(one: Deployed, other: Deployed) -> bool:
+    return one is other or (one.version, one.bundle_hash) == (other.version, other.bundle_hash)

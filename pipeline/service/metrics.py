@@ -1,0 +1,52 @@
+"""What Prometheus is told. Label values are served names only, never what a client sent."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from pipeline.deployed import Deployed
+from pipeline.models.client import Usage
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
+
+
+class Metrics:
+    """One server's figures, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "ttsgraph_requests", "Chat requests by status; 499: the client left.", ["model", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "ttsgraph_request_seconds", "Time to the end of an answer.", ["model"], buckets=_SECONDS, registry=registry
+        )
+        self.first_text = Histogram(
+            "ttsgraph_first_text_seconds", "Time to a stream's first text.", ["model"], buckets=_SECONDS, registry=registry
+        )
+        self.under_way = Gauge("ttsgraph_requests_under_way", "Chat requests being answered.", registry=registry)
+        self.tokens = Counter("ttsgraph_tokens", "Tokens of all calls.", ["model", "kind"], registry=registry)
+        self.calls = Counter("ttsgraph_pool_calls", "Calls of pool models.", ["model"], registry=registry)
+        self.dollars = Counter("ttsgraph_dollars", "Price of all calls.", ["model"], registry=registry)
+        self.deployed = Gauge(
+            "ttsgraph_deployed", "1 for what a name stands for now.", ["model", "version", "graph_hash"], registry=registry
+        )
+        self.refresh_failed = Counter("ttsgraph_refresh_failed", "Looks at a name that failed.", ["model"], registry=registry)
+
+    def used(self, model: str, usage: Usage) -> None:
+        """Count what an answer used."""
+        self.tokens.labels(model, "prompt").inc(usage.prompt_tokens)
+        self.tokens.labels(model, "completion").inc(usage.completion_tokens)
+        self.calls.labels(model).inc(usage.calls)
+        self.dollars.labels(model).inc(usage.dollars)
+
+    def stands_for(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
+        """A name stands for another version now."""
+        if before is not None:
+            self.deployed.remove(model, before.version, before.graph.content_hash)
+        if now is not None:
+            self.deployed.labels(model, now.version, now.graph.content_hash).set(1)
+
+    def text(self) -> bytes:
+        """All figures in Prometheus' text format."""
+        return generate_latest(self._registry)

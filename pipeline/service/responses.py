@@ -1,0 +1,107 @@
+"""Answers in the shape that OpenAI's clients read, whole or as server-sent events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.executor import Answer
+from pipeline.models.client import Usage
+from pipeline.service.answering import Answering
+from pipeline.service.deployments import Live
+from pipeline.service.errors import ApiError
+
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How one request is answered: under which trace id, since when (Unix seconds), by what."""
+
+    trace_id: str
+    created: int
+    answering: Answering
+
+    def headers(self) -> dict[str, str]:
+        """Where the answer comes from."""
+        deployed = self.answering.live.deployed
+        return {
+            "x-ttsgraph-graph-hash": deployed.graph.content_hash,
+            "x-ttsgraph-model-version": deployed.version,
+            "x-ttsgraph-trace-id": self.trace_id,
+        }
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        """The body of an answer that is not streamed."""
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "logprobs": None,
+            "finish_reason": self.answering.finish_reason(answer),
+        }
+        return self._frame("chat.completion") | {
+            "choices": [choice],
+            "usage": usage_of(answer.usage),
+            "ttsgraph": self._origin(answer),
+        }
+
+    async def events(self, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
+        """The answer's events; one that fails on the way ends with an error in place of the finish."""
+        usage = {"usage": None} if self.answering.asked.include_usage else {}
+        try:
+            yield self._chunk({"role": "assistant", "content": ""}, None, usage)
+            async for piece in pieces:
+                yield self._chunk({"content": piece}, None, usage)
+            answer = await self.answering.task
+        except ApiError as error:
+            yield _event(error.body())
+            return
+        yield self._chunk({}, self.answering.finish_reason(answer), usage | {"ttsgraph": self._origin(answer)})
+        if usage:
+            yield _event(self._frame("chat.completion.chunk") | {"choices": [], "usage": usage_of(answer.usage)})
+        yield DONE
+
+    def _chunk(self, delta: dict[str, str], finish_reason: str | None, more: dict[str, Any]) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return _event(self._frame("chat.completion.chunk") | {"choices": [choice]} | more)
+
+    def _frame(self, kind: str) -> dict[str, Any]:
+        deployed = self.answering.live.deployed
+        return {
+            "id": f"chatcmpl-{self.trace_id}",
+            "object": kind,
+            "created": self.created,
+            "model": self.answering.live.name,
+            "system_fingerprint": f"{deployed.version}-{deployed.graph.content_hash[:12]}",
+        }
+
+    def _origin(self, answer: Answer) -> dict[str, Any]:
+        deployed = self.answering.live.deployed
+        origin = {
+            "graph_hash": deployed.graph.content_hash,
+            "model_version": deployed.version,
+            "trace_id": self.trace_id,
+            "calls": answer.usage.calls,
+            "dollars": answer.usage.dollars,
+            "ignored": list(self.answering.ignored),
+        }
+        return origin | {"trace": self.answering.trace(answer)} if self.answering.asked.trace else origin
+
+
+def usage_of(usage: Usage) -> dict[str, int]:
+    """Tokens of all calls of the graph."""
+    total = usage.prompt_tokens + usage.completion_tokens
+    return {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, "total_tokens": total}
+
+
+def model_of(live: Live, created: int) -> dict[str, Any]:
+    """An entry of /v1/models."""
+    deployed = live.deployed
+    origin = {"task": deployed.task, "model_version": deployed.version, "graph_hash": deployed.graph.content_hash}
+    return {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph", "ttsgraph": origin}
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

@@ -1,0 +1,94 @@
+"""Runs the server: who may listen, its socket, and an end that lets requests under way finish."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+from collections.abc import Sequence
+
+import typer
+import uvicorn
+
+from pipeline.deployed import Loader
+from pipeline.errors import InputError
+from pipeline.service.app import create_app
+from pipeline.service.deployments import Deployments
+from pipeline.service.metrics import Metrics
+from pipeline.service.settings import ServiceSettings
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 60
+
+
+def serve(loader: Loader, names: Sequence[str], settings: ServiceSettings, no_key: bool = False) -> None:
+    """Serve these names until SIGTERM or SIGINT.
+
+    Raises InputError: no key on a public interface, a port that is taken, a name that can't be resolved, an endpoint that is down.
+    """
+    key = api_key(settings, no_key)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for noisy in ("httpx", "httpx2", "openai"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    with _listen(settings.host, settings.port) as listening:
+        asyncio.run(_serve(loader, names, settings, key, listening))
+
+
+def api_key(settings: ServiceSettings, no_key: bool) -> str | None:
+    """The key that clients have to send, if any. Raises InputError where one is needed and there is none."""
+    key = os.environ.get(settings.api_key_env, "").strip()
+    if no_key:
+        return None
+    if not key and not is_loopback(settings.host):
+        raise InputError(
+            f"{settings.host} can be reached from elsewhere: expected an API key in the environment variable "
+            f"{settings.api_key_env}, which is not set (or --no-key, to let everybody ask)"
+        )
+    return key or None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise InputError(f"expected to listen at {host} port {port}, but {error.strerror or error}") from None
+    return listening
+
+
+async def _serve(
+    loader: Loader, names: Sequence[str], settings: ServiceSettings, key: str | None, listening: socket.socket
+) -> None:
+    metrics = Metrics()
+    async with Deployments(loader, names, metrics, settings) as deployments:
+        config = uvicorn.Config(
+            create_app(deployments, metrics, settings, key),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=settings.drain_s,
+        )
+        host, port = listening.getsockname()[:2]
+        where = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+        typer.echo(f"serving {', '.join(names)} at {where}, {'with' if key else 'without'} a key")
+        # uvicorn raises a signal it has obeyed once more at its end: that must not end what is left to close here.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        await uvicorn.Server(config).serve(sockets=[listening])

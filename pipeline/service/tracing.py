@@ -1,0 +1,54 @@
+"""A trace id for every request: in the response's headers, and in one log line that says how it ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pipeline.service.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+
+class Traced:
+    """ASGI middleware: gives each request its `state.trace_id`, and logs and counts how it ended.
+
+    Chat requests set `state.model` once it is known to be served, and `state.status` where it is not the response's own: a client
+    that leaves a stream has been sent 200.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["trace_id"], sent = uuid.uuid4().hex, 500
+        started = time.perf_counter()
+
+        async def send_traced(message: Message) -> None:
+            nonlocal sent
+            if message["type"] == "http.response.start":
+                sent = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", state["trace_id"].encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_traced)
+        finally:
+            self._ended(scope, state.get("status", sent), time.perf_counter() - started)
+
+    def _ended(self, scope: Scope, status: int, seconds: float) -> None:
+        state = scope["state"]
+        model = state.get("model", "-")
+        _log.info("%s %s %s %s %d %.3fs", state["trace_id"], scope["method"], scope["path"], model, status, seconds)
+        if scope["path"] == "/v1/chat/completions":
+            self._metrics.requests.labels(model, str(status)).inc()
+            if status == 200:
+                self._metrics.seconds.labels(model).observe(seconds)
