@@ -161,20 +161,20 @@ def trials_of(table: pd.DataFrame, objective: Objective = ACCURACY) -> list[Tria
 
 
 def start_trial(table: pd.DataFrame, brief: Brief) -> Trial:
-    """The multiset that starts the search: the one with most instances among those within a standard error of the best mean score.
+    """The multiset that starts the search: the best by mean value; of the same models, the largest that can't be told from it.
 
-    Section 5.2 takes the best. But the loop can leave nodes out and never add one, and with few questions the best is mostly luck,
-    so among multisets that can't be told apart the largest leaves the loop most room. On a tie the cheaper one. Topologies share
-    their questions, so the standard error counts each question once.
+    Section 5.2 takes the best. But the loop can leave nodes out and never add one, so among counts of the same models within a
+    standard error of the best the largest leaves the loop most room. On a tie the better one. Topologies share their questions, so
+    the standard error counts each question once.
     """
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
         raise BudgetError("expected at least one model multiset that fits the budget and could be scored, found none")
-    best = max(trials, key=lambda t: t.score)
+    best = max(trials, key=lambda t: (t.score, -_calls_cost(t.counts, brief)))
     questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
     error = math.sqrt(best.score * (1 - best.score) / questions)
-    close = [trial for trial in trials if trial.score >= best.score - error]
-    return max(close, key=lambda t: (sum(t.counts.values()), t.score, -_calls_cost(t.counts, brief)))
+    close = [trial for trial in trials if set(trial.counts) == set(best.counts) and trial.score >= best.score - error]
+    return max(close, key=lambda t: (sum(t.counts.values()), t.score))
 
 
 def _calls_cost(counts: Counts, brief: Brief) -> float:

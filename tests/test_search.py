@@ -1,12 +1,15 @@
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from pipeline.agent.base import Brief, Scored, Trial, family_size_trials, legal_counts
+from pipeline import topologies
+from pipeline.agent.base import Brief, Preference, Scored, Trial, family_size_trials, legal_counts
 from pipeline.agent.heuristic import HeuristicAgent
+from pipeline.agent.shapes import Surface, neighbours
 from pipeline.budget import CostModel, Lengths
 from pipeline.environment import Feedback, QuestionResult
 from pipeline.errors import SettingsError, TTSGraphError
@@ -18,6 +21,7 @@ from tests.oracles import PAPER_POOL
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", COST, 40.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser", "voter"), 24)
+WIDE = Brief("math", COST, 80.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser"), 80)
 START = {"gemma-3-1b": 3, "llama-3.2-1b": 3, "llama-3.2-3b": 2}
 
 
@@ -115,10 +119,23 @@ class TestAgentReinforce:
         for text in loop(make_searcher("agent_reinforce", problem(roles=False))):
             assert {node.role for node in CollaborationGraph.from_json(text).nodes} == {"assistant"}
 
-    @pytest.mark.parametrize("switch", ["insight_2", "insight_3"])
-    def test_insights_change_the_search(self, switch):
-        full = loop(make_searcher("agent_reinforce", problem()), rounds=12)
-        assert loop(make_searcher("agent_reinforce", problem(**{switch: False})), rounds=12) != full
+    def test_without_insight_2_no_shape_is_aimed_at(self):
+        searcher = make_searcher("agent_reinforce", problem(insight_2=False))
+        loop(searcher, rounds=3)
+        assert "insight 2 is off" in searcher.snapshot()["reason"]
+
+    def test_a_search_that_settled_repeats_its_graph_which_costs_no_call(self):
+        searcher = make_searcher("agent_reinforce", problem())
+        loop(searcher, lambda graph: 0.9 if (graph.width, graph.depth) == (2, 2) else 0.2, rounds=25)
+        assert len({graph.to_json() for graph in searcher.ask(4)} | {searcher.result().to_json()}) == 1
+
+    def test_it_finds_the_best_shape_of_a_hill(self):
+        def hill(graph) -> float:
+            return 0.8 - 0.15 * abs(np.log2(graph.width / 3)) - 0.15 * abs(np.log2(graph.depth / 3))
+
+        searcher = make_searcher("agent_reinforce", Problem(WIDE, SearchSettings(), AgentSettings(), {"llama-3.2-1b": 12}, 0))
+        loop(searcher, hill, rounds=20)
+        assert hill(searcher.result()) > 0.7
 
     def test_it_learns_that_a_vote_at_the_sink_pays(self):
         def votes(graph: CollaborationGraph) -> float:
@@ -166,11 +183,11 @@ class TestHeuristicAgent:
         brief = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
         assert self.agent().select_family_size(brief, [Trial({"llama-3.2-1b": 2}, twice, 20)]).models[0] == first
 
-    def test_instances_vary_the_preferred_model_within_the_budget(self):
-        preference = self.agent().select_family_size(BRIEF, [])
-        for counts in self.agent().select_instances(BRIEF, preference, 6):
-            assert legal_counts(counts, BRIEF)
-            assert preference.models[0] in counts
+    def test_instances_replicate_models_of_the_preferred_family_within_the_budget(self):
+        preference = Preference(("llama-3.2-3b", "llama-3.2-1b", "gemma-3-1b"), "")
+        starts = self.agent().select_instances(BRIEF, preference, 6)
+        assert starts == [{"llama-3.2-3b": 6}, {"llama-3.2-3b": 3}, {"llama-3.2-1b": 12}]
+        assert all(legal_counts(counts, BRIEF) for counts in starts)
 
     def test_without_insight_1_the_start_is_random(self):
         agent = self.agent(insight_1=False)
@@ -183,11 +200,14 @@ class TestHeuristicAgent:
     def test_a_shape_is_aimed_at_once_and_can_exist(self):
         searcher = make_searcher("agent_reinforce", problem())
         lone = CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),))
-        history = [Scored(lone, 19, 20, 1)]
+        history = [Scored(lone, 15, 20, 1)]
         agent = HeuristicAgent(np.random.default_rng(0))
-        reasons = [agent.update(searcher.distribution, history, BRIEF).reason for _ in range(4)]
-        assert "looking at 2 x 1" not in " ".join(reasons)
-        assert reasons[-1] == "width 1, depth 1 is better than its neighbours"
+        reasons = [agent.update(searcher.distribution, history, BRIEF).reason for _ in range(8)]
+        aimed = re.findall(r"looking at (\d+ x \d+)", " ".join(reasons))
+        assert aimed
+        assert len(set(aimed)) == len(aimed)
+        assert "2 x 1" not in aimed
+        assert reasons[-1] == "width 1, depth 1 is better than its neighbours promise to be"
 
     def test_each_feedback_moves_an_edge_once(self):
         searcher = make_searcher("agent_reinforce", problem())
@@ -198,15 +218,23 @@ class TestHeuristicAgent:
         assert agent.update(searcher.distribution, [*old, newest], BRIEF).edge_changes == ()
 
     def test_insight_3_adds_trades_between_width_and_depth(self):
-        searcher = make_searcher("agent_reinforce", problem())
-        graphs = searcher.ask(4)
-        history = [Scored(graph, 10, 20, 1) for graph in graphs]
-        shapes = {False: set(), True: set()}
-        for insight_3 in (False, True):
-            for seed in range(40):
-                agent = HeuristicAgent(np.random.default_rng(seed), insight_3=insight_3)
-                proposal = agent.update(searcher.distribution, history, BRIEF).graph
-                if proposal:
-                    graph = CollaborationGraph.from_dict(proposal.model_dump(mode="json"))
-                    shapes[insight_3].add((graph.width, graph.depth))
-        assert shapes[False] < shapes[True]
+        assert set(neighbours((3, 3), trade=True)) - set(neighbours((3, 3), trade=False)) == {(4, 2), (2, 4)}
+
+
+class TestSurface:
+    def surface(self, trade: bool = True, n: int = 200) -> Surface:
+        graphs = [topologies.grid(w, d, "llama-3.2-1b") for w in (1, 2, 4, 8) for d in (1, 2, 4, 8)]
+        return Surface([Scored(g, round(n * (0.7 - 0.1 * abs(np.log2(g.width / 3)))), n, 1) for g in graphs], trade)
+
+    def test_it_follows_feedback(self):
+        means, spreads = self.surface().predict([(1, 4), (3, 4), (12, 4)])
+        assert means[1] > means[0]
+        assert means[1] > means[2]
+        assert (spreads > 0).all()
+
+    def test_more_questions_make_it_surer(self):
+        assert self.surface(n=400).predict([(4, 4)])[1] < self.surface(n=10).predict([(4, 4)])[1]
+
+    def test_before_feedback_on_other_shapes_growing_both_promises_less_with_insight_3(self):
+        lone = Scored(topologies.single("llama-3.2-1b"), 10, 20, 1)
+        assert Surface([lone], True).predict([(4, 4)])[0] < Surface([lone], False).predict([(4, 4)])[0]

@@ -17,16 +17,24 @@ import numpy as np
 
 from pipeline.agent.base import Brief, Counts, Exchange, Preference, Scored, Trial, affordable, legal_counts, same_counts
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
-from pipeline.budget import trim_to_budget
+from pipeline.agent.shapes import Shape, Surface, best_sink_role, can_exist, layout, neighbours, role_table
 from pipeline.distribution import GraphDistribution
-from pipeline.errors import BudgetError
-from pipeline.graph import CollaborationGraph, Node
-from pipeline.roles import get_role
+from pipeline.graph import CollaborationGraph
 
 PRIOR_QUESTIONS = 8.0
 """How many questions of average accuracy a score is mixed with, so that few questions can't make an extreme."""
 
-Shape = tuple[int, int]
+MOST_INSTANCES = 12
+"""The most instances of a model that a start has: more are past the optimum (insight 2)."""
+
+PRIOR_GRAPHS = 2.0
+"""How many graphs of average value a sink role's mean is mixed with."""
+
+PULL, ROLE_LEAD = 0.6, 0.95
+"""How far edges are drawn towards the best shape's graph in a round, and how probable its roles become."""
+
+HOPE = 1.0
+"""Standard deviations by which a shape is hoped to be better than expected."""
 
 
 class HeuristicAgent:
@@ -46,6 +54,7 @@ class HeuristicAgent:
         self.rng, self.step = rng, step
         self.insight_1, self.insight_2, self.insight_3 = insight_1, insight_2, insight_3
         self._aimed: set[Shape] = set()
+        self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Order models by what the whole budget spent on them promises: one call's score, plus the gain of doublings.
@@ -83,22 +92,18 @@ class HeuristicAgent:
         return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Counts of the preferred model from few to the most that fit, then mixes with the next model.
+        """Many instances of each model of the preferred family, and half as many of the first.
 
         Without insight 1: random multisets that fit.
         """
         if not self.insight_1:
             return self._random_counts(brief, limit)
-        first = preference.models[0]
-        most = _most_that_fit({}, first, brief)
-        counts = sorted({max(1, round(most * share)) for share in (0.15, 0.3, 0.5, 0.75, 1.0)})
-        candidates: list[Counts] = [{first: count} for count in counts]
-        for second in preference.models[1:2]:
-            half: dict[str, int] = {first: max(1, most // 2)}
-            room = _most_that_fit(half, second, brief)
-            if room:
-                candidates.append({**half, second: max(1, room // 2)})
-        return [c for c in candidates if legal_counts(c, brief)][-limit:]
+        pool = brief.cost.pool
+        own = [model for model in preference.models if pool[model].family == pool[preference.models[0]].family]
+        many = {model: min(MOST_INSTANCES, _most_that_fit({}, model, brief)) for model in own}
+        half: Counts = {own[0]: max(1, many[own[0]] // 2)}
+        candidates: list[Counts] = [{own[0]: many[own[0]]}, half, *({model: many[model]} for model in own[1:])]
+        return [counts for counts in candidates if legal_counts(counts, brief)][:limit]
 
     def _random_counts(self, brief: Brief, limit: int) -> list[Counts]:
         models = list(brief.cost.pool)
@@ -117,21 +122,68 @@ class HeuristicAgent:
         return found
 
     def update(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> Edits:
-        """Move edges and roles towards what good candidates had, and propose a graph of the shape to look at next."""
-        scores = _shrunk(history)
-        edges = self._edge_credit(distribution, history, scores)
-        roles = self._role_credit(distribution, history, scores)
+        """Draw the distribution towards the best shape's graph, and propose the shape to look at next.
+
+        Without insight 2 there are no shapes: edges and roles get credit for the graphs they were in, and no graph is proposed.
+        """
         if not self.insight_2:
+            scores = _shrunk(history)
+            edges = self._edge_credit(distribution, history, scores)
+            roles = self._role_credit(distribution, history, scores)
             return _edits(edges, roles, None, "credit of edges and roles only (insight 2 is off)")
-        shape, why = self._next_shape(distribution, history, scores)
-        proposal = self._layout(distribution, shape, history, scores, brief)
-        if proposal is not None:
-            probabilities = distribution.edge_probabilities()
-            place = {i: row for row, i in enumerate(distribution.ids)}
-            for a, b in proposal.edges:
-                p = float(probabilities[place[a], place[b]])
-                edges[a, b] = max(edges.get((a, b), 0.0), p + 0.5 * self.step * (1 - p))
-        return _edits(edges, roles, proposal, why)
+        best, wanted, why = self._shapes(distribution, history, brief)
+        sink_role = best_sink_role(history, distribution.roles, PRIOR_GRAPHS)
+        centre = layout(distribution, best, sink_role, brief)
+        proposal = layout(distribution, wanted, sink_role, brief) if wanted else centre
+        if centre is None:
+            return _edits({}, {}, proposal, why)
+        edges = self._drawn(distribution, centre, settled=wanted is None)
+        return _edits(edges, role_table(centre, distribution.roles, ROLE_LEAD), proposal, why)
+
+    def _shapes(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> tuple[Shape, Shape | None, str]:
+        """The best shape tried, and the neighbour of it that may be better, if there is one; and why."""
+        surface = Surface(history, self.insight_3)
+        tried = sorted({(s.graph.width, s.graph.depth) for s in history} & self._laid_out(distribution, brief))
+        tried = tried or [(1, 1)]
+        means, _ = surface.predict(tried)
+        best = tried[int(means.argmax())]
+        value = float(means.max())
+        known = {(s.graph.width, s.graph.depth) for s in history} | self._aimed
+        fresh = [s for s in neighbours(best, self.insight_3) if s not in known and s in self._laid_out(distribution, brief)]
+        if fresh:
+            mean, spread = surface.predict(fresh)
+            hopes = mean + HOPE * spread
+            if hopes.max() > value:
+                chosen = fresh[int(hopes.argmax())]
+                self._aimed.add(chosen)
+                shown = f"{value:.3f}; looking at {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
+                return best, chosen, f"best shape so far is {best[0]} x {best[1]} with {shown}"
+        return best, None, f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be"
+
+    def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
+        """The shapes whose graphs fit the budget untrimmed."""
+        if self._fits[0] != distribution.ids:
+            found = set()
+            for width in range(1, distribution.n + 1):
+                for depth in range(1, distribution.n + 1):
+                    if can_exist((width, depth), distribution.n):
+                        graph = layout(distribution, (width, depth), "assistant", brief)
+                        if graph is not None and (graph.width, graph.depth) == (width, depth):
+                            found.add((width, depth))
+            self._fits = distribution.ids, found
+        return self._fits[1]
+
+    def _drawn(self, distribution: GraphDistribution, centre: CollaborationGraph, settled: bool) -> dict[tuple[int, int], float]:
+        """Edge probabilities drawn towards a graph; all the way once no other shape is worth a look."""
+        probabilities = distribution.edge_probabilities()
+        inside, ids = set(centre.edges), distribution.ids
+        pull = 1.0 if settled else PULL
+        return {
+            (a, b): float(p + pull * (((a, b) in inside) - p))
+            for i, a in enumerate(ids)
+            for j, b in enumerate(ids[i + 1 :], i + 1)
+            for p in [probabilities[i, j]]
+        }
 
     def take_exchanges(self) -> list[Exchange]:
         """None: no language model is asked."""
@@ -174,50 +226,6 @@ class HeuristicAgent:
             total = sum(wanted.values())
             moved[i] = {role: p / total for role, p in wanted.items()}
         return moved
-
-    def _next_shape(self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray) -> tuple[Shape, str]:
-        """The best shape so far, or an untried neighbour of it."""
-        by_shape: dict[Shape, list[float]] = defaultdict(list)
-        for scored, score in zip(history, scores, strict=True):
-            by_shape[scored.graph.width, scored.graph.depth].append(float(score))
-        best = max(by_shape, key=lambda s: (sum(by_shape[s]) / len(by_shape[s]), -s[0] * s[1]))
-        width, depth = best
-        neighbours = [(width + 1, depth), (width, depth + 1), (width - 1, depth), (width, depth - 1)]
-        if self.insight_3:
-            neighbours += [(width + 1, depth - 1), (width - 1, depth + 1)]
-        # Only the sink stands at depth 1, so more width needs more depth.
-        possible = [(w, d) for w, d in neighbours if w >= 1 and d >= (2 if w > 1 else 1) and w * (d - 1) + 1 <= distribution.n]
-        untried = [shape for shape in possible if shape not in by_shape and shape not in self._aimed]
-        if not untried:
-            return best, f"width {width}, depth {depth} is better than its neighbours"
-        chosen = untried[int(self.rng.integers(len(untried)))]
-        self._aimed.add(chosen)
-        return chosen, f"best shape so far is {width} x {depth}; looking at {chosen[0]} x {chosen[1]}"
-
-    def _layout(
-        self,
-        distribution: GraphDistribution,
-        shape: Shape,
-        history: Sequence[Scored],
-        scores: np.ndarray,
-        brief: Brief,
-    ) -> CollaborationGraph | None:
-        """Chains side by side into the sink, on the last nodes before it: growth goes outward from the sink (rule R-3)."""
-        width, depth = shape
-        inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
-        sink = distribution.ids[-1]
-        edges = [(inner[k], inner[k + width]) for k in range(len(inner) - width)] + [(i, sink) for i in inner[-width:]]
-        assigned = distribution.psi.argmax(axis=-1)
-        models = {i: distribution.models[assigned[row]] for row, i in enumerate(distribution.ids)}
-        best = history[int(scores.argmax())].graph
-        sink_role = best.node(sink).role if len(inner) and best.depth > 1 else "assistant"
-        if len(inner) < get_role(sink_role).min_in_degree:
-            sink_role = "assistant"
-        nodes = (*(Node(i, "assistant", models[i]) for i in inner), Node(sink, sink_role, models[sink]))
-        try:
-            return trim_to_budget(CollaborationGraph(nodes, tuple(edges)), brief.cost, brief.budget)
-        except BudgetError:
-            return None
 
 
 def _edits(
