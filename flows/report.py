@@ -8,6 +8,7 @@ from flows.stage import load_stage, main, read_graph
 from pipeline.files import read_json
 from pipeline.report import MethodReport, TaskReport, write_report
 from pipeline.schemas import Candidates, Evaluations, Pilots, Trajectory, Trials, read_table
+from pipeline.search.terms import require_equal_terms
 from pipeline.settings import load_params, load_profile
 
 
@@ -31,6 +32,7 @@ def report(profile: str | None = None) -> None:
                     read_table(Evaluations, folder / "test.parquet", "evaluate"),
                 )
             )
+        require_equal_terms({method.name: method.summary["terms"] for method in methods})
         tasks.append(
             TaskReport(
                 task,

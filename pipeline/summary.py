@@ -9,6 +9,7 @@ import pandas as pd
 
 from pipeline.agent.base import Exchange
 from pipeline.models.client import Usage
+from pipeline.objective import pareto_front
 from pipeline.search.driver import Found
 from pipeline.search.terms import plain_terms
 
@@ -26,6 +27,7 @@ def search_summary(found: Found, archive: pd.DataFrame, exchanges: Sequence[Exch
         "found_iteration": found.iteration,
         "val_accuracy": found.val_accuracy,
         "val_latency_s": found.validation.latency_s,
+        "front": validated_front(archive),
         "terms": plain_terms(found.terms),
         "stopped_by": found.stopped_by,
         "iterations": int(archive["iteration"].max()),
@@ -44,3 +46,10 @@ def search_summary(found: Found, archive: pd.DataFrame, exchanges: Sequence[Exch
         "agent_seconds": sum(exchange.seconds for exchange in exchanges),
         "agent_refused": sum(len(exchange.refused) for exchange in exchanges),
     }
+
+
+def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
+    """The Pareto front of accuracy and latency among the validated graphs, from fast to slow (A.9)."""
+    rows = archive[(archive["split"] == "val") & (archive["status"] == "ok")].to_dict("records")
+    front = pareto_front([(row["accuracy"], row["latency_s"]) for row in rows])
+    return [{key: rows[k][key] for key in ("graph_hash", "accuracy", "latency_s", "budget_units")} for k in front]

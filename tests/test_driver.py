@@ -24,6 +24,7 @@ from pipeline.search import SEARCHERS, Problem, Searcher, make_searcher
 from pipeline.search.driver import Driver
 from pipeline.search.terms import plain_terms, require_equal_terms
 from pipeline.settings import AgentSettings, SearchSettings
+from pipeline.summary import validated_front
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.topologies import chain, parallel, single
@@ -176,3 +177,12 @@ class TestDriver:
         found, _, _ = self.search(tmp_path, searcher=searcher)
         assert (found.graph, found.iteration) == (start, 0)
         assert set(found.trajectory["n_nodes"]) == {1}
+
+
+def test_the_front_of_a_search_has_its_fastest_and_its_best_validated_graph(tmp_path):
+    _, archive, _ = TestDriver().search(tmp_path, method="random")
+    rows = archive.table().query("split == 'val' and status == 'ok'")
+    front = validated_front(archive.table())
+    assert front[0]["latency_s"] == rows["latency_s"].min()
+    assert front[-1]["accuracy"] == rows["accuracy"].max()
+    assert [point["accuracy"] for point in front] == sorted({point["accuracy"] for point in front})

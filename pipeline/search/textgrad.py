@@ -14,9 +14,10 @@ class TextGrad(AgentReinforce):
     """Starts from the maximal model combination with even edges and roles, and changes them by the agent's word alone."""
 
     uses_start = False
-    sink_edge, inner_edge, fuser_lead = 0.5, 0.5, 0.0
+    fuser_lead = 0.0
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, edge_probability: float = 0.5) -> None:
+        self.sink_edge = self.inner_edge = edge_probability
         super().__init__(replace(problem, agent=without_insights(problem.agent), start=maximal_counts(problem.brief)))
 
 
