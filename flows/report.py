@@ -6,7 +6,7 @@ from prefect import flow
 
 from flows.stage import load_stage, main, read_graph
 from pipeline.files import read_json
-from pipeline.report import MethodReport, TaskReport, write_report
+from pipeline.report import MethodReport, TaskReport, write_index, write_report
 from pipeline.schemas import Candidates, Evaluations, Pilots, Trajectory, Trials, read_table
 from pipeline.search.terms import require_equal_terms
 from pipeline.settings import load_params, load_profile
@@ -14,7 +14,7 @@ from pipeline.settings import load_params, load_profile
 
 @flow(name="report")
 def report(profile: str | None = None) -> None:
-    """Write reports/index.html and its plots from everything the other stages made."""
+    """Write reports/<profile>/index.html and its plots from everything the other stages made, and reports/index.html."""
     params = load_params()
     tasks = []
     for task in params.tasks:
@@ -45,7 +45,8 @@ def report(profile: str | None = None) -> None:
             )
         )
     name = params.profile if profile is None else profile
-    write_report(Path("reports"), name, load_profile(name), tasks, params.tracking_uri)
+    write_report(Path("reports") / name, name, load_profile(name), tasks, params.tracking_uri)
+    write_index(Path("reports"))
 
 
 if __name__ == "__main__":

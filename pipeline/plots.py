@@ -21,7 +21,12 @@ MARKERS = {"assistant": "o", "fuser": "s", "voter": "D"}
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure without a date in it, so that the same plot is the same file."""
+    """Write a figure without a date in it, so that the same plot is the same file.
+
+    A figure whose path says that it is simulated says so itself, because pictures travel without their paths.
+    """
+    if any("simulated" in part for part in path.parts):
+        figure.text(0.99, 0.99, "simulated", ha="right", va="bottom", color="#cc3311", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
     figure.savefig(path, bbox_inches="tight", metadata=metadata, dpi=150)

@@ -1,4 +1,4 @@
-"""The report page: reports/index.html, self-contained, with its plots as files beside it."""
+"""The report page: reports/<profile>/index.html, self-contained, with its plots as files beside it; and a list of such pages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write_report(folder: Path, profile_name: str, profile: Profile, tasks: Seque
         unit=UNITS[profile.budget.metric],
         tasks=tasks,
         pictures=pictures,
-        simulated=profile_name == "simulated",
+        simulated=profile.engine.kind == "simulated",
         rows=lambda table: table.to_dict("records"),
         counts=lambda graph: ", ".join(f"{count} x {model}" for model, count in graph.model_counts().items()),
         as_json=lambda value: json.dumps(value),
@@ -72,6 +72,16 @@ def write_report(folder: Path, profile_name: str, profile: Profile, tasks: Seque
     table = table[front + [column for column in table.columns if column not in front]]
     write_text(folder / "comparison.csv", table.to_csv(index=False))
     write_text(folder / "index.html", page)
+    return folder / "index.html"
+
+
+def write_index(folder: Path) -> Path:
+    """Write index.html with a link to the page of every profile that has one below this folder."""
+    links = [f'<li><a href="{page.parent.name}/index.html">{page.parent.name}</a></li>' for page in folder.glob("*/index.html")]
+    head = (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>ttsgraph</title>\n<h1>ttsgraph: reports by profile</h1>'
+    )
+    write_text(folder / "index.html", "\n".join([head, "<ul>", *sorted(links), "</ul>", "</html>\n"]))
     return folder / "index.html"
 
 

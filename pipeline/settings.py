@@ -377,9 +377,15 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
 
 
 def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
-    """Read profiles/<name>.yaml. Raises SettingsError; for an unknown name it lists the profiles there are."""
+    """Read profiles/<name>.yaml. Raises SettingsError; for an unknown name it lists the profiles there are.
+
+    A simulated profile says so in its name, because results, reports and plots are named after it.
+    """
     path = folder / f"{name}.yaml"
     if not path.is_file():
         known = sorted(p.stem for p in folder.glob("*.yaml"))
         raise SettingsError(f"unknown profile {name!r}; {folder} has {', '.join(known) or 'none'}")
-    return load(Profile, path)
+    profile = load(Profile, path)
+    if profile.engine.kind == "simulated" and "simulated" not in name:
+        raise SettingsError(f"{path}: expected a name with simulated in it, as the engine is; files and plots are named after it")
+    return profile

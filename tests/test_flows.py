@@ -91,7 +91,8 @@ def test_splits_are_disjoint(built):
 
 def test_the_report_shows_both_methods(built):
     project, _ = built
-    page = (project.folder / "reports" / "index.html").read_text()
+    page = (project.folder / "reports" / "stub" / "index.html").read_text()
+    assert 'href="stub/index.html"' in (project.folder / "reports" / "index.html").read_text()
     assert "Found by agent_reinforce" in page
     assert "Found by random" in page
     assert page.count("<svg") >= 10

@@ -198,6 +198,7 @@ def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
 
 def test_a_model_without_traits_is_named(profile: Profile) -> None:
     lengths = {"math": profile.task("math").lengths.value()}
-    simulation = Simulation(capacity={}, tasks=profile.simulation.tasks)
+    traits = profile.simulation.tasks["math"].model_copy(update={"capacity": {}})
+    simulation = Simulation(tasks={"math": traits})
     with pytest.raises(SettingsError, match=r"traits of model 'llama-3\.2-1b' on 'math'"):
         SimulatedClient(simulation, profile.model_pool(), lengths)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pipeline.budget import Lengths
 from pipeline.errors import DataError, SettingsError
 from pipeline.models.client import Completion, Request
-from pipeline.models.simulation import Chances, Simulation, TaskTraits, chances, difficulty, lost, uniforms
+from pipeline.models.simulation import Chances, Simulation, Strain, TaskTraits, chances, difficulty, strain, uniforms
 from pipeline.models.spec import ModelPool, ModelSpec
 from pipeline.prompts import REQUESTS
 from pipeline.tasks.synthetic import Problem, named_in
@@ -57,14 +57,14 @@ class SimulatedClient:
         self._simulation, self._lengths = simulation, lengths
         self._models = {(kind, name): _model(simulation, kind, spec) for kind in lengths for name, spec in pool.items()}
         self._asked: dict[str, _Asked] = {}
-        self._lost: dict[tuple[str, str, float], float] = {}
+        self._strains: dict[tuple[str, str, float], Strain] = {}
 
     async def complete(self, request: Request) -> Completion:
-        """One answer. Raises DataError for a question that is not synthetic."""
+        """As `begin`."""
         return self.begin(request)
 
     def begin(self, request: Request) -> Completion:
-        """One answer, at once."""
+        """One answer, at once. Raises DataError for a question that is not synthetic."""
         content = request.messages[-1].content
         blocks = content.split("\n\n")
         asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
@@ -114,23 +114,26 @@ class SimulatedClient:
             odds = asked.chances[name] = chances(traits, model.skill, asked.z)
         if not drafts:
             return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
-        revision = 1 + max(revision for _, revision in drafts)
+        most = max(revision for _, revision in drafts)
+        revision = 1 + (round(traits.carry * most) if fuse else most)
         load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
-        if draw[0] < self._lost_chance(asked.kind, model, traits, load):
+        felt = self._strain(asked, model, load)
+        if draw[0] < felt.lost:
             return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
         if fuse:
-            return _choose(traits, [reply for reply, _ in drafts], draw[1]), revision
+            taken = _choose([reply for reply, _ in drafts], traits.majority, felt.discernment, draw[1])
+            return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
         taken = drafts[int(draw[1] * len(drafts))][0]
         if taken == _RIGHT:
             return (_wrong(asked, draw[3]) if draw[2] < odds.corrupt else _RIGHT), revision
         return (_RIGHT if draw[2] < odds.repair else taken), revision
 
-    def _lost_chance(self, kind: str, model: _Model, traits: TaskTraits, load: float) -> float:
-        key = (kind, model.spec.name, load)
-        chance = self._lost.get(key)
-        if chance is None:
-            chance = self._lost[key] = lost(traits, model.capacity, load)
-        return chance
+    def _strain(self, asked: _Asked, model: _Model, load: float) -> Strain:
+        key = (asked.kind, model.spec.name, load)
+        found = self._strains.get(key)
+        if found is None:
+            found = self._strains[key] = strain(asked.traits, model.capacity, load)
+        return found
 
 
 def _wrong(asked: _Asked, draw: float) -> int:
@@ -141,12 +144,12 @@ def _wrong(asked: _Asked, draw: float) -> int:
     return 2 + min(others - 1, int((draw - asked.favourite) / (1 - asked.favourite) * others))
 
 
-def _choose(traits: TaskTraits, replies: Sequence[int], draw: float) -> int:
+def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
     """The reply that a fuser takes: odds grow with its supporters, and are better for the right one."""
     different = sorted(set(replies))
     if len(different) == 1:
         return different[0]
-    weights = [replies.count(reply) ** traits.majority * (traits.discernment if reply == _RIGHT else 1.0) for reply in different]
+    weights = [replies.count(reply) ** majority * (discernment if reply == _RIGHT else 1.0) for reply in different]
     left = draw * sum(weights)
     for reply, weight in zip(different, weights, strict=True):
         left -= weight
@@ -166,6 +169,7 @@ def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
     if spec.speed is None:
         raise SettingsError(f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token) to simulate it")
     try:
-        return _Model(spec, simulation.tasks[kind].skill[spec.name], simulation.capacity[spec.name])
+        traits = simulation.tasks[kind]
+        return _Model(spec, traits.skill[spec.name], traits.capacity[spec.name])
     except KeyError as error:
         raise SettingsError(f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}") from None

@@ -3,12 +3,14 @@
 A question has a latent difficulty z, standard normal over a task's questions. Alone, a model is right with probability
 logistic(skill - spread * z). A call that reads others' answers carries a load: one for each answer, and `growth` more for every
 revision that the answer has been through, because what is passed on grows with it. With a probability that rises with load over
-capacity the call loses the thread, and is right only by chance (`chance`). Otherwise
+capacity the call loses the thread, and is right only by chance (`chance`). An assistant's answer has been through one revision more
+than any that it read; a fuser writes its answer anew, and `carry` is the share of those revisions that stays in it. Otherwise
 
 assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability that a model of skill + insight
            solves the question alone, a right one is corrupted with `corrupt` times the probability that the model fails alone
-fuser      takes one of the different answers, with odds of (number of its supporters) ** `majority`, times `discernment` for the
-           right one
+fuser      takes one of the different answers, with odds of (number of its supporters) ** `majority`, for the right one times
+           `discernment`, which falls with the load as exp(-blur * load / capacity); a wrong one it repairs as an assistant does,
+           with `mend` times the probability
 
 Wrong answers are few per question, and one of them is a favourite: its share among them is drawn per question between the two
 values of `favourite`. So errors agree with each other, and votes can fail.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated
@@ -31,9 +34,13 @@ _NORMAL = NormalDist()
 
 
 class TaskTraits(Closed):
-    """How a task's questions behave, for every model alike; the names are explained at the top of this module."""
+    """How a task's questions behave, and each model on them; the names are explained at the top of this module.
+
+    A model whose load is its capacity loses the thread with probability 1 - 1/e.
+    """
 
     skill: dict[str, float]
+    capacity: dict[str, PositiveFloat]
     spread: NonNegativeFloat
     favourite: tuple[Share, Share]
     repair: Share
@@ -41,15 +48,17 @@ class TaskTraits(Closed):
     corrupt: Share
     majority: NonNegativeFloat
     discernment: PositiveFloat
+    mend: Share
+    blur: NonNegativeFloat
     growth: NonNegativeFloat
+    carry: NonNegativeFloat
     steepness: PositiveFloat
     chance: Share
 
 
 class Simulation(Closed):
-    """A profile's `simulation` section: traits per task, and per model the load at which it loses the thread with 1 - 1/e."""
+    """A profile's `simulation` section: traits per task."""
 
-    capacity: dict[str, PositiveFloat] = Field(default_factory=dict)
     tasks: dict[str, TaskTraits] = Field(default_factory=dict)
 
 
@@ -75,15 +84,24 @@ def chances(traits: TaskTraits, skill: float, z: float) -> Chances:
     return Chances(alone, repair, traits.corrupt * (1 - alone))
 
 
-def lost(traits: TaskTraits, capacity: float, load: float) -> float:
-    """Probability of losing the thread under a load."""
-    return -math.expm1(-((load / capacity) ** traits.steepness))
+@dataclass(frozen=True, slots=True)
+class Strain:
+    """What a load does to a model: the probability of losing the thread, and a fuser's odds factor for the right answer."""
+
+    lost: float
+    discernment: float
+
+
+def strain(traits: TaskTraits, capacity: float, load: float) -> Strain:
+    """The strain of a load on a model of this capacity."""
+    share = load / capacity
+    return Strain(-math.expm1(-(share**traits.steepness)), traits.discernment * math.exp(-traits.blur * share))
 
 
 def uniforms(text: str, count: int) -> list[float]:
     """`count` numbers in (0, 1), at most 16, that depend on the text alone."""
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
-    return [(int.from_bytes(digest[4 * k : 4 * k + 4], "little") + 0.5) / 2**32 for k in range(count)]
+    return [(number + 0.5) / 2**32 for number in struct.unpack(f"<{count}I", digest)]
 
 
 def _logistic(x: float) -> float:
