@@ -110,7 +110,7 @@ def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path
     assert summary["isolation_missing"] == {}
     (results(project, "random") / "search.json").write_text(json.dumps(summary | {"isolation_missing": {"files": "not here"}}))
     assert project.stage("report").returncode == 0
-    page = (project.folder / "reports" / "index.html").read_text()
+    page = (project.folder / "reports" / "stub" / "index.html").read_text()
     assert page.count("Weaker isolation.") == 1
     assert "this was missing: files" in page
 

@@ -1,4 +1,9 @@
-"""The pilot figures (1, 3 and 4) and table 4: fixed graphs on questions drawn per seed."""
+"""The pilot figures (1, 3 and 4) and table 4: fixed graphs on questions drawn per seed.
+
+Where the paper is silent, this says what is assumed: n instances refine one another in a row (figure 3); a mix is eight instances,
+the best width and depth of figure 4 (table 4); a random hybrid joins each pair of nodes, in a fixed order, with such a probability
+that a node reads HYBRID_IN_DEGREE others on average; several it reads as a fuser, one as an assistant.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,10 @@ SIDES = (1, 2, 3, 4, 6, 8, 12, 24)
 MOST = 24
 """width * depth of the largest graph of figure 4c."""
 
-MIX = 6
-"""Nodes of a random graph of table 4."""
+MIX = 8
+"""Nodes of a graph of table 4."""
+
+HYBRID_IN_DEGREE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +43,9 @@ class Pilot:
 def pilots(task: str, seed: int) -> list[Pilot]:
     """All pilot graphs of a task; table 4 draws one random graph per entry and seed."""
     found = [Pilot("figure 3", f"1 x {model}", topologies.single(model)) for model in (L1, L3, L8, G1, G2)]
-    found += [Pilot("figure 3", f"2 x {model}", topologies.parallel([model] * 2, model)) for model in (L1, L3, G1, G2)]
-    found.append(Pilot("figure 3", f"{L3} + {G2}", topologies.parallel([L3, G2], L3)))
-    found += [Pilot("figure 3", f"3 x {L3}", topologies.parallel([L3] * 3, L3))]
+    found += [Pilot("figure 3", f"2 x {model}", topologies.chain([model] * 2)) for model in (L1, L3, G1, G2)]
+    found += [Pilot("figure 3", f"{L3} + {G2}", topologies.chain(pair)) for pair in ((L3, G2), (G2, L3))]
+    found.append(Pilot("figure 3", f"3 x {L3}", topologies.chain([L3] * 3)))
     found += [Pilot("figure 4a", str(width), _fan(width)) for width in WIDTHS]
     found += [Pilot("figure 4b", str(depth), topologies.chain([L1] * depth)) for depth in DEPTHS]
     if task == "math":
@@ -57,17 +64,16 @@ def _fan(width: int) -> CollaborationGraph:
 
 
 def _random(kind: str, model: str, rng: np.random.Generator) -> CollaborationGraph:
-    """A random graph of one kind: a chain, answers side by side into a fuser, or random edges with random roles."""
-    size = int(rng.integers(3, MIX + 1))
+    """A random graph of one kind: a chain, answers side by side into a fuser, or a random hybrid."""
     if kind == "sequential":
-        return topologies.chain([model] * size)
+        return topologies.chain([model] * MIX)
     if kind == "parallel":
-        return topologies.parallel([model] * (size - 1), model)
-    edges = {(i, int(rng.integers(i + 1, size))) for i in range(size - 1)}
-    edges |= {(i, j) for i in range(size) for j in range(i + 1, size) if rng.random() < 1 / size}
-    reads = [sum(b == i for _, b in edges) for i in range(size)]
-    roles = ["fuser" if reads[i] >= 2 else "assistant" for i in range(size)]
-    return CollaborationGraph(tuple(Node(i, roles[i], model) for i in range(size)), tuple(sorted(edges)))
+        return topologies.parallel([model] * (MIX - 1), model)
+    joined = np.triu(rng.random((MIX, MIX)) < 2 * HYBRID_IN_DEGREE / (MIX - 1), 1)
+    for i in np.flatnonzero(~joined[:-1].any(axis=1)):  # whoever nobody reads is read by a random later node
+        joined[i, rng.integers(i + 1, MIX)] = True
+    nodes = tuple(Node(i, "fuser" if joined[:, i].sum() > 1 else "assistant", model) for i in range(MIX))
+    return CollaborationGraph(nodes, tuple((int(i), int(j)) for i, j in np.argwhere(joined)))
 
 
 async def run_pilots(laboratory: Laboratory, seed: int) -> list[dict[str, Any]]:
