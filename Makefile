@@ -7,7 +7,7 @@ export PYTHONHASHSEED := 0
 
 SEEDS ?= 20
 
-.PHONY: help setup repro study test torture test-long test-fast check bench clean
+.PHONY: help setup repro study test torture audit test-long test-fast check bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -44,6 +44,11 @@ test-long: setup ## the tests that take minutes
 torture: .venv/.ready ## kill a search 30 times at random moments; TORTURE_KILLS=n for another number
 	python -m pytest -m long tests/test_torture.py
 
+audit: .venv/.ready ## look up the pinned dependencies in the OSV database of known vulnerabilities (needs the network)
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install -q pip-audit
+	.venv-audit/bin/pip-audit -s osv --no-deps --disable-pip -r requirements/constraints.txt
+
 test-fast: .venv/.ready ## the tests that need no model and little time
 	python -m pytest -m "not slow and not models and not long"
 
@@ -57,4 +62,4 @@ bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them i
 	python -m benchmarks
 
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache data results mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache data results mlflow.db mlruns

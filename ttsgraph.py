@@ -19,9 +19,15 @@ from pipeline.errors import InputError, TTSGraphError
 from pipeline.estimate import estimate_run
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import check_roles
+from pipeline.secrets import hide_secrets_in_output, redact
 from pipeline.settings import Profile, load_params, load_profile
 
-app = typer.Typer(help="Search, cost and run multi-LLM collaboration graphs.", no_args_is_help=True, add_completion=True)
+app = typer.Typer(
+    help="Search, cost and run multi-LLM collaboration graphs.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
 graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 cache_app = typer.Typer(help="Look at the cache of model calls, and bound it.", no_args_is_help=True)
@@ -257,13 +263,14 @@ def cache_prune(
 
 def main() -> None:
     """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped early."""
+    hide_secrets_in_output()
     try:
         app()
     except InputError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(redact(f"error: {error}"), err=True)
         sys.exit(2)
     except TTSGraphError as error:
-        typer.echo(f"stopped: {error}", err=True)
+        typer.echo(redact(f"stopped: {error}"), err=True)
         sys.exit(3)
 
 

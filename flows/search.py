@@ -15,10 +15,11 @@ from flows.stage import Stage, load_stage, main, progress, say
 from flows.tracking import SearchTracker
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
-from pipeline.archive import Archive
+from pipeline.archive import Archive, Record
 from pipeline.environment import Environment
 from pipeline.files import locked, md5, read_json, write_text
 from pipeline.journal import Journal
+from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.schemas import Candidates, Trajectory, write_table
 from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver, Found
@@ -40,26 +41,35 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Found, pd.DataFrame, list[Exchange]]:
-        searcher = method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak))
+        environment.client = MeteredClient(environment.client, meter, environment.pool)
+        paying = None if speak is None else metered(speak, meter)
+        searcher = method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, paying))
         archive = Archive(journal)
-        driver = Driver(brief.cost, settings, archive, tracker.candidate, done)
-        found = await driver.run(searcher, environment, questions["train"], questions["val"])
+        driver = Driver(brief.cost, settings, archive, record, done)
+        async with meter.watched():
+            found = await driver.run(searcher, environment, questions["train"], questions["val"])
         return found, archive.table(), driver.exchanges
+
+    def record(evaluated: Record) -> None:
+        meter.note_now()
+        tracker.candidate(evaluated)
 
     experiment = f"{stage.params.profile}/{task}"
     identity, run_path = search_identity(stage, params | {"start": start["counts"]}), results / "run.json"
+    account = Account(results / "spent.json", identity)
     with (
         locked(results),
         closing(Journal(results / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
         SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
     ):
+        meter = Meter(stage.profile.limits, account.read(), account.write)
         write_text(run_path, json.dumps({"identity": identity, "run_id": tracker.run_id}))
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{task}-questions")
         with progress(f"search {task} {method} (at most)", calls) as done:
             found, table, exchanges = stage.with_agent(run, method_class.uses_agent)
         write_table(table, Candidates, results / "archive.parquet")
         write_table(found.trajectory, Trajectory, results / "trajectory.csv")
-        summary = search_summary(found, table, exchanges) | {
+        summary = search_summary(found, table, meter.spent, exchanges) | {
             "run_id": tracker.run_id,
             "isolation_missing": missing_isolation(stage.settings.kind),
         }
@@ -73,9 +83,9 @@ def search(task: str, method: str, profile: str | None = None) -> None:
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """A hash over all that decides what a search does: questions, single-model scores, settings but for how models are reached,
-    and `decisive` (method, seed, start). A search that is started again goes on where it was if this is the same."""
-    settings = stage.profile.model_dump(mode="json", exclude={"engine", "description", "tasks"})
+    """A hash over all that decides what a search does: questions, single-model scores, settings but for limits and how models are
+    reached, and `decisive` (method, seed, start). A search that is started again goes on where it was if this is the same."""
+    settings = stage.profile.model_dump(mode="json", exclude={"engine", "description", "limits", "tasks"})
     settings["task"] = stage.settings.model_dump(mode="json")
     files = [md5(stage.questions_path), md5(stage.results / "profile.parquet")]
     return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()

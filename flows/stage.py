@@ -18,17 +18,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
-from pipeline.errors import InputError, RunStopped
+from pipeline.errors import InputError, LimitReached, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Profiles, Questions, read_table
+from pipeline.secrets import hide_secrets_in_output, redact
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
 
-EXIT_INPUT, EXIT_STOPPED = 2, 3
-"""Exit codes: something given can't be used; a run stopped early with its state kept."""
+EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
+EXIT_CODES = (
+    "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile was reached; "
+    "3 and 4 keep what was computed, and the next start goes on"
+)
 
 T = TypeVar("T")
 
@@ -154,15 +158,15 @@ def _plain_progress(label: str, total: int) -> Callable[[], None]:
 
 def say(line: str) -> None:
     """Tell the person who runs this, in a line on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(redact(line), file=sys.stderr, flush=True)
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
     """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use another than params.yaml's.
 
-    Ends with exit code 2 and one line when something given can't be used, 3 when the run stopped early with its state kept.
+    Ends with one line and an exit code as EXIT_CODES says.
     """
-    parser = argparse.ArgumentParser(description=(flow.__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(flow.__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     for name in arguments:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--profile", help="a profile of profiles/ (default: the one in params.yaml)")
@@ -171,14 +175,15 @@ def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None
 
 def guarded(work: Callable[[], Any]) -> None:
     """Run work; turn the errors meant for people into one line on stderr and an exit code."""
+    hide_secrets_in_output()
     try:
         work()
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         sys.exit(EXIT_INPUT)
     except RunStopped as error:
-        print(f"stopped: {error}", file=sys.stderr)
-        sys.exit(EXIT_STOPPED)
+        say(f"stopped: {error}")
+        sys.exit(EXIT_LIMIT if isinstance(error, LimitReached) else EXIT_STOPPED)
     except Exception as error:
         if not _disk_full(error):
             raise

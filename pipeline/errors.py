@@ -10,7 +10,8 @@ TTSGraphError
 │   └── DeploymentError   a name under which nothing is deployed
 ├── CallFailed            one model call failed for good: its question is unscored, never wrong
 ├── ContextOverflow       a prompt does not fit its model: the graph's doing, so its node has no answer, and is graded so
-└── RunStopped            a run stopped early with its state kept (too many failures)
+└── RunStopped            a run stopped early with its state kept (too many failures): exit code 3
+    └── LimitReached      a search has spent what its profile's `limits` allow: exit code 4
 """
 
 
@@ -60,3 +61,7 @@ class ContextOverflow(TTSGraphError):
 
 class RunStopped(TTSGraphError):
     """A run ended early; everything computed so far is kept and the next start continues."""
+
+
+class LimitReached(RunStopped):
+    """A search has spent as many dollars, tokens or seconds as it may; with a higher limit the next start continues."""

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import SettingsError
+from pipeline.secrets import refuse_secrets
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -22,8 +23,13 @@ class Closed(BaseModel):
 
 
 def load(kind: type[Settings], path: Path) -> Settings:
-    """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key, and what was expected."""
-    return parse(kind, _read_yaml(path), str(path))
+    """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key, and what was expected.
+
+    A file that holds a key is refused, too.
+    """
+    data = _read_yaml(path)
+    refuse_secrets(data, str(path))
+    return parse(kind, data, str(path))
 
 
 def _read_yaml(path: Path) -> Any:

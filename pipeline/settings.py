@@ -295,6 +295,14 @@ class AgentSettings(Closed):
         return self
 
 
+class LimitSettings(Closed):
+    """What one search may really spend, over all its starts, before it stops; no limit by default. Cached calls cost nothing."""
+
+    dollars: PositiveFloat | None = None
+    tokens: PositiveInt | None = Field(default=None, description="of prompts and answers together")
+    wall_s: PositiveFloat | None = None
+
+
 class Profile(Closed):
     """profiles/<name>.yaml. Sections are required, if only as {}: dvc.yaml watches them by name."""
 
@@ -309,6 +317,7 @@ class Profile(Closed):
     search: SearchSettings
     agent: AgentSettings
     objective: Objective = ACCURACY
+    limits: LimitSettings = LimitSettings()
     sandbox: SandboxSettings = SandboxSettings()
     simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
 

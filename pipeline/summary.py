@@ -8,16 +8,18 @@ from typing import Any
 import pandas as pd
 
 from pipeline.agent.base import Exchange
+from pipeline.limits import Spent
 from pipeline.models.client import Usage
 from pipeline.objective import pareto_front
 from pipeline.search.driver import Found
 from pipeline.search.terms import plain_terms
 
 
-def search_summary(found: Found, archive: pd.DataFrame, exchanges: Sequence[Exchange] = ()) -> dict[str, Any]:
+def search_summary(found: Found, archive: pd.DataFrame, spent: Spent, exchanges: Sequence[Exchange] = ()) -> dict[str, Any]:
     """What the search found, and what it took: evaluations, calls, how many of them were really made, tokens, dollars.
 
-    Tokens and dollars count the agent's own exchanges, which stand apart too; calls are those of candidates.
+    Tokens and dollars count the agent's own exchanges, which stand apart too; calls are those of candidates. `spent` is what was
+    really paid over all starts of the search, and its seconds.
     """
     agent = sum((exchange.usage for exchange in exchanges), Usage())
     agent_tokens = agent.prompt_tokens + agent.completion_tokens
@@ -39,7 +41,9 @@ def search_summary(found: Found, archive: pd.DataFrame, exchanges: Sequence[Exch
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
         "tokens": int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens,
         "dollars": float(archive["dollars"].sum()) + agent.dollars,
-        "spent_dollars": float(archive["spent_dollars"].sum()) + agent.spent_dollars,
+        "spent_dollars": spent.dollars,
+        "spent_tokens": spent.tokens,
+        "spent_seconds": spent.wall_s,
         "agent_calls": agent.calls,
         "agent_tokens": agent_tokens,
         "agent_dollars": agent.dollars,

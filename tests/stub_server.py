@@ -43,12 +43,12 @@ class StubServer:
             self.most_at_once = max(self.most_at_once, self.now)
         try:
             time.sleep(self.delay_s)
-            return self.misbehave(count, body) or (200, {}, json.dumps(self._completion(body, count)))
+            return self.misbehave(count, body) or (200, {}, json.dumps(self.completion(body, count)))
         finally:
             with self._lock:
                 self.now -= 1
 
-    def _completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         text = body["messages"][-1]["content"]
         question = text.rsplit("Q: ", 1)[-1].splitlines()[0]
         numbers = [int(n) for n in re.findall(r"\d+", question)]

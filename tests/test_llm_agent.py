@@ -11,6 +11,7 @@ from pipeline.agent.base import Exchange
 from pipeline.agent.trace import trace_page
 from pipeline.errors import EndpointError, RunStopped, SettingsError
 from pipeline.journal import read_journal
+from pipeline.limits import Spent
 from pipeline.summary import search_summary
 from tests.agent_server import BRIEF, COST, NOTHING, SpoiledByFusing, agent_server, follows_the_best, guided_search, settings
 from tests.stub_server import serve
@@ -39,7 +40,7 @@ class TestGuidedSearch:
         assert entries[0]["applied"] == {}
         assert entries[1]["messages"][1]["content"].startswith("That answer can't be used as it is:")
         table = led.archive.table()
-        with_agent, without = search_summary(led.found, table, led.exchanges), search_summary(led.found, table)
+        with_agent, without = search_summary(led.found, table, Spent(), led.exchanges), search_summary(led.found, table, Spent())
         assert with_agent["agent_calls"] == 6
         assert with_agent["dollars"] - without["dollars"] == pytest.approx(6 * (100 * 1.0 + 10 * 4.0) / 1e6)
         assert with_agent["tokens"] - without["tokens"] == 6 * 110

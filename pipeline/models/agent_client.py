@@ -20,6 +20,7 @@ from pipeline.models.client import Completion, Message, ModelClient, Request, Sa
 from pipeline.models.endpoints import Fault
 from pipeline.models.openai_client import Endpoint, completion_of, reason_of
 from pipeline.models.spec import Price
+from pipeline.secrets import redact
 from pipeline.settings import AgentSettings
 
 REFUSED_KEY, UNKNOWN_MODEL, REFUSED_FORM = (401, 403), (404,), (400, 422)
@@ -37,10 +38,10 @@ class AgentClient:
 
     def __init__(self, endpoint: Endpoint, settings: AgentSettings) -> None:
         self._endpoint, self._settings = endpoint, settings
-        self._url, self._key = endpoint.base_urls[0], endpoint.api_key()
+        self._url = endpoint.base_urls[0]
         self._form = FORMS.index(settings.response_format)
         self._client = openai.AsyncOpenAI(
-            base_url=self._url, api_key=self._key, timeout=settings.timeout_s, max_retries=settings.max_retries
+            base_url=self._url, api_key=endpoint.api_key(), timeout=settings.timeout_s, max_retries=settings.max_retries
         )
 
     async def complete(self, request: Request) -> Completion:
@@ -59,9 +60,7 @@ class AgentClient:
             found = completion_of(answer, time.perf_counter() - started)
         except Fault as fault:
             raise CallFailed(f"{where}: {fault.kind}") from None
-        text = found.text.encode("utf-8", "replace").decode()
-        if self._endpoint.api_key_env is not None:
-            text = text.replace(self._key, "[key]")
+        text = redact(found.text.encode("utf-8", "replace").decode())
         return Completion(text, found.prompt_tokens, found.completion_tokens, found.latency_s)
 
     async def _ask(self, request: Request) -> Any:

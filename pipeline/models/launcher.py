@@ -14,7 +14,6 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -32,12 +31,12 @@ from rich.console import Console
 
 from pipeline.errors import EndpointError
 from pipeline.models.servers import HOST, LOCAL, ServerSpec, served_models
+from pipeline.secrets import SECRET_NAME
 
 START_TIMEOUT_S = 300.0
 GRACE_S = 10.0
 WATCH_S = 0.5
 LOG_TAIL_LINES = 15
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY", re.IGNORECASE)
 
 
 @dataclass
@@ -184,7 +183,7 @@ class Launcher:
         """Start one server under its guard, in a session of its own so that Ctrl-C reaches it only through `stop`."""
         guard = (sys.executable, "-I", str(Path(__file__).with_name("guard.py")), str(self._grace_s))
         # Nothing secret goes to a server on this machine, so nothing secret can end up in its log.
-        env = {key: value for key, value in os.environ.items() if not _SECRET.search(key)} | dict(spec.env)
+        env = {key: value for key, value in os.environ.items() if not SECRET_NAME.search(key)} | dict(spec.env)
         spec.log.parent.mkdir(parents=True, exist_ok=True)
         with spec.log.open(mode) as log:
             return _Running(

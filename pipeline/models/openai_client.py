@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
@@ -19,6 +19,7 @@ from pipeline.errors import CallFailed, ContextOverflow, EndpointError
 from pipeline.models.client import Completion, Request, Sampling
 from pipeline.models.endpoints import Fault, Patience, Server, place, stop_if_given_up
 from pipeline.models.streaming import check_length, read_stream
+from pipeline.secrets import environment_secrets, key_problem, redact
 
 MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""
@@ -50,11 +51,13 @@ class Endpoint:
         """The key, or a placeholder for servers that want none. Raises EndpointError when the variable is not set."""
         if self.api_key_env is None:
             return "none"
-        key = os.environ.get(self.api_key_env)
+        key = os.environ.get(self.api_key_env, "").strip()
         if not key:
             raise EndpointError(
                 f"{self.base_urls[0]}: expected a key in the environment variable {self.api_key_env}, which is not set"
             )
+        if problem := key_problem(key):
+            raise EndpointError(f"{self.base_urls[0]}: the key in the environment variable {self.api_key_env}: {problem}")
         return key
 
 
@@ -87,7 +90,7 @@ class OpenAIClient:
     def __init__(
         self, endpoints: Mapping[str, Endpoint], retries: Retries = DEFAULT_RETRIES, patience: Patience = DEFAULT_PATIENCE
     ) -> None:
-        self._endpoints, self._retries = dict(endpoints), retries
+        self._endpoints, self._retries, self._secrets = dict(endpoints), retries, environment_secrets()
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._servers: dict[str, Server] = {}
         for endpoint in self._endpoints.values():
@@ -114,7 +117,7 @@ class OpenAIClient:
     async def _served(self, base_url: str, client: openai.AsyncOpenAI) -> set[str]:
         asking = client.with_options(max_retries=min(self._retries.most, 3))
         try:
-            return {model.id async for model in asking.models.list()}
+            return {redact(model.id) async for model in asking.models.list()}
         except openai.APIStatusError as error:
             raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
         except openai.APIError as error:
@@ -162,7 +165,7 @@ class OpenAIClient:
             used.finish(fault)
             raise CallFailed(f"{request.model} at {used.url}: {fault.kind}") from None
         used.finish(None)
-        return completion
+        return replace(completion, text=redact(completion.text, self._secrets))
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
         fault = state.outcome.exception() if state.outcome else None
@@ -305,4 +308,4 @@ def reason_of(error: openai.APIError) -> str:
     # aiohttp's transport takes a refused connection for a connection that timed out.
     what = "Connection error" if isinstance(error.__cause__, httpx2.ConnectTimeout) else error.message.rstrip(".")
     cause = f" ({error.__cause__})" if error.__cause__ else ""
-    return f"{what}{cause}"
+    return redact(f"{what}{cause}")
