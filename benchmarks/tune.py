@@ -23,7 +23,7 @@ from pipeline.study.tables import markdown
 FIRST_SEED = 1000
 """The study's seeds start at 0."""
 
-GRADIENT: Mapping[str, Sequence[Any]] = {"learning_rate": (0.1, 0.3), "fill": (0.5, 1.0), "edge_probability": (0.3, 0.5)}
+GRADIENT: Mapping[str, Sequence[Any]] = {"learning_rate": (0.1, 0.3, 0.6), "fill": (0.5, 1.0), "edge_probability": (0.3, 0.5)}
 GRIDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "gptswarm": GRADIENT,
     "maao": GRADIENT,

@@ -21,6 +21,7 @@ from pathlib import Path
 from flows.stage import EXIT_INPUT, guarded
 from pipeline.errors import EndpointError
 from pipeline.models.serving import STATE, running_servers
+from pipeline.search import searcher_class
 from pipeline.settings import load_params, load_profile
 
 START_TIMEOUT_S = 90.0
@@ -73,6 +74,8 @@ def repro() -> None:
     """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be used."""
     params = load_params()
     profile = load_profile(params.profile)
+    for method in params.methods:
+        searcher_class(method)
     for task in params.tasks:
         profile.cost_model(task).require_feasible(profile.budget.limit)
     if shutil.which("dvc") is None:

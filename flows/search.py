@@ -31,10 +31,11 @@ from pipeline.tasks.base import Question
 @flow(name="search")
 def search(task: str, method: str, profile: str | None = None) -> None:
     """Search with one method into results/<profile>/<task>/<method>/."""
+    method_class = searcher_class(method)
     stage = load_stage(task, profile)
     settings, results = stage.profile.search, stage.results / method
     start = read_json(stage.results / "start.json", "init_instances")
-    brief, method_class = stage.brief(), searcher_class(method)
+    brief = stage.brief()
     params = {"profile": stage.params.profile, "task": task, "method": method, "seed": stage.params.seed}
     calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
 
