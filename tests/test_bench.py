@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as bench
+from benchmarks import service
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
-from benchmarks.stub import MODEL
+from benchmarks.stub import MODEL, stub_server
+from pipeline.models.endpoints import Patience
+from pipeline.models.openai_client import Retries
+from pipeline.models.serving import connect
+from pipeline.tasks.base import Question
 from pipeline.topologies import parallel
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +40,18 @@ def test_the_stub_server_answers_through_the_whole_stack():
     feedback = asyncio.run(run())
     assert (feedback.n_unscored, feedback.usage.calls, feedback.usage.cached_calls) == (0, 8, 0)
     assert feedback.latency_s >= 2 * 0.02
+
+
+@pytest.mark.slow
+def test_the_load_test_knows_an_answer_that_is_not_the_questions_own():
+    async def run():
+        with stub_server(0.0, echo=True) as url:
+            version = service.deployed(url)
+            async with connect(version.profile, {}, Retries(), Patience()) as client:
+                asked = [Question("asked", text, "") for text in ("request-1", "request-2 or request-3", "none")]
+                return [(await version.runner(client).answer(question)).text for question in asked]
+
+    assert asyncio.run(run()) == ["request-1", "expected one name, found 2", "expected one name, found 0"]
 
 
 @pytest.mark.slow

@@ -87,6 +87,7 @@ async def _serve(
         )
         host, port = listening.getsockname()[:2]
         where = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+        listening.listen(BACKLOG)  # before saying so: who comes before uvicorn is ready waits
         typer.echo(f"serving {', '.join(names)} at {where}, {'with' if key else 'without'} a key")
         # uvicorn raises a signal it has obeyed once more at its end: that must not end what is left to close here.
         for number in (signal.SIGTERM, signal.SIGINT):
