@@ -9,7 +9,7 @@ import pytest
 from pipeline import topologies
 from pipeline.agent.base import Brief, Preference, Scored, Trial, family_size_trials, legal_counts
 from pipeline.agent.heuristic import HeuristicAgent
-from pipeline.agent.shapes import Surface, neighbours
+from pipeline.agent.shapes import Surface, balanced, neighbours
 from pipeline.budget import CostModel, Lengths
 from pipeline.environment import Feedback, QuestionResult
 from pipeline.errors import SettingsError, TTSGraphError
@@ -217,8 +217,17 @@ class TestHeuristicAgent:
         agent = HeuristicAgent(np.random.default_rng(0), insight_2=False)
         assert agent.update(searcher.distribution, [*old, newest], BRIEF).edge_changes == ()
 
+    def test_the_balanced_shape_is_the_largest_whose_sides_grow_together(self):
+        assert balanced({(1, 1), (2, 3), (3, 3), (11, 2), (1, 12), (3, 4)}) == (3, 4)
+        assert balanced(set()) == (1, 1)
+
     def test_insight_3_adds_trades_between_width_and_depth(self):
         assert set(neighbours((3, 3), trade=True)) - set(neighbours((3, 3), trade=False)) == {(4, 2), (2, 4)}
+
+    def test_width_and_depth_are_balanced_first(self):
+        searcher = make_searcher("agent_reinforce", problem())
+        loop(searcher, rounds=1)
+        assert "balanced first: 3 x 3" in searcher.snapshot()["reason"]
 
 
 class TestSurface:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.agent.base import Brief, Counts, Exchange, Preference, Scored, Trial, affordable, legal_counts, same_counts
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
-from pipeline.agent.shapes import Shape, Surface, best_sink_role, can_exist, layout, neighbours, role_table
+from pipeline.agent.shapes import Shape, Surface, balanced, best_sink_role, can_exist, layout, neighbours, role_table
 from pipeline.distribution import GraphDistribution
 from pipeline.graph import CollaborationGraph
 
@@ -142,6 +142,10 @@ class HeuristicAgent:
 
     def _shapes(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> tuple[Shape, Shape | None, str]:
         """The best shape tried, and the neighbour of it that may be better, if there is one; and why."""
+        if self.insight_3 and not self._aimed:
+            start = balanced(self._laid_out(distribution, brief))
+            self._aimed.add(start)
+            return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
         surface = Surface(history, self.insight_3)
         tried = sorted({(s.graph.width, s.graph.depth) for s in history} & self._laid_out(distribution, brief))
         tried = tried or [(1, 1)]

@@ -5,7 +5,7 @@ A shape is (width, depth), both as of the whole graph: w chains of d - 1 nodes s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -62,6 +62,12 @@ def neighbours(shape: Shape, trade: bool) -> list[Shape]:
     if trade:
         found |= {(width + 1, depth - 1), (width - 1, depth + 1)}
     return sorted(found - {shape})
+
+
+def balanced(shapes: Collection[Shape]) -> Shape:
+    """The largest of these shapes whose width and depth grow together: what insight 3 says of a budget spent on either alone."""
+    even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
+    return max(even, default=(1, 1))
 
 
 def can_exist(shape: Shape, nodes: int) -> bool:
