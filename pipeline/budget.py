@@ -6,6 +6,7 @@ answer to the node's prompt: N_p = A + d B tokens in, N_d = B tokens out, for a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -118,7 +119,8 @@ class CostModel:
         costs = {node.id: self.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes}
         if self.metric == "runtime":
             return critical_path(graph, costs)
-        return sum(costs.values())
+        # As in `_total`, an exact sum: it does not depend on the order, so that what fits a budget fits however it is added up.
+        return math.fsum(costs.values())
 
     def require_feasible(self, budget: float) -> None:
         """Raises BudgetError when not even the cheapest single call fits the budget."""
@@ -205,7 +207,7 @@ def _total(adjacency: BoolArray, alive: BoolArray, table: FloatArray, metric: Me
     """Cost of the live nodes: their sum, or for runtime their critical path."""
     weights = table[np.arange(len(table)), adjacency.sum(axis=0)]
     if metric != "runtime":
-        return float(weights[alive].sum())
+        return math.fsum(weights[alive].tolist())
     ends = np.zeros(len(weights))
     for k in range(len(weights)):
         ends[k] = weights[k] + (ends * adjacency[:, k]).max()

@@ -217,3 +217,22 @@ def test_an_endpoint_that_dies_stops_the_run_with_its_state_kept(tmp_path):
     table = pd.read_parquet(project.folder / "results" / "stub" / "math" / "profile.parquet")
     assert table["cached_calls"].sum() == 10
     assert table["n_unscored"].sum() == 0
+
+
+def test_a_limit_ends_a_search_with_a_code_of_its_own_and_a_higher_one_goes_on(built):
+    project, stub = built
+    project.profile["search"]["batch"] += 1  # another search, with calls that the cache has not seen
+    project.profile["limits"] = {"tokens": 1}
+    project.save()
+    done = project.stage("search", "--task", "math", "--method", "random")
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("stopped: limits.tokens of 1 reached")
+    assert "Traceback" not in done.stderr
+    project.profile["limits"] = {"tokens": 10**9, "dollars": 100, "wall_s": 10_000}
+    project.save()
+    done = project.stage("search", "--task", "math", "--method", "random")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((results(project, "random") / "search.json").read_text())
+    assert summary["spent_tokens"] >= 1
+    assert summary["spent_seconds"] > 0
+    assert "4 a limit of the profile was reached" in " ".join(project.stage("search", "--help").stdout.split())
