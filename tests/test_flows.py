@@ -220,7 +220,7 @@ def test_an_endpoint_that_dies_stops_the_run_with_its_state_kept(tmp_path):
 
 
 def test_a_limit_ends_a_search_with_a_code_of_its_own_and_a_higher_one_goes_on(built):
-    project, stub = built
+    project, _ = built
     project.profile["search"]["batch"] += 1  # another search, with calls that the cache has not seen
     project.profile["limits"] = {"tokens": 1}
     project.save()
