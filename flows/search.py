@@ -11,13 +11,14 @@ from typing import Any
 import pandas as pd
 from prefect import flow
 
+import pipeline
 from flows.stage import Stage, load_stage, main, progress, say
 from flows.tracking import SearchTracker
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive, Record
 from pipeline.environment import Environment
-from pipeline.files import locked, md5, read_json, write_text
+from pipeline.files import digest_of_code, locked, md5, read_json, write_text
 from pipeline.journal import Journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.schemas import Candidates, Trajectory, write_table
@@ -26,6 +27,8 @@ from pipeline.search.driver import Driver, Found
 from pipeline.summary import search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
+
+SOURCES = Path(pipeline.__file__).parent
 
 
 @flow(name="search")
@@ -84,11 +87,12 @@ def search(task: str, method: str, profile: str | None = None) -> None:
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """A hash over all that decides what a search does: questions, single-model scores, settings but for limits and how models are
-    reached, and `decisive` (method, seed, start). A search that is started again goes on where it was if this is the same."""
+    """A hash over all that decides what a search does: the library's code, questions, single-model scores, settings but for limits
+    and how models are reached, and `decisive` (method, seed, start). A search that is started again goes on where it was if this
+    is the same."""
     settings = stage.profile.model_dump(mode="json", exclude={"engine", "description", "limits", "tasks"})
     settings["task"] = stage.settings.model_dump(mode="json")
-    files = [md5(stage.questions_path), md5(stage.results / "profile.parquet")]
+    files = [md5(stage.questions_path), md5(stage.results / "profile.parquet"), digest_of_code(SOURCES)]
     return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()
 
 

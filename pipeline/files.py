@@ -53,6 +53,13 @@ def read_json(path: Path, made_by: str) -> Any:
         raise DataError(f"{path}: expected JSON, but it can't be read: {error}") from None
 
 
+def digest_of_code(folder: Path) -> str:
+    """SHA-256 over the names and contents of a folder's Python files and templates."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
+    told = [f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
 def md5(path: Path) -> str:
     """MD5 of a file's bytes: the hash under which DVC knows it."""
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
