@@ -7,7 +7,7 @@ export PYTHONHASHSEED := 0
 
 SEEDS ?= 20
 
-.PHONY: help setup repro study test torture audit test-long test-fast check bench clean
+.PHONY: help setup repro deploy study test torture audit test-long test-fast check bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -31,6 +31,9 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/models/convert.py
 
 repro: setup ## rebuild everything, from sampling to reports/index.html
 	@python -m flows.repro
+
+deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
+	@python -m flows.deploy
 
 study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20), to reports/study/
 	@python -m flows.study --seeds $(SEEDS)

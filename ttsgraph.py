@@ -17,10 +17,14 @@ from pipeline.dags import labeled_dags, unlabeled_dags
 from pipeline.deployed import FileLoader, Loader, read_shots
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.estimate import estimate_run
+from pipeline.files import md5
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import check_roles
 from pipeline.secrets import hide_secrets_in_output, redact
 from pipeline.settings import Profile, load_params, load_profile
+
+BROKEN = 5
+"""Exit code of a lineage with a broken link."""
 
 app = typer.Typer(
     help="Search, cost and run multi-LLM collaboration graphs.",
@@ -228,9 +232,67 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         return files, files.names
     if folders:
         raise InputError(f"expected folders or names like math@champion, found both: {', '.join(models)}")
-    from flows.registry import RegistryLoader  # type: ignore[import-untyped, unused-ignore]
+    from flows.registry import RegistryLoader
 
     return RegistryLoader(load_params().tracking_uri), tuple(models)
+
+
+@app.command()
+def lineage(
+    version: Annotated[str | None, typer.Argument(help="math@champion, math@challenger or math/3")] = None,
+    dataset: Annotated[str | None, typer.Option(help="versions made with this dataset: a file, or its MD5")] = None,
+    model: Annotated[str | None, typer.Option(help="versions whose pool had this model: its name, or name@revision")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, with every candidate and exchange")] = False,
+) -> None:
+    """Where a version comes from, every link verified; or which versions a dataset or a model is behind.
+
+    Ends with exit code 5 when a link is broken. Example: ttsgraph lineage math@champion
+    """
+    from flows import lineage as lineages
+
+    uri = load_params().tracking_uri
+    if (version is None) == (dataset is None and model is None):
+        raise InputError("expected a version, or else --dataset or --model")
+    if version is None:
+        found = lineages.dependents(uri, md5(Path(dataset)) if dataset and Path(dataset).is_file() else dataset, model)
+        _print([{"version": v.label, "aliases": v.aliases, "run_id": v.run_id} for v in found])
+        return
+    walked = lineages.lineage(version, uri)
+    if as_json:
+        _print(walked.to_dict())
+    else:
+        typer.echo(f"{walked.version} {' '.join('@' + alias for alias in walked.aliases)}".rstrip())
+        for link in walked.links:
+            typer.echo(f"{link.state:8} {link.name} {link.subject}: {link.detail}")
+    if walked.broken:
+        typer.echo(f"broken: {', '.join(f'{link.name} {link.subject}' for link in walked.broken)}", err=True)
+        sys.exit(BROKEN)
+
+
+@app.command()
+def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challenger")]) -> None:
+    """Make a version the champion of its task, whatever the rule says.
+
+    Example: ttsgraph promote math@challenger
+    """
+    from flows.registry import Registry
+
+    registry = Registry(load_params().tracking_uri)
+    wanted = registry.find(version)
+    before = registry.promote(wanted)
+    _print({"champion": wanted.label, "before": before.label if before else None})
+
+
+@app.command()
+def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]) -> None:
+    """Make the version that the champion replaced the champion again.
+
+    Example: ttsgraph rollback math
+    """
+    from flows.registry import Registry
+
+    left, now = Registry(load_params().tracking_uri).rollback(task)
+    _print({"champion": now.label, "before": left.label})
 
 
 @cache_app.command("stats")

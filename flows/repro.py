@@ -36,16 +36,21 @@ def changed_stages() -> list[str]:
 
 
 @contextmanager
-def prefect_server(state: Path = STATE) -> Iterator[str]:
-    """A Prefect server for the stages; yields its API URL. Without one, each stage would start its own (about 6 s each)."""
+def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]:
+    """A Prefect server; yields its API URL. Without one, each stage would start its own (about 6 s each).
+
+    `services` are the scheduler and the like, which stages don't need.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     state.mkdir(parents=True, exist_ok=True)
-    command = ["prefect", "server", "start", "--no-ui", "--no-services", "--host", "127.0.0.1", "--port", str(port)]
+    command = ["prefect", "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port)]
+    command += [] if services else ["--no-services"]
     env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
     with (state / "prefect.log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
+        # In a session of its own, so that an interrupt reaches those who use it first.
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True)
     url = f"http://127.0.0.1:{port}/api"
     try:
         _wait_for(f"{url}/health", server, state / "prefect.log")

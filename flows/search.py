@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -22,13 +22,17 @@ from pipeline.files import digest_of_code, locked, md5, read_json, write_text
 from pipeline.journal import Journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.schemas import Candidates, Trajectory, write_table
-from pipeline.search import Problem, searcher_class
+from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
+from pipeline.settings import SearchSettings
 from pipeline.summary import search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
 
 SOURCES = Path(pipeline.__file__).parent
+
+Prepare = Callable[[Environment, dict[str, list[Question]], Speak | None], Awaitable[tuple[Searcher, SearchSettings]]]
+"""Makes the searcher, and says how long the loop goes on; may call models for it."""
 
 
 @flow(name="search")
@@ -36,21 +40,47 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     """Search with one method into results/<profile>/<task>/<method>/."""
     method_class = searcher_class(method)
     stage = load_stage(task, profile)
-    settings, results = stage.profile.search, stage.results / method
+    settings = stage.profile.search
     start = read_json(stage.results / "start.json", "init_instances")
     brief = stage.brief()
-    params = {"profile": stage.params.profile, "task": task, "method": method, "seed": stage.params.seed}
+
+    async def prepare(
+        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+    ) -> tuple[Searcher, SearchSettings]:
+        return method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak)), settings
+
     calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
+    decisive = {"start": start["counts"], "profile.parquet": md5(stage.results / "profile.parquet")}
+    told = start.get("exchanges", [])
+    tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
+
+
+def tracked_search(
+    stage: Stage,
+    method: str,
+    folder: Path,
+    prepare: Prepare,
+    calls: int,
+    decisive: Mapping[str, Any],
+    told: Sequence[Mapping[str, Any]] = (),
+    agent: bool = True,
+) -> tuple[Found, dict[str, Any]]:
+    """One search into a folder: its journal and tables there, its candidates in MLflow, within the limits of the profile.
+
+    `calls` is the most there can be, `told` the agent's exchanges before the search, and `decisive` what makes it another search
+    beside questions and settings. Returns what was found, and the summary.
+    """
+    params = {"profile": stage.params.profile, "task": stage.task, "method": method, "seed": stage.params.seed}
 
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Found, pd.DataFrame, list[Exchange]]:
         environment.client = MeteredClient(environment.client, meter, environment.pool)
         paying = None if speak is None else metered(speak, meter)
-        searcher = method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, paying))
         archive = Archive(journal)
-        driver = Driver(brief.cost, settings, archive, record, done)
         async with meter.watched():
+            searcher, settings = await prepare(environment, questions, paying)
+            driver = Driver(searcher.problem.brief.cost, settings, archive, record, done)
             found = await driver.run(searcher, environment, questions["train"], questions["val"])
         return found, archive.table(), driver.exchanges
 
@@ -58,41 +88,43 @@ def search(task: str, method: str, profile: str | None = None) -> None:
         meter.note_now()
         tracker.candidate(evaluated)
 
-    experiment = f"{stage.params.profile}/{task}"
-    identity, run_path = search_identity(stage, params | {"start": start["counts"]}), results / "run.json"
-    account = Account(results / "spent.json", identity)
+    experiment = f"{stage.params.profile}/{stage.task}"
+    identity, run_path = search_identity(stage, params | dict(decisive)), folder / "run.json"
+    account = Account(folder / "spent.json", identity)
     with (
-        locked(results),
-        closing(Journal(results / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
+        locked(folder),
+        closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
         SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
     ):
         meter = Meter(stage.profile.limits, account.read(), account.write)
         write_text(run_path, json.dumps({"identity": identity, "run_id": tracker.run_id}))
-        tracker.dataset(stage.questions_path, f"{stage.params.profile}-{task}-questions")
-        with progress(f"search {task} {method} (at most)", calls) as done:
-            found, table, exchanges = stage.with_agent(run, method_class.uses_agent)
-        write_table(table, Candidates, results / "archive.parquet")
-        write_table(found.trajectory, Trajectory, results / "trajectory.csv")
+        tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
+        with progress(f"search {stage.task} {method} (at most)", calls) as done:
+            found, table, exchanges = stage.with_agent(run, agent)
+        write_table(table, Candidates, folder / "archive.parquet")
+        write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
         summary = search_summary(found, table, meter.spent, exchanges) | {
             "run_id": tracker.run_id,
             "isolation_missing": missing_isolation(stage.settings.kind),
         }
-        write_text(results / "search.json", json.dumps(summary, indent=1))
-        write_text(results / "graph.json", found.graph.to_json())
+        write_text(folder / "search.json", json.dumps(summary, indent=1))
+        write_text(folder / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
         tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
-        tracker.artifact(results / "graph.json")
-        if trace := [*start.get("exchanges", []), *map(asdict, exchanges)]:
+        tracker.artifact(folder / "graph.json")
+        if trace := [*told, *map(asdict, exchanges)]:
             tracker.text("agent_trace.md", trace_page(trace))
+    return found, summary
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """A hash over all that decides what a search does: the library's code, questions, single-model scores, settings but for limits
-    and how models are reached, and `decisive` (method, seed, start). A search that is started again goes on where it was if this
-    is the same."""
-    settings = stage.profile.model_dump(mode="json", exclude={"engine", "description", "limits", "tasks"})
+    """A hash over all that decides what a search does: the library's code, questions, settings but for limits and how models are
+    reached, and what is `decisive` (method, seed, start, single-model scores). A search that is started again goes on where it was
+    if this is the same."""
+    elsewhere = {"engine", "description", "limits", "tasks", "deploy", "research", "newcomers"}
+    settings = stage.profile.model_dump(mode="json", exclude=elsewhere)
     settings["task"] = stage.settings.model_dump(mode="json")
-    files = [md5(stage.questions_path), md5(stage.results / "profile.parquet"), digest_of_code(SOURCES)]
+    files = [md5(stage.questions_path), digest_of_code(SOURCES)]
     return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()
 
 

@@ -216,6 +216,14 @@ class GraphDistribution:
             [self.ids[row] for row in keep],
         )
 
+    def with_models(self, models: Sequence[str], logit: float) -> GraphDistribution:
+        """The distribution over another set of models: a column of logits for each, those that joined at `logit`."""
+        psi = np.full((self.n, len(models)), logit)
+        for column, model in enumerate(models):
+            if model in self.models:
+                psi[:, column] = self.psi[:, self.models.index(model)]
+        return GraphDistribution(self.roles, models, self.theta, self.pi, psi, self.rng, self.alpha, self.ids)
+
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
         """Replace theta by the logits of (n, n) probabilities; entries outside the forward mask are ignored."""
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))

@@ -23,15 +23,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder against other processes. Raises InputError that names the holder's process id.
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold a folder against other processes. Raises InputError that names the holder's process id, or waits for it to end.
 
     The lock is the kernel's (flock), so it ends with its holder, however that ends; a lock file that is left over means nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             file.seek(0)
             holder = file.read().strip() or "unknown"

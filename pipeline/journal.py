@@ -34,7 +34,11 @@ class Read:
 
 def read(path: Path) -> Read:
     """Read a journal. Raises DataError when a line other than the last is damaged: a crash can't do that."""
-    data = path.read_bytes()
+    return read_content(path.read_bytes(), str(path))
+
+
+def read_content(data: bytes, where: str) -> Read:
+    """As `read`, from a journal's content."""
     entries: list[tuple[int, Entry]] = []
     at = 0
     for line in data.splitlines(keepends=True):
@@ -42,7 +46,7 @@ def read(path: Path) -> Read:
         if entry is None:
             if at + len(line) < len(data):
                 raise DataError(
-                    f"{path}: expected a journal, but line {len(entries) + 1} is damaged; move the file away to start anew"
+                    f"{where}: expected a journal, but line {len(entries) + 1} is damaged; move the file away to start anew"
                 )
             break
         entries.append((at, entry))

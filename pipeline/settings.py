@@ -24,6 +24,7 @@ from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
 from pipeline.service.settings import ServiceSettings
+from pipeline.stage_settings import DeploySettings, InitSettings, PilotSettings, ResearchSettings
 from pipeline.tasks import TASKS
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
@@ -226,23 +227,6 @@ class SandboxSettings(Closed):
     accept_weaker: bool = Field(default=False, description="run them with limits alone where they can't be isolated")
 
 
-class PilotSettings(Closed):
-    """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on."""
-
-    questions: PositiveInt = 24
-    widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
-    depths: tuple[PositiveInt, ...] = (1, 2, 4)
-    max_nodes: PositiveInt = 24
-
-
-class InitSettings(Closed):
-    """The init stages: training questions per trial, multisets in the second stage, random topologies averaged per multiset."""
-
-    questions: PositiveInt = 16
-    candidates: PositiveInt = 6
-    topologies: PositiveInt = 3
-
-
 class SearchSettings(Closed):
     """The search loop, the same for every method (paper, section 6: 30 iterations, patience 10)."""
 
@@ -319,6 +303,11 @@ class Profile(Closed):
     objective: Objective = ACCURACY
     limits: LimitSettings = LimitSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    deploy: DeploySettings = DeploySettings()
+    research: ResearchSettings = ResearchSettings()
+    newcomers: dict[str, ModelSettings] = Field(
+        default_factory=dict, description="models that join the pool of a re-search once their endpoint lists them"
+    )
     simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
 
     @model_validator(mode="after")
@@ -328,6 +317,13 @@ class Profile(Closed):
                 raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
         if "assistant" not in self.roles:
             raise ValueError("expected assistant among the roles; a node without predecessors has to answer")
+        return self
+
+    @model_validator(mode="after")
+    def _reachable_newcomers(self) -> Profile:
+        for name, model in self.newcomers.items():
+            if name in self.pool or not model.base_urls:
+                raise ValueError(f"newcomer {name!r}: expected a model with a base_url that is not in the pool yet")
         return self
 
     @model_validator(mode="after")

@@ -19,12 +19,12 @@ from pipeline import topologies
 from pipeline.agent.base import Brief, Counts, Trial
 from pipeline.archive import graph_columns, score_columns
 from pipeline.budget import CostModel
-from pipeline.environment import Environment
+from pipeline.environment import Environment, Feedback
 from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
 from pipeline.objective import ACCURACY, Objective
-from pipeline.settings import PilotSettings
+from pipeline.stage_settings import PilotSettings
 from pipeline.tasks.base import Question
 
 
@@ -44,6 +44,13 @@ async def evaluate_cases(
     done: Callable[[], None] = lambda: None,
 ) -> pd.DataFrame:
     """One row per case: its columns, its graph and its scores. Raises RunStopped when a case lost too many questions."""
+    return cases_table(cases, await cases_feedback(cases, environment, questions, done), cost)
+
+
+async def cases_feedback(
+    cases: Sequence[Case], environment: Environment, questions: Sequence[Question], done: Callable[[], None] = lambda: None
+) -> list[Feedback]:
+    """What came of each case, per question. Raises RunStopped when a case lost too many questions."""
     feedbacks = await asyncio.gather(*(environment.evaluate(case.graph, questions, done) for case in cases))
     for case, feedback in zip(cases, feedbacks, strict=True):
         if environment.failed(feedback):
@@ -51,6 +58,11 @@ async def evaluate_cases(
             raise RunStopped(
                 f"{shown}: {feedback.n_unscored} of {len(questions)} questions unscored ({feedback.error}); start again to continue"
             )
+    return feedbacks
+
+
+def cases_table(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel) -> pd.DataFrame:
+    """One row per case: its columns, its graph and its scores."""
     return pd.DataFrame(
         [
             {**case.columns, **graph_columns(case.graph, cost.graph_cost(case.graph)), **score_columns(feedback)}

@@ -12,7 +12,7 @@ from pipeline.budget import CostModel, Lengths
 from pipeline.errors import InputError
 from pipeline.objective import Objective
 from pipeline.roles import check_roles
-from pipeline.settings import PilotSettings
+from pipeline.stage_settings import PilotSettings
 from pipeline.topologies import chain, parallel
 from pipeline.trials import pilot_cases, start_trial
 from pipeline.trials import test_cases as rivals

@@ -91,6 +91,11 @@ class Searcher(ABC):
     def result(self) -> CollaborationGraph:
         """The method's current best graph, within the budget."""
 
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left that would be worth asking for; the driver then stops. Never by default."""
+        return False
+
     def initial(self) -> CollaborationGraph | None:
         """What the method would return before it has learnt anything; it is validated like a result. None if there is no such."""
         return None

@@ -93,6 +93,9 @@ class Driver:
             values = searcher.value(validation), -best[0] if best else math.nan
             rows.append(_trajectory_row(iteration, scores, result, self.cost, validation, values))
             self.archive.event("iteration", iteration=iteration, result=result.to_dict(), **searcher.snapshot())
+            if searcher.finished:
+                stopped_by = "finished"
+                break
             if iteration - last_improvement >= self.settings.patience:
                 stopped_by = "patience"
                 break

@@ -17,7 +17,8 @@ from pipeline.errors import SettingsError
 from pipeline.objective import Objective
 from pipeline.parsing import Closed, load
 from pipeline.search import searcher_class
-from pipeline.settings import InitSettings, Profile, SearchSettings
+from pipeline.settings import Profile, SearchSettings
+from pipeline.stage_settings import InitSettings
 from pipeline.study.paper import OURS, RIVALS
 
 STUDY = Path("study.yaml")

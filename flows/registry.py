@@ -1,0 +1,255 @@
+"""The model registry: versions of found graphs under `ttsgraph-<task>`, and the aliases that say which one serves.
+
+A version is an MLflow pyfunc from code with two files beside it: bundle.json, all that answering takes (pipeline/deployed.py), and
+lineage.json, where it comes from (pipeline/provenance.py). Its tags hold the hashes of both, and what one wants to search by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import mlflow.artifacts
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.tracking import MlflowClient
+
+import pipeline
+from flows.tracking import explained
+from pipeline.deployed import BUNDLE, Deployed
+from pipeline.errors import DataError, DeploymentError
+from pipeline.files import write_text
+from pipeline.promotion import Decision, decide
+from pipeline.provenance import Provenance, sha256
+
+PREFIX = "ttsgraph-"
+LINEAGE = "lineage.json"
+CHAMPION, CHALLENGER = "champion", "challenger"
+NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version in the registry."""
+
+    task: str
+    number: str
+    run_id: str
+    tags: Mapping[str, str]
+    aliases: tuple[str, ...]
+    source: str
+
+    @property
+    def label(self) -> str:
+        """How people name it."""
+        return f"{self.task}/{self.number}"
+
+
+class Registry:
+    """Versions and aliases at one MLflow. Raises InputError, in one line that names the tracking URI, when MLflow does."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.uri = tracking_uri
+        with explained(tracking_uri):
+            self._client = MlflowClient(tracking_uri, tracking_uri)
+
+    def find(self, reference: str) -> Version:
+        """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError when there is no such version."""
+        task, alias, number = _parts(reference)
+        try:
+            if number:
+                return _version(self._client.get_model_version(PREFIX + task, number))
+            return _version(self._client.get_model_version_by_alias(PREFIX + task, alias))
+        except MlflowException as error:
+            if error.error_code not in (NOT_FOUND, "INVALID_PARAMETER_VALUE"):
+                with explained(self.uri):
+                    raise
+        have = [f"{v.task}/{v.number}" + "".join(f" (@{alias})" for alias in v.aliases) for v in self.versions(task)]
+        raise DeploymentError(f"nothing is registered as {reference!r}; there is {', '.join(have) or f'no version of {task}'}")
+
+    def champion(self, task: str) -> Version | None:
+        """The version that serves, or None."""
+        try:
+            return self.find(f"{task}@{CHAMPION}")
+        except DeploymentError:
+            return None
+
+    def versions(self, task: str | None = None) -> list[Version]:
+        """All versions of a task, or of all tasks, oldest first."""
+        wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
+        with explained(self.uri):
+            found = _pages(lambda token: self._client.search_model_versions(wanted, page_token=token))
+            # A search does not fill in the aliases.
+            return [
+                _version(self._client.get_model_version(v.name, v.version))
+                for v in sorted(found, key=lambda v: (v.name, int(v.version)))
+            ]
+
+    def text(self, version: Version, name: str) -> str:
+        """One of a version's files. Raises DataError when it can't be had."""
+        try:
+            # Not models:/..., which MLflow resolves at the process's own tracking URI.
+            kept = self._client.get_model_version_download_uri(PREFIX + version.task, version.number)
+            with tempfile.TemporaryDirectory() as folder:
+                path = mlflow.artifacts.download_artifacts(f"{kept}/artifacts/{name}", dst_path=folder, tracking_uri=self.uri)
+                return Path(path).read_text(encoding="utf-8")
+        except (MlflowException, OSError, ValueError) as error:
+            raise DataError(f"version {version.label}: expected its {name}, but {_first_line(error)}") from None
+
+    def provenance(self, version: Version) -> Provenance:
+        """Where a version comes from. Raises DataError when the record can't be read."""
+        return Provenance.from_json(self.text(version, LINEAGE), f"version {version.label}: {LINEAGE}")
+
+    def deployed(self, version: Version) -> Deployed:
+        """All that answering takes. Raises InputError when the bundle is not the one that was registered."""
+        text = self.text(version, BUNDLE)
+        if sha256(text) != version.tags.get("bundle_sha256"):
+            raise DataError(f"version {version.label}: {BUNDLE} is not the file that was registered; `ttsgraph lineage` says more")
+        return Deployed.from_dict(json.loads(text), f"version {version.label}: {BUNDLE}", version.number)
+
+    def register(self, deployed: Deployed, provenance: Provenance) -> Version:
+        """Add a version as challenger, or find it: what is registered already, from the same search, is not added again."""
+        with explained(self.uri), tempfile.TemporaryDirectory() as folder:
+            bundle, lineage = deployed.write(Path(folder)), Path(folder) / LINEAGE
+            record = provenance.model_copy(update={"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))})
+            content = sha256(record.model_copy(update={"parent": None}).to_json())
+            known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
+            if known:
+                version = known[-1]
+            else:
+                write_text(lineage, record.to_json())
+                version = self._log(record, content, bundle, lineage)
+            if CHAMPION not in version.aliases:
+                self._client.set_registered_model_alias(PREFIX + record.task, CHALLENGER, version.number)
+        return self.find(version.label)
+
+    def _log(self, record: Provenance, content: str, bundle: Path, lineage: Path) -> Version:
+        tags = {
+            "content": content,
+            "bundle_sha256": record.bundle_sha256,
+            "lineage_sha256": sha256(lineage.read_text(encoding="utf-8")),
+            "graph_hash": record.graph_hash,
+            "dataset": record.dataset.md5,
+            "models": json.dumps({name: model.revision for name, model in record.models.items()}),
+            "profile": record.profile,
+            "method": record.method,
+            "test_accuracy": f"{record.test.accuracy:.4f}",
+            "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
+            "budget": json.dumps(record.budget),
+        }
+        name, before = PREFIX + record.task, mlflow.get_tracking_uri()
+        mlflow.set_tracking_uri(self.uri)
+        try:
+            with mlflow.start_run(run_id=record.run_id):
+                info = mlflow.pyfunc.log_model(
+                    name="graph",
+                    python_model=str(Path(__file__).with_name("served_model.py")),
+                    artifacts={"bundle": str(bundle), "lineage": str(lineage)},
+                    code_paths=[str(Path(pipeline.__file__).parent)],
+                    pip_requirements=["ttsgraph"],  # given, because to infer them takes minutes
+                )
+            with contextlib.suppress(MlflowException):  # it exists already
+                self._client.create_registered_model(name)
+            return _version(self._client.create_model_version(name, info.model_uri, record.run_id, tags, model_id=info.model_id))
+        finally:
+            mlflow.set_tracking_uri(before)
+
+    def judge(self, version: Version, promote: str, confidence: float) -> Decision:
+        """Compare a version with the champion, promote it if the rule says so, and tag it with the decision."""
+        champion = self.champion(version.task)
+        if champion is not None and champion.number == version.number:
+            return Decision(False, "it is the champion")
+        if version.tags.get("rolled_back"):
+            decision = Decision(False, "it was rolled back; promote by hand")
+        else:
+            before = self.provenance(champion).test if champion else None
+            decision = decide(self.provenance(version).test, before, confidence)
+        if decision.promote and promote == "by_hand":
+            decision = replace(decision, promote=False, reason=f"the settings say by hand; {decision.reason}")
+        self._tag(version, "decision", decision.reason)
+        if decision.promote:
+            self.promote(version)
+        return decision
+
+    def promote(self, version: Version) -> Version | None:
+        """Make a version the champion; returns the one that it replaces, which `rollback` goes back to."""
+        name, before = PREFIX + version.task, self.champion(version.task)
+        if before is not None and before.number == version.number:
+            return None
+        with explained(self.uri):
+            if before is not None:
+                self._tag(version, "replaced", before.number)
+            if "rolled_back" in version.tags:
+                self._client.delete_model_version_tag(name, version.number, "rolled_back")
+            self._client.set_registered_model_alias(name, CHAMPION, version.number)
+            if CHALLENGER in version.aliases:
+                self._client.delete_registered_model_alias(name, CHALLENGER)
+        return before
+
+    def rollback(self, task: str) -> tuple[Version, Version]:
+        """Make the version before the champion the champion again; returns both. The rule does not promote what was rolled back.
+
+        Raises DeploymentError when there is no champion, or none before it.
+        """
+        champion = self.find(f"{task}@{CHAMPION}")
+        if "replaced" not in champion.tags:
+            raise DeploymentError(f"{champion.label}, the champion, replaced no other version: there is nothing to go back to")
+        before = self.find(f"{task}/{champion.tags['replaced']}")
+        with explained(self.uri):
+            self._tag(champion, "rolled_back", f"to {before.label}")
+            self._client.set_registered_model_alias(PREFIX + task, CHAMPION, before.number)
+        return champion, before
+
+    def _tag(self, version: Version, key: str, value: str) -> None:
+        with explained(self.uri):
+            self._client.set_model_version_tag(PREFIX + version.task, version.number, key, value)
+
+
+class RegistryLoader:
+    """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is asked for each time."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        self._registry = Registry(tracking_uri)
+        self._read: dict[str, Deployed] = {}
+
+    def resolve(self, name: str) -> Deployed:
+        """The version that this name stands for now. Raises DeploymentError when there is none, InputError when MLflow fails."""
+        version = self._registry.find(name)
+        if version.label not in self._read:
+            self._read[version.label] = self._registry.deployed(version)
+        return self._read[version.label]
+
+
+def _parts(reference: str) -> tuple[str, str, str]:
+    """Task, alias and version number of a reference; one of the last two is empty."""
+    task, at, alias = reference.partition("@")
+    if at:
+        return task, alias, ""
+    task, slash, number = reference.partition("/")
+    return (task, "", number) if slash else (task, CHAMPION, "")
+
+
+def _version(found: ModelVersion) -> Version:
+    task = found.name.removeprefix(PREFIX)
+    return Version(task, str(found.version), found.run_id or "", dict(found.tags), tuple(found.aliases), found.source or "")
+
+
+def _pages(ask: Any) -> Iterator[ModelVersion]:
+    token = None
+    while True:
+        page = ask(token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,244 @@
+"""Search a task again when its pool has changed: only what the change affects, warm from the champion's search.
+
+`make deploy` (flows/deploy.py) runs this on a schedule and when a model joins. It ends with a comparison to the champion.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from prefect import flow
+
+from flows.deployment import deploy
+from flows.registry import Registry, Version
+from flows.repro import changed_stages, repro
+from flows.search import tracked_search
+from flows.stage import Stage, load_stage, main, say
+from flows.stored import Store
+from flows.tracking import add_test_scores
+from pipeline.agent.base import Brief, Speak
+from pipeline.deployed import Deployed
+from pipeline.environment import Environment
+from pipeline.errors import DataError, InputError
+from pipeline.files import locked, md5, read_json, write_text
+from pipeline.graph import CollaborationGraph
+from pipeline.journal import read_content
+from pipeline.models.serving import STATE
+from pipeline.newcomers import pool_fingerprint, with_newcomers
+from pipeline.provenance import Provenance, revisions, settings_sha256, test_result
+from pipeline.schemas import Profiles, write_table
+from pipeline.search.base import Problem, Searcher
+from pipeline.search.driver import Found
+from pipeline.search.warm import Warm, WarmReinforce, history_of
+from pipeline.settings import SearchSettings
+from pipeline.tasks.base import Question
+from pipeline.trials import Case, cases_feedback, cases_table, evaluate_cases, profile_table, single_cases
+
+RESEARCH = Path("research")
+TRIALS = 4
+"""Iterations that the trials of a newcomer take at most, for the progress bar."""
+
+Kind = Literal["nothing", "warm", "cold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a change calls for, and why: nothing, a warm search with the newcomers, or the affected stages from the start."""
+
+    kind: Kind
+    reason: str
+    newcomers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a re-search came to. `calls` are the model calls of the search; `champion` is the version that serves afterwards."""
+
+    plan: Kind
+    reason: str
+    pool: str
+    champion: str
+    promoted: bool = False
+    version: str = ""
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class Last:
+    """The champion, as a warm search starts from it: its record, its bundle, and its search's files by name."""
+
+    version: Version
+    record: Provenance
+    deployed: Deployed
+    files: dict[str, bytes]
+
+
+@flow(name="research")
+def research(task: str, profile: str | None = None, reason: str = "by hand") -> dict[str, Any]:
+    """Search a task again if its pool, data or settings changed; compare with the champion, and promote or not.
+
+    Two of them at once make one search: the second waits, and then finds nothing changed.
+    """
+    stage = load_stage(task, profile)
+    stage = replace(stage, profile=with_newcomers(stage.profile))
+    with locked(STATE / "research" / task, wait=True):
+        outcome = _research(stage)
+    say(f"research {task} ({reason}): {outcome.plan}: {outcome.reason}")
+    return asdict(outcome)
+
+
+def _research(stage: Stage) -> Outcome:
+    registry, pool = Registry(stage.params.tracking_uri), pool_fingerprint(stage.profile)
+    champion = registry.champion(stage.task)
+    last = _last(registry, champion) if champion else None
+    plan = make_plan(stage, last)
+    if plan.kind == "nothing":
+        assert champion is not None
+        return Outcome("nothing", plan.reason, pool, champion.label)
+    if plan.kind == "cold" or last is None:
+        repro()
+        now = registry.find(f"{stage.task}@champion")
+        outcome = Outcome("cold", plan.reason, pool, now.label, champion is None or now.number != champion.number, now.label)
+    else:
+        outcome = _warm(stage, registry, last, plan)
+    write_text(_folder(stage) / "outcome.json", json.dumps(asdict(outcome), indent=1))
+    _keep(_folder(stage))
+    return outcome
+
+
+def make_plan(stage: Stage, last: Last | None) -> Plan:
+    """What has changed since the champion's search, and what that calls for."""
+    if last is None:
+        return Plan("cold", "there is no champion to start from")
+    record, now = last.record, revisions(stage.profile)
+    if not stage.questions_path.exists() or md5(stage.questions_path) != record.dataset.md5 or _sampled_anew(stage):
+        return Plan("cold", "the questions changed")
+    then = last.deployed.profile.model_copy(update={"pool": stage.profile.pool, "engine": stage.profile.engine})
+    if record.profile != stage.params.profile or settings_sha256(then, stage.task) != settings_sha256(stage.profile, stage.task):
+        return Plan("cold", "settings beside the pool changed")
+    missing = [name for name in last.deployed.graph.model_counts() if now.get(name) != record.models[name]]
+    if missing:
+        return Plan("cold", f"the champion uses {', '.join(missing)}, which left the pool or changed")
+    newcomers = tuple(name for name, model in now.items() if record.models.get(name) != model)
+    if not newcomers:
+        return Plan("nothing", "no model joined the pool since the champion's search")
+    tried = _folder(stage) / "outcome.json"
+    if tried.exists():
+        before = read_json(tried, "research")
+        if (before["pool"], before["champion"]) == (pool_fingerprint(stage.profile), last.version.label):
+            return Plan("nothing", f"the pool has been searched already: {before['reason']}")
+    return Plan("warm", f"joined: {', '.join(newcomers)}", newcomers)
+
+
+def _sampled_anew(stage: Stage) -> bool:
+    """Whether DVC would draw the questions anew, as their source or settings changed."""
+    return f"sample@{stage.task}" in changed_stages() if Path("dvc.lock").exists() else False
+
+
+def _last(registry: Registry, champion: Version) -> Last:
+    """The champion's search. Raises DataError when its files are not kept any more."""
+    record, store, files = registry.provenance(champion), Store(), {}
+    for path, digest in record.files.items():
+        kept = store.find(path, digest)
+        if kept.content is None:
+            raise DataError(f"{champion.label}: {path}: {kept.where}; a warm search needs it, `make repro` searches from the start")
+        files[Path(path).name] = kept.content
+    return Last(champion, record, registry.deployed(champion), files)
+
+
+def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
+    """Profile the newcomers, search warm, and put what was found to the test if it is not the champion's own graph."""
+    found, calls = _search(stage, last, plan)
+    pool = pool_fingerprint(stage.profile)
+    if found.graph.content_hash == last.record.graph_hash:
+        why = f"{plan.reason}; no graph with a newcomer is better than {last.version.label}, which stays"
+        return Outcome("warm", why, pool, last.version.label, calls=calls)
+    questions, folder = stage.questions(), _folder(stage)
+    cases = [Case(found.graph, {"arm": "found", "label": "found graph"})]
+    (feedback,) = stage.with_models(lambda environment, splits: cases_feedback(cases, environment, splits["test"]))
+    table = cases_table(cases, [feedback], stage.profile.cost_model(stage.task))
+    add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "research")["run_id"], table)
+    test = test_result(feedback, questions["test"])
+    version, decision = deploy(stage, "warm", folder, folder, test, questions, last.version.label)
+    champion = registry.find(f"{stage.task}@champion")
+    scores = f"{100 * test.accuracy:.1f} % against {100 * last.record.test.accuracy:.1f} % of {last.version.label}"
+    why = f"{plan.reason}; {version.label} has {scores}; {'promoted' if decision.promote else 'not promoted'}: {decision.reason}"
+    return Outcome("warm", why, pool, champion.label, decision.promote, version.label, calls)
+
+
+def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
+    """Profile the newcomers, then search warm, into research/<profile>/<task>/; returns the calls that the search made too."""
+    folder, settings = _folder(stage), stage.profile.search
+
+    async def prepare(
+        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+    ) -> tuple[Searcher, SearchSettings]:
+        profile = await _profile(stage, last, plan, environment, questions["train"])
+        write_table(profile, Profiles, folder / "profile.parquet")
+        brief = _brief(stage, profile)
+        warm = Warm(last.deployed.graph, _distribution(last), history_of(_table(last, "archive.parquet"), brief), plan.newcomers)
+        searcher = WarmReinforce(Problem(brief, settings, stage.profile.agent, {}, stage.params.seed, speak), warm)
+        return searcher, searcher.stop_rule(stage.profile.research)
+
+    iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)
+    calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
+    start = {"counts": last.deployed.graph.model_counts(), "exchanges": []}
+    write_text(folder / "start.json", json.dumps(start, indent=1))
+    decisive = {"champion": last.version.label, "record": last.version.tags["lineage_sha256"], "newcomers": plan.newcomers}
+    found, summary = tracked_search(stage, "warm", folder, prepare, calls, decisive)
+    return found, int(summary["made_calls"])
+
+
+async def _profile(stage: Stage, last: Last, plan: Plan, environment: Environment, train: list[Question]) -> pd.DataFrame:
+    """The last profile table, with rows for the newcomers, each alone on the training questions."""
+    cost = stage.profile.cost_model(stage.task)
+    cases = [case for case in single_cases(cost.pool) if case.columns["model"] in plan.newcomers]
+    new = profile_table(await evaluate_cases(cases, environment, cost, train), cost)
+    old = _table(last, "profile.parquet")
+    kept = old[old["model"].isin(set(cost.pool) - set(plan.newcomers))]
+    return pd.concat([kept, new], ignore_index=True)
+
+
+def _brief(stage: Stage, profile: pd.DataFrame) -> Brief:
+    scores = dict(zip(profile["model"], profile["accuracy"], strict=True))
+    settings, roles = stage.profile, stage.profile.roles if stage.profile.agent.roles else ("assistant",)
+    cost, budget = settings.cost_model(stage.task), settings.budget
+    return Brief(stage.task, cost, budget.limit, scores, roles, budget.max_nodes, settings.objective)
+
+
+def _table(last: Last, name: str) -> pd.DataFrame:
+    return pd.read_parquet(io.BytesIO(last.files[name]))
+
+
+def _distribution(last: Last) -> dict[str, Any] | None:
+    """The distribution that the champion was decoded from, if its method journalled one and the graph is its decoding."""
+    wanted = json.loads(last.files["search.json"])["found_iteration"]
+    entries = [entry for _, entry in read_content(last.files["journal.jsonl"], "journal.jsonl").entries[1:]]
+    for entry in entries:
+        if entry["type"] == "iteration" and entry["iteration"] == wanted and "distribution" in entry:
+            found = CollaborationGraph.from_dict(entry["result"])
+            return dict(entry["distribution"]) if found.content_hash == last.record.graph_hash else None
+    return None
+
+
+def _folder(stage: Stage) -> Path:
+    return RESEARCH / stage.params.profile / stage.task
+
+
+def _keep(folder: Path) -> None:
+    """Put the folder into DVC's cache, under a .dvc file beside it."""
+    if not Path(".dvc").exists():
+        return
+    done = subprocess.run(["dvc", "add", "-q", str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise InputError(f"dvc add {folder} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+
+
+if __name__ == "__main__":
+    main(research)

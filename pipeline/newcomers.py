@@ -1,0 +1,36 @@
+"""Which models are there to search with: the profile's pool, and newcomers once their endpoint lists them."""
+
+from __future__ import annotations
+
+import openai
+
+from pipeline.models.openai_client import Endpoint
+from pipeline.provenance import canonical, sha256
+from pipeline.settings import ModelSettings, Profile
+
+TIMEOUT_S = 10.0
+
+
+def with_newcomers(profile: Profile) -> Profile:
+    """The profile with the newcomers in its pool that all their endpoints list now; the others stay newcomers."""
+    there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
+    waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
+    return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})
+
+
+def pool_fingerprint(profile: Profile) -> str:
+    """A hash of the pool's models and their identities; it changes when a model joins, leaves or gets another revision."""
+    return sha256(canonical({name: model.identity(profile.engine) for name, model in profile.pool.items()}))
+
+
+def _is_served(name: str, model: ModelSettings) -> bool:
+    """Whether every endpoint of the model lists it. One that can't be reached does not."""
+    endpoint = Endpoint(model.base_urls, model.served_as or name, model.api_key_env)
+    for url in model.base_urls:
+        try:
+            with openai.OpenAI(base_url=url, api_key=endpoint.api_key(), timeout=TIMEOUT_S, max_retries=0) as client:
+                if endpoint.served_as not in {listed.id for listed in client.models.list()}:
+                    return False
+        except openai.OpenAIError:
+            return False
+    return True

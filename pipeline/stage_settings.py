@@ -1,0 +1,42 @@
+"""Settings of the stages before and after a search: sweeps and trials; when a found graph is promoted, and when to search again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from pipeline.parsing import Closed
+
+
+class PilotSettings(Closed):
+    """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on."""
+
+    questions: PositiveInt = 24
+    widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
+    depths: tuple[PositiveInt, ...] = (1, 2, 4)
+    max_nodes: PositiveInt = 24
+
+
+class InitSettings(Closed):
+    """The init stages: training questions per trial, multisets in the second stage, random topologies averaged per multiset."""
+
+    questions: PositiveInt = 16
+    candidates: PositiveInt = 6
+    topologies: PositiveInt = 3
+
+
+class DeploySettings(Closed):
+    """When a found graph becomes the champion: once it is better in a paired test (pipeline/promotion.py), or by hand."""
+
+    promote: Literal["better", "by_hand"] = "better"
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(default=0.95, description="of the paired test")
+
+
+class ResearchSettings(Closed):
+    """When a task is searched again, and how long a warm search goes on after the trials of the newcomers."""
+
+    cron: str = Field(default="0 3 * * *", description="when to look for changes, whatever was noticed in between")
+    watch_s: PositiveInt = Field(default=60, description="seconds between two looks at the profile's pool and the endpoints")
+    max_iterations: PositiveInt = 8
+    patience: PositiveInt = 3
