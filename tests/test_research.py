@@ -10,6 +10,7 @@ import pytest
 
 from flows import research
 from flows.lineage import lineage
+from pipeline.errors import DeploymentError
 from tests.simulated_project import SimulatedProject
 
 pytestmark = pytest.mark.slow
@@ -83,9 +84,9 @@ def test_rollback_brings_the_version_before_back_and_promote_by_hand_undoes_it(p
         assert "rolled back" in registry.judge(registry.find("math/2"), "better", 0.6).reason
         registry.promote(registry.find("math/2"))
         assert registry.champion("math").number == "2"
-    done = project.ttsgraph("rollback", "math")
-    done = project.ttsgraph("rollback", "math")
-    assert (done.returncode, "there is nothing to go back to" in done.stderr) == (2, True)
+        registry.rollback("math")
+        with pytest.raises(DeploymentError, match="there is nothing to go back to"):
+            registry.rollback("math")
 
 
 def test_other_changes_call_for_a_search_from_the_start(project):
