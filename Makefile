@@ -7,7 +7,7 @@ export PYTHONHASHSEED := 0
 
 SEEDS ?= 20
 
-.PHONY: help setup repro deploy study test torture audit test-long test-fast check bench clean
+.PHONY: help setup repro deploy study test torture audit test-slow test-long test-fast check bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -39,7 +39,10 @@ study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds
 	@python -m flows.study --seeds $(SEEDS)
 
 test: setup check ## lint, types, layers and tests, those with real models too
-	python -m pytest -m "not long"
+	python -m pytest -m "not slow and not long"
+
+test-slow: setup ## the tests of whole stages, attacks and calibration
+	python -m pytest -m "slow and not long"
 
 test-long: setup ## the tests that take minutes
 	python -m pytest -m long || test $$? = 5

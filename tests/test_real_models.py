@@ -165,6 +165,7 @@ def test_a_prompt_starts_with_one_document_start(served: dict[str, OpenAI], mode
     assert plain.choices[0].text.strip().startswith(chat)
 
 
+@pytest.mark.slow
 @pytest.mark.models
 def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path: Path) -> None:
     """The laptop profile's own model guides a search; most of what it answers is nonsense."""

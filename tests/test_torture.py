@@ -1,6 +1,6 @@
 """A simulated search, killed at random moments and started again: nothing lost, nothing repeated, the same result.
 
-`make torture` kills TORTURE_KILLS searches (default 30), `make test` three.
+`make torture` kills TORTURE_KILLS searches (default 30), `make test-slow` two.
 """
 
 from __future__ import annotations
