@@ -1,11 +1,13 @@
 """Names that come to stand for another version while requests run, and the server's start and end."""
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import AsyncExitStack
 
 import httpx
 import openai
@@ -14,8 +16,10 @@ import yaml
 
 from pipeline.deployed import Deployed
 from pipeline.errors import DeploymentError, EndpointError, InputError
+from pipeline.service.deployments import Live
 from pipeline.service.server import api_key, is_loopback, serve
 from pipeline.service.settings import ServiceSettings
+from tests.fakes import ScriptedClient
 from tests.project import ROOT
 from tests.service import NAME, PoolStub, Shelf, graph_of, profile_of, running, serving, wait_for
 
@@ -67,6 +71,23 @@ def test_an_alias_that_moves_is_followed_without_a_restart(shelf, address):
         figures = httpx.get(f"{service.url}/metrics").text
         assert f'graph_hash="{NEW.content_hash}",model="{NAME}",version="2"}} 1.0' in figures
         assert 'version="1"' not in figures
+
+
+def test_a_request_that_has_not_begun_yet_keeps_its_version_open(shelf):
+    async def run():
+        closed, connection = [], AsyncExitStack()
+        connection.callback(closed.append, True)
+        live = Live(NAME, shelf.versions[NAME], ScriptedClient(), connection)
+        work = asyncio.create_task(asyncio.sleep(0))
+        live.hold(work)
+        await live.retire()
+        before = list(closed)
+        await work
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return before, closed
+
+    assert asyncio.run(run()) == ([], [True])
 
 
 def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool, address):

@@ -31,6 +31,7 @@ class Answering:
         self._timeout_s = timeout_s
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
         self.task = asyncio.create_task(self._work())
+        live.hold(self.task)
         # A failure that nobody is left to hear of is not a warning of the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -42,7 +43,7 @@ class Answering:
 
     async def _work(self) -> Answer:
         try:
-            async with self.live.used(), asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 finish = self._finish if self.asked.stream or self.asked.max_tokens is not None else None
                 answer = await self._runner.answer(Question("asked", self.asked.question, ""), finish)
         except TimeoutError:

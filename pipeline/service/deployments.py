@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
 
 from pipeline.deployed import Deployed, Loader
 from pipeline.errors import DeploymentError, TTSGraphError
@@ -38,15 +39,14 @@ class Live:
         self.runner = deployed.runner(client)
         self._connection, self._users, self._retired = connection, 0, False
 
-    @asynccontextmanager
-    async def used(self) -> AsyncIterator[None]:
-        """Keeps the connections open for a request."""
+    def hold(self, work: asyncio.Task[Any]) -> None:
+        """Keep the connections open until this request's work ends, from now on: a task that has not begun yet counts too."""
         self._users += 1
-        try:
-            yield
-        finally:
-            self._users -= 1
-            await self._close_if_done()
+        work.add_done_callback(self._release)
+
+    def _release(self, _work: asyncio.Task[Any]) -> None:
+        self._users -= 1
+        self._closing = asyncio.ensure_future(self._close_if_done())
 
     async def retire(self) -> None:
         """No new requests come: close once the last one has ended."""
