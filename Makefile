@@ -6,6 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONHASHSEED := 0
 
 SEEDS ?= 20
+FIRST_SEED ?= 0
 
 .PHONY: help setup repro deploy study test torture audit test-slow test-long test-fast check bench clean
 
@@ -35,8 +36,8 @@ repro: setup ## rebuild everything, from sampling to reports/index.html
 deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
 	@python -m flows.deploy
 
-study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20), to reports/study/
-	@python -m flows.study --seeds $(SEEDS)
+study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20) from FIRST_SEED (0) on, to reports/study/
+	@python -m flows.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 test: setup check ## lint, types, layers and tests, those with real models too
 	python -m pytest -m "not slow and not long"

@@ -29,13 +29,13 @@ KEPT = Path("results/study-simulated")
 REPORT = Path("reports/study")
 
 
-def study(seeds: int, workers: int) -> None:
-    """Run what is not kept yet, then write reports/study/."""
+def study(seeds: int, workers: int, first_seed: int = 0) -> None:
+    """Run what is not kept yet, then write reports/study/, or a folder of its own for seeds that do not start at 0."""
     began = time.monotonic()
     settings = load_study()
     profile = load_profile(settings.profile)
     require_simulated(profile, settings)
-    cells = all_cells(settings, profile, range(seeds))
+    cells = all_cells(settings, profile, range(first_seed, first_seed + seeds))
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.task, cell.seed), []).append(cell)
@@ -43,7 +43,8 @@ def study(seeds: int, workers: int) -> None:
         if "humaneval" in settings.questions:
             _grades(settings, profile, "humaneval")
         rows, pilots = _run(groups, workers, done)
-    path = write_study(REPORT, settings, profile, pd.DataFrame(rows), pd.DataFrame(pilots))
+    folder = REPORT.with_name(f"{REPORT.name}-from-seed-{first_seed}") if first_seed else REPORT
+    path = write_study(folder, settings, profile, pd.DataFrame(rows), pd.DataFrame(pilots))
     cpu = sum(row["cpu_s"] for row in rows)
     print(f"{path}: {len(rows)} searches, {cpu:.0f} CPU s in them, {time.monotonic() - began:.0f} s now", file=sys.stderr)
 
@@ -112,11 +113,14 @@ def main() -> None:
     """The command line: `--seeds` and `--workers`."""
     parser = argparse.ArgumentParser(description=(study.__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20, help="searches per cell (default: %(default)s)")
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="to confirm on seeds that nothing was chosen by (default: %(default)s)"
+    )
     parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes (default: %(default)s)")
     options = parser.parse_args()
-    if options.seeds < 1 or options.workers < 1:
-        parser.error(f"expected at least one seed and one worker, found {options.seeds} and {options.workers}")
-    guarded(lambda: study(options.seeds, options.workers))
+    if options.seeds < 1 or options.workers < 1 or options.first_seed < 0:
+        parser.error(f"expected at least one seed and one worker, and no negative first seed, found {vars(options)}")
+    guarded(lambda: study(options.seeds, options.workers, options.first_seed))
 
 
 if __name__ == "__main__":

@@ -150,6 +150,10 @@ class TestWholeStudy:
         now = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
         assert [file for file in kept if now[file] != kept[file]] == [next(iter(kept))]
         assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
+        assert self.run(folder, "--seeds", "1", "--first-seed", "7").returncode == 0
+        fresh = pd.read_csv(folder / "reports" / "study-from-seed-7" / "searches_simulated.csv")
+        assert set(fresh["seed"]) == {7}
+        assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
 
     @pytest.mark.parametrize(
         ("change", "message"),
