@@ -54,7 +54,8 @@ torture: .venv/.ready ## kill a search 30 times at random moments; TORTURE_KILLS
 audit: .venv/.ready ## look up the pinned dependencies in the OSV database of known vulnerabilities (needs the network)
 	$(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip install -q pip-audit
-	.venv-audit/bin/pip-audit -s osv --no-deps --disable-pip -r requirements/constraints.txt
+	@.venv-audit/bin/pip-audit -s osv --no-deps --disable-pip -r requirements/constraints.txt || \
+		{ echo "error: either a dependency above is vulnerable, or api.osv.dev could not be asked; expected neither" >&2; exit 1; }
 
 test-fast: .venv/.ready ## the tests that need no model and little time
 	python -m pytest -m "not slow and not models and not long"

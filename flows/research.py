@@ -164,6 +164,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
     (feedback,) = stage.with_models(lambda environment, splits: cases_feedback(cases, environment, splits["test"]))
     table = cases_table(cases, [feedback], stage.profile.cost_model(stage.task))
     add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "research")["run_id"], table)
+    _keep(folder)  # before there is a version: from its first moment, lineage finds what it was made from
     test = test_result(feedback, questions["test"])
     version, decision = deploy(stage, "warm", folder, folder, test, questions, last.version.label)
     champion = registry.find(f"{stage.task}@champion")

@@ -95,21 +95,20 @@ def undisturbed(project: Project) -> tuple[tuple[str, str, str], float]:
 def kill_and_resume(project: Project, kills: int, seed: int) -> None:
     expected, seconds = undisturbed(project)
     chance = random.Random(seed)
-    hit = 0
-    for _ in range(kills):
+    killed = 0
+    while killed < kills:
         clean(project)
         running = start(project)
         try:
-            running.wait(chance.uniform(0.3, 1.0) * seconds)
+            running.wait(chance.uniform(0.2, 0.95) * seconds)
         except subprocess.TimeoutExpired:
-            hit += 1
+            killed += 1
             os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
         done = project.stage("search", "--task", "math", "--method", "agent_reinforce")
         assert done.returncode == 0, done.stderr
         assert outcome(project.folder / RESULTS) == expected
         check_nothing_lost_or_repeated(project, project.folder / RESULTS)
-    assert hit >= kills // 2
 
 
 @pytest.mark.slow
