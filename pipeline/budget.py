@@ -84,6 +84,7 @@ class CostModel:
         self._coefficients = np.array([COEFFICIENTS[metric](spec, task) for spec in pool.values()], dtype=np.float64)
         self._row = {name: row for row, name in enumerate(self.models)}
         self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
+        self._calls: dict[tuple[str, int], float] = {}
 
     def call_costs(self, models: npt.NDArray[np.intp], in_degrees: npt.NDArray[np.intp]) -> FloatArray:
         """Costs in budget units of calls given as pool indices and in-degrees; any shape, the same for both."""
@@ -112,7 +113,11 @@ class CostModel:
         if not get_role(node.role).calls_model:
             return 0.0
         d = min(in_degree, node.top_k) if node.top_k and node.role == "fuser" else in_degree
-        return float(self.call_costs(np.array(self._row[self.pool[node.model].name]), np.array(d)))
+        known = self._calls.get((node.model, d))
+        if known is None:
+            known = float(self.call_costs(np.array(self._row[self.pool[node.model].name]), np.array(d)))
+            self._calls[node.model, d] = known
+        return known
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
         """Budget units of one question through the graph: the sum of its nodes, or the critical path for runtime."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -116,9 +117,22 @@ def _with_roles(
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
-    """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with the cheapest or dearest last."""
+    """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with the cheapest or dearest last.
+
+    Searchers ask this for many multisets, so that the costs are added up without making the graphs.
+    """
     models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
     if len(models) == 1:
         return cost.graph_cost(single(models[0]))
-    orders = (models, models[::-1])
-    return min(cost.graph_cost(shape) for o in orders for shape in (chain(o), parallel(o[:-1], o[-1])))
+    alone = {model: cost.node_cost(Node(0, "assistant", model), 0) for model in counts}
+    after_one = {model: cost.node_cost(Node(0, "assistant", model), 1) for model in counts}
+    critical = cost.metric == "runtime"
+    totals = []
+    for order in (models, models[::-1]):
+        *others, last = order
+        chained = [alone[order[0]], *(after_one[model] for model in order[1:])]
+        spread = [alone[model] for model in others]
+        fused = cost.node_cost(Node(0, "fuser", last), len(others))
+        # As in `CostModel.graph_cost`: added along the path, or exactly.
+        totals += [sum(chained), max(spread) + fused] if critical else [math.fsum(chained), math.fsum([*spread, fused])]
+    return min(totals)

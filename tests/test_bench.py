@@ -4,18 +4,24 @@ import asyncio
 import json
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import service
+from benchmarks import archive, service
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
 from benchmarks.stub import MODEL, stub_server
+from flows import report
+from flows.stage import load_stage
+from pipeline.archive import COLUMNS
 from pipeline.models.endpoints import Patience
 from pipeline.models.openai_client import Retries
 from pipeline.models.serving import connect
+from pipeline.schemas import Candidates, read_table
 from pipeline.tasks.base import Question
 from pipeline.topologies import parallel
 
@@ -69,3 +75,15 @@ def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
 def test_an_unknown_benchmark_lists_the_known_ones(capsys):
     assert bench.main(["speed"]) == 2
     assert "unknown benchmark 'speed'; expected some of kernels, client_rate" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_big_archive_is_what_the_stages_leave_and_its_search_goes_on(tmp_path):
+    made = archive.big_archive(tmp_path, candidates=200)
+    with chdir(tmp_path):
+        table = read_table(Candidates, made.method / "archive.parquet", "search")
+        assert (table["split"] == "train").sum() == 200
+        _, again = archive.search(load_stage(archive.TASK), made.method, archive.Forbidden)
+        pd.testing.assert_frame_equal(again.table(), table[list(COLUMNS)])
+        report.report.fn()
+    assert "simulated" in (tmp_path / "reports" / archive.NAME / "index.html").read_text()

@@ -160,3 +160,16 @@ def test_least_cost_finds_the_cheaper_of_chain_and_star():
     eights = least_cost({"llama-3.2-1b": 1, "llama-3.1-8b": 4}, FLOPS)
     assert eights < FLOPS.graph_cost(chain(["llama-3.2-1b", *["llama-3.1-8b"] * 4]))
     assert least_cost({"gemma-3-1b": 1}, FLOPS) == 1.0
+
+
+@pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
+def test_least_cost_is_that_of_the_graphs_it_stands_for(metric):
+    cost, rng = CostModel(PAPER_POOL, MATH, metric), np.random.default_rng(0)
+    for _ in range(30):
+        counts = {
+            str(model): int(rng.integers(1, 9))
+            for model in rng.choice(list(PAPER_POOL), rng.integers(2, len(PAPER_POOL) + 1), False)
+        }
+        models = sorted((model for model, count in counts.items() for _ in range(count)), key=cost.single)
+        shapes = [shape for order in (models, models[::-1]) for shape in (chain(order), parallel(order[:-1], order[-1]))]
+        assert least_cost(counts, cost) == min(map(cost.graph_cost, shapes))

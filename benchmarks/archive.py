@@ -1,0 +1,169 @@
+"""How long a search with an archive of 10,000 candidates takes to go on: its journal replayed, each candidate recalled.
+
+The archive is made by the real stages, searcher, driver and journal on the simulated pool's settings; only the candidates' scores
+are made up, as to answer all their questions would take hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import chdir, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.measured import Ratio
+from flows.stage import Stage, load_stage
+from pipeline.archive import Archive
+from pipeline.environment import Environment, Feedback, QuestionResult
+from pipeline.errors import TTSGraphError
+from pipeline.files import write_text
+from pipeline.graph import CollaborationGraph
+from pipeline.journal import Journal
+from pipeline.limits import NOTHING
+from pipeline.models.client import Completion, Request, Usage
+from pipeline.schemas import Candidates, Evaluations, Pilots, Trajectory, read_table, write_table
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver, Found
+from pipeline.summary import search_summary
+from pipeline.tasks.base import Question
+from pipeline.trials import best_single, evaluate_cases, test_cases
+
+CANDIDATES, PER_ITERATION = 10_000, 100
+LONGEST_RESUME_S = 5.0
+NAME, TASK, METHOD = "simulated-archive", "math", "random"
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class BigArchive:
+    """Where the parts of a made-up project are: the report stage runs in `folder`, the search's results are in `method`."""
+
+    folder: Path
+    results: Path
+    method: Path
+
+
+class NoClient:
+    """A ModelClient that must not be asked."""
+
+    async def complete(self, request: Request) -> Completion:
+        raise TTSGraphError(f"expected no call, found one of {request.model}")
+
+    async def aclose(self) -> None:
+        pass
+
+
+class MadeUp(Environment):
+    """Scores drawn from a graph's hash, without a call: the larger the graph, the more often it is right."""
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
+    ) -> Feedback:
+        rng = np.random.default_rng(int(graph.content_hash[:12], 16))
+        right = rng.random(len(questions)) < 0.35 + 0.2 * (1 - 1 / len(graph.nodes))
+        latencies = graph.depth * rng.uniform(0.5, 1.5, len(questions))
+        results = [QuestionResult(q.id, bool(r), "", float(s)) for q, r, s in zip(questions, right, latencies, strict=True)]
+        calls = len(graph.nodes) * len(questions)
+        dollars = 2e-5 * calls
+        for _ in questions:
+            done()
+        return Feedback(tuple(results), Usage(200 * calls, 270 * calls, dollars, 0.3 * dollars, calls, 7 * calls // 10), 0.1)
+
+
+class Forbidden(Environment):
+    """Nothing is evaluated while an archive is recalled."""
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
+    ) -> Feedback:
+        raise TTSGraphError(f"expected every candidate in the archive, found none for {graph.to_json()[:60]}")
+
+
+def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
+    """A project folder as the stages leave it, from params.yaml to test.parquet, whose search has tried so many candidates.
+
+    `python -m flows.report` runs there. The stages before the search are real ones on the simulated pool, made small.
+    """
+    from flows import init_family, init_instances, pilot, profile, sample
+
+    _write_settings(folder, -(-candidates // PER_ITERATION))
+    made = BigArchive(folder, folder / "results" / NAME / TASK, folder / "results" / NAME / TASK / METHOD)
+    stages = (sample.sample, profile.profile_models, pilot.pilot, init_family.init_family, init_instances.init_instances)
+    with chdir(folder):
+        for stage in stages:
+            stage.fn(TASK)
+        _write_results(load_stage(TASK), made.method)
+    return made
+
+
+def _write_settings(folder: Path, iterations: int) -> None:
+    """params.yaml and a small simulated profile."""
+    settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+    settings["tasks"] = {TASK: settings["tasks"][TASK]}
+    settings["tasks"][TASK] |= {"splits": {"train": 40, "val": 40, "test": 100}}
+    settings["pilot"] = {"questions": 8, "widths": [1, 2, 4], "depths": [1, 2], "max_nodes": 8}
+    settings["init"] = {"questions": 8, "candidates": 3, "topologies": 2}
+    settings["search"] = {"max_iterations": iterations, "patience": iterations, "candidates": PER_ITERATION, "batch": 16}
+    (folder / "profiles").mkdir(parents=True, exist_ok=True)
+    (folder / "profiles" / f"{NAME}.yaml").write_text(yaml.safe_dump(settings))
+    params = {"profile": NAME, "tasks": [TASK], "methods": [METHOD], "seed": 0, "tracking_uri": "sqlite:///mlflow.db"}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+
+
+def _write_results(stage: Stage, folder: Path) -> None:
+    """What the stages search and evaluate leave, but for MLflow's part."""
+    found, archive = search(stage, folder, MadeUp)
+    table = archive.table()
+    write_table(table, Candidates, folder / "archive.parquet")
+    write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
+    summary = search_summary(found, table, NOTHING) | {"run_id": "0" * 32, "isolation_missing": {}}
+    write_text(folder / "search.json", json.dumps(summary, indent=1))
+    write_text(folder / "graph.json", found.graph.to_json())
+    cost, limits = stage.profile.cost_model(TASK), stage.profile.budget
+    pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
+    best = best_single(stage.profile_table(), cost, limits.limit)
+    cases = test_cases(found.graph, pilots, cost, limits.limit, limits.max_nodes, best)
+    made_up = environment(stage, MadeUp)
+    scores = asyncio.run(evaluate_cases(cases, made_up, cost, stage.questions()["test"]))
+    write_table(scores, Evaluations, folder / "test.parquet")
+
+
+def environment(stage: Stage, kind: type[Environment]) -> Environment:
+    """An environment of the stage's task that asks no model."""
+    profile, settings = stage.profile, stage.settings
+    prompt = settings.prompt.prompt(stage.grader(), ())
+    return kind(prompt, settings.sampling.sampling(), profile.model_pool(), NoClient())
+
+
+def search(stage: Stage, folder: Path, kind: type[Environment]) -> tuple[Found, Archive]:
+    """The search as its stage runs it, with its journal in the folder, in an environment that asks no model."""
+    profile, brief, questions = stage.profile, stage.brief(), stage.questions()
+    searcher = make_searcher(METHOD, Problem(brief, profile.search, profile.agent, {}, stage.params.seed))
+    with closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": NAME})) as journal:
+        archive = Archive(journal)
+        driver = Driver(brief.cost, profile.search, archive)
+        found = asyncio.run(driver.run(searcher, environment(stage, kind), questions["train"], questions["val"]))
+    return found, archive
+
+
+def measure() -> list[Ratio]:
+    """One ratio: seconds of processor time until the driver is where the archive ends."""
+    with tempfile.TemporaryDirectory() as name:
+        made = big_archive(Path(name))
+        with chdir(made.folder):
+            stage = load_stage(TASK)
+            started, clock = time.process_time(), time.perf_counter()
+            _, archive = search(stage, Path(made.method), Forbidden)
+            seconds, clock = time.process_time() - started, time.perf_counter() - clock
+        size = (made.method / "journal.jsonl").stat().st_size
+    details = {"candidates": len(archive.records), "seconds by the clock": round(clock, 2), "journal, MB": round(size / 1e6, 1)}
+    name = "an archive of 10,000 candidates resumes: replayed and recalled, s"
+    return [Ratio(name, round(seconds, 2), "at most", LONGEST_RESUME_S, details)]
