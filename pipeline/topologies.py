@@ -127,7 +127,7 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     alone = {model: cost.node_cost(Node(0, "assistant", model), 0) for model in counts}
     after_one = {model: cost.node_cost(Node(0, "assistant", model), 1) for model in counts}
     critical = cost.metric == "runtime"
-    totals = []
+    totals: list[float] = []
     for order in (models, models[::-1]):
         *others, last = order
         chained = [alone[order[0]], *(after_one[model] for model in order[1:])]
