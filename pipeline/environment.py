@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from scipy.stats import binomtest
 
@@ -94,6 +95,28 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
     return float(interval.low), float(interval.high)
 
 
+Outcome = tuple[QuestionResult, Usage]
+Job = tuple[CollaborationGraph, Sequence[Question]]
+
+
+def feedback_of(outcomes: Sequence[Outcome], wall_s: float) -> Feedback:
+    """The outcomes of a graph's questions summed up, in their order: sums are the same wherever each question was answered."""
+    usage = sum((usage for _, usage in outcomes), Usage())
+    return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
+
+
+class Evaluator(Protocol):
+    """What a search needs of its environment: graphs evaluated, here or on several machines."""
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Whether too many questions of an evaluation were lost to infrastructure."""
+        ...
+
+    async def evaluate_all(self, jobs: Sequence[Job], done: Callable[[], None] = lambda: None) -> list[Feedback]:
+        """Feedback for each graph on its questions; `done` is called after each question of each graph."""
+        ...
+
+
 class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client.
 
@@ -122,21 +145,29 @@ class Environment:
         self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
     ) -> Feedback:
         """Run the graph on every question at once and grade the answers; `done` is called after each question."""
-        check_roles(graph)
         started = time.perf_counter()
+        return feedback_of(await self.outcomes(graph, questions, done), time.perf_counter() - started)
+
+    async def evaluate_all(self, jobs: Sequence[Job], done: Callable[[], None] = lambda: None) -> list[Feedback]:
+        """As `evaluate`, for each graph on its questions, all at once."""
+        return await asyncio.gather(*(self.evaluate(graph, questions, done) for graph, questions in jobs))
+
+    async def outcomes(
+        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
+    ) -> list[Outcome]:
+        """What came of each question, in their order."""
+        check_roles(graph)
         runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
 
-        async def one(question: Question) -> tuple[QuestionResult, Usage]:
+        async def one(question: Question) -> Outcome:
             try:
                 return await self._answer(runner, question)
             finally:
                 done()
 
-        outcomes = await asyncio.gather(*(one(question) for question in questions))
-        usage = sum((usage for _, usage in outcomes), Usage())
-        return Feedback(tuple(result for result, _ in outcomes), usage, time.perf_counter() - started)
+        return await asyncio.gather(*(one(question) for question in questions))
 
-    async def _answer(self, runner: GraphRunner, question: Question) -> tuple[QuestionResult, Usage]:
+    async def _answer(self, runner: GraphRunner, question: Question) -> Outcome:
         answer = await runner.answer(question)
         if answer.text is None:
             return QuestionResult(question.id, None, error=answer.error), answer.usage

@@ -19,7 +19,7 @@ import pandas as pd
 from pipeline.agent.base import Exchange
 from pipeline.archive import Archive, Record, Split, Status, record_of
 from pipeline.budget import CostModel
-from pipeline.environment import Environment, Feedback
+from pipeline.environment import Evaluator, Feedback
 from pipeline.errors import RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.search.base import Searcher
@@ -63,7 +63,7 @@ class Driver:
         self.on_record, self.done = on_record, done
         self.exchanges: list[Exchange] = []
 
-    async def run(self, searcher: Searcher, environment: Environment, train: Sequence[Question], val: Sequence[Question]) -> Found:
+    async def run(self, searcher: Searcher, environment: Evaluator, train: Sequence[Question], val: Sequence[Question]) -> Found:
         """Search until the stop rule holds. Raises RunStopped when all candidates of an iteration failed."""
         batch, brief = train[: self.settings.batch], searcher.problem.brief
         terms = terms_of(brief, self.settings, batch, val)
@@ -104,7 +104,7 @@ class Driver:
         return Found(found[0], best[2], found[1], stopped_by, pd.DataFrame(rows), terms)
 
     async def _iterate(
-        self, searcher: Searcher, environment: Environment, batch: Sequence[Question], terms: Terms, iteration: int
+        self, searcher: Searcher, environment: Evaluator, batch: Sequence[Question], terms: Terms, iteration: int
     ) -> list[float]:
         """One ask, evaluate, tell; returns the accuracies of the candidates that did not fail."""
         graphs = searcher.ask(terms.candidates)
@@ -129,7 +129,7 @@ class Driver:
     async def _evaluate(
         self,
         method: str,
-        environment: Environment,
+        environment: Evaluator,
         graphs: Sequence[CollaborationGraph],
         questions: Sequence[Question],
         iteration: int,
@@ -146,7 +146,7 @@ class Driver:
             for _ in questions:
                 self.done()
         rest = graphs[len(recalled) :]
-        feedbacks = await asyncio.gather(*(environment.evaluate(graph, questions, self.done) for graph in rest))
+        feedbacks = await environment.evaluate_all([(graph, questions) for graph in rest], self.done)
         for graph, feedback in zip(rest, feedbacks, strict=True):
             status: Status = "failed" if environment.failed(feedback) else "ok"
             number, units = len(self.archive.records), self.cost.graph_cost(graph)
