@@ -10,7 +10,7 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from pipeline.graph import CollaborationGraph
 from pipeline.journal import Journal
 from pipeline.limits import NOTHING
 from pipeline.models.client import Completion, Request, Usage
+from pipeline.progress import Publish, ignore
 from pipeline.schemas import Candidates, Evaluations, Pilots, Trajectory, read_table, write_table
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver, Found
@@ -64,26 +65,20 @@ class NoClient:
 class MadeUp(Environment):
     """Scores drawn from a graph's hash, without a call: the larger the graph, the more often it is right."""
 
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
-    ) -> Feedback:
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
         rng = np.random.default_rng(int(graph.content_hash[:12], 16))
         right = rng.random(len(questions)) < 0.35 + 0.2 * (1 - 1 / len(graph.nodes))
         latencies = graph.depth * rng.uniform(0.5, 1.5, len(questions))
         results = [QuestionResult(q.id, bool(r), "", float(s)) for q, r, s in zip(questions, right, latencies, strict=True)]
         calls = len(graph.nodes) * len(questions)
         dollars = 2e-5 * calls
-        for _ in questions:
-            done()
         return Feedback(tuple(results), Usage(200 * calls, 270 * calls, dollars, 0.3 * dollars, calls, 7 * calls // 10), 0.1)
 
 
 class Forbidden(Environment):
     """Nothing is evaluated while an archive is recalled."""
 
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
-    ) -> Feedback:
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
         raise TTSGraphError(f"expected every candidate in the archive, found none for {graph.to_json()[:60]}")
 
 

@@ -5,10 +5,12 @@ import sys
 from prefect import flow
 
 from flows.deployment import deploy
-from flows.stage import load_stage, main, progress, read_graph
+from flows.live import live
+from flows.stage import load_stage, main, read_graph
 from flows.tracking import add_test_scores
 from pipeline.environment import Environment, Feedback
 from pipeline.files import read_json
+from pipeline.progress import run_state
 from pipeline.provenance import test_result
 from pipeline.schemas import Evaluations, Pilots, read_table, write_table
 from pipeline.tasks.base import Question
@@ -29,9 +31,9 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     cases = test_cases(read_graph(stage, method), pilot, cost, budget, stage.profile.budget.max_nodes, best)
 
     async def work(environment: Environment, questions: dict[str, list[Question]]) -> list[Feedback]:
-        return await cases_feedback(cases, environment, questions["test"], done)
+        return await cases_feedback(cases, environment, questions["test"], publish)
 
-    with progress(f"evaluate {task} {method}", len(cases) * stage.settings.splits.test) as done:
+    with live(run_state(f"evaluate {task} {method}", len(cases) * stage.settings.splits.test)) as publish:
         feedbacks = stage.with_models(work)
     questions = stage.questions()
     table = cases_table(cases, feedbacks, cost)

@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
-from flows.stage import load_stage, main, progress
+from flows.live import live
+from flows.stage import load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak, family_size_trials
 from pipeline.environment import Environment
 from pipeline.files import write_text
+from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import evaluate_cases, trial_cases, trials_of
@@ -30,11 +32,11 @@ def init_family(task: str, profile: str | None = None) -> None:
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[pd.DataFrame, Preference, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
-        table = await evaluate_cases(cases, environment, brief.cost, questions["train"][: settings.questions], done)
+        table = await evaluate_cases(cases, environment, brief.cost, questions["train"][: settings.questions], publish)
         preference = await asyncio.to_thread(agent.select_family_size, brief, trials_of(table))
         return table, preference, agent.take_exchanges()
 
-    with progress(f"init_family {task}", len(cases) * settings.questions) as done:
+    with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:
         table, preference, exchanges = stage.with_agent(run)
     write_table(table, Trials, stage.results / "init_family.parquet")
     chosen = {"models": preference.models, "reason": preference.reason, "exchanges": [asdict(e) for e in exchanges]}

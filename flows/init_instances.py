@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
-from flows.stage import load_stage, main, progress
+from flows.live import live
+from flows.stage import load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak
 from pipeline.environment import Environment
 from pipeline.files import read_json, write_text
+from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import evaluate_cases, start_trial, trial_cases
@@ -34,8 +36,8 @@ def init_instances(task: str, profile: str | None = None) -> None:
         agent = make_agent(stage.profile.agent, rng, speak)
         multisets = await asyncio.to_thread(agent.select_instances, brief, preference, settings.candidates)
         cases = trial_cases(multisets, brief, settings.topologies, rng)
-        with progress(f"init_instances {task}", len(cases) * settings.questions) as done:
-            table = await evaluate_cases(cases, environment, brief.cost, questions["train"][: settings.questions], done)
+        with live(run_state(f"init_instances {task}", len(cases) * settings.questions)) as publish:
+            table = await evaluate_cases(cases, environment, brief.cost, questions["train"][: settings.questions], publish)
         return table, agent.take_exchanges()
 
     table, exchanges = stage.with_agent(run)

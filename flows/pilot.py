@@ -2,8 +2,10 @@
 
 from prefect import flow
 
-from flows.stage import load_stage, main, progress
+from flows.live import live
+from flows.stage import load_stage, main
 from pipeline.plots import pilot_plots
+from pipeline.progress import run_state
 from pipeline.schemas import Pilots, write_table
 from pipeline.trials import best_single, evaluate_cases, pilot_cases
 
@@ -15,9 +17,9 @@ def pilot(task: str, profile: str | None = None) -> None:
     cost, settings = stage.profile.cost_model(task), stage.profile.pilot
     best = best_single(stage.profile_table(), cost, stage.profile.budget.limit)
     cases = pilot_cases(settings, cost, best, stage.profile.roles)
-    with progress(f"pilot {task}", len(cases) * settings.questions) as done:
+    with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:
         table = stage.with_models(
-            lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], done)
+            lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish)
         )
     write_table(table, Pilots, stage.results / "pilot.parquet")
     pilot_plots(table, stage.results / "pilot_plots")

@@ -2,7 +2,9 @@
 
 from prefect import flow
 
-from flows.stage import load_stage, main, progress
+from flows.live import live
+from flows.stage import load_stage, main
+from pipeline.progress import run_state
 from pipeline.schemas import Profiles, write_table
 from pipeline.trials import evaluate_cases, profile_table, single_cases
 
@@ -14,8 +16,8 @@ def profile_models(task: str, profile: str | None = None) -> None:
     cost = stage.profile.cost_model(task)
     cases = single_cases(cost.pool)
     train = stage.questions()["train"]
-    with progress(f"profile {task}", len(cases) * len(train)) as done:
-        scores = stage.with_models(lambda env, questions: evaluate_cases(cases, env, cost, questions["train"], done))
+    with live(run_state(f"profile {task}", len(cases) * len(train))) as publish:
+        scores = stage.with_models(lambda env, questions: evaluate_cases(cases, env, cost, questions["train"], publish))
     write_table(profile_table(scores, cost), Profiles, stage.results / "profile.parquet")
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 from prefect import flow
 
 import pipeline
-from flows.stage import Stage, load_stage, main, progress, say
+from flows.live import live
+from flows.stage import Stage, load_stage, main, say
 from flows.tracking import SearchTracker
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
@@ -21,6 +22,7 @@ from pipeline.environment import Environment
 from pipeline.files import digest_of_code, locked, md5, read_json, write_text
 from pipeline.journal import Journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
+from pipeline.progress import run_state
 from pipeline.schemas import Candidates, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
@@ -80,7 +82,7 @@ def tracked_search(
         archive = Archive(journal)
         async with meter.watched():
             searcher, settings = await prepare(environment, questions, paying)
-            driver = Driver(searcher.problem.brief.cost, settings, archive, record, done)
+            driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
             found = await driver.run(searcher, environment, questions["train"], questions["val"])
         return found, archive.table(), driver.exchanges
 
@@ -91,16 +93,17 @@ def tracked_search(
     experiment = f"{stage.params.profile}/{stage.task}"
     identity, run_path = search_identity(stage, params | dict(decisive)), folder / "run.json"
     account = Account(folder / "spent.json", identity)
+    state = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(folder),
         closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
         SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
+        live(state, stage.profile.limits) as publish,
     ):
-        meter = Meter(stage.profile.limits, account.read(), account.write)
+        meter = Meter(stage.profile.limits, account.read(), account.write, publish)
         write_text(run_path, json.dumps({"identity": identity, "run_id": tracker.run_id}))
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
-        with progress(f"search {stage.task} {method} (at most)", calls) as done:
-            found, table, exchanges = stage.with_agent(run, agent)
+        found, table, exchanges = stage.with_agent(run, agent)
         write_table(table, Candidates, folder / "archive.parquet")
         write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
         summary = search_summary(found, table, meter.spent, exchanges) | {

@@ -1,4 +1,4 @@
-"""What every stage shares: its context (settings and paths), its command line, progress, and how it ends."""
+"""What every stage shares: its context (settings and paths), its command line, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import argparse
 import asyncio
 import errno
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
@@ -127,33 +124,6 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
 def read_graph(stage: Stage, method: str) -> CollaborationGraph:
     """The graph that a search found. Raises GraphError when it has not run."""
     return CollaborationGraph.read(stage.results / method / "graph.json")
-
-
-@contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on a terminal, else a plain line at every tenth; yields the function to call after each step."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _plain_progress(label, total)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
-        step = bar.add_task(label, total=total)
-        yield lambda: bar.advance(step)
-
-
-def _plain_progress(label: str, total: int) -> Callable[[], None]:
-    count, shown = 0, 0
-
-    def done() -> None:
-        nonlocal count, shown
-        count += 1
-        tenth = 10 * count // max(total, 1)
-        if tenth > shown:
-            shown = tenth
-            print(f"{label}: {count}/{total}", file=sys.stderr, flush=True)
-
-    return done
 
 
 def say(line: str) -> None:

@@ -17,8 +17,10 @@ from typing import Any
 
 import pandas as pd
 
-from flows.stage import guarded, progress
+from flows.live import live
+from flows.stage import guarded
 from pipeline.files import write_text
+from pipeline.progress import Answered, Publish, run_state
 from pipeline.settings import Profile, load_profile
 from pipeline.study.pilots import run_pilots
 from pipeline.study.plan import Cell, StudySettings, all_cells, cell_digest, digest, load_study, require_simulated
@@ -39,10 +41,10 @@ def study(seeds: int, workers: int, first_seed: int = 0) -> None:
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.task, cell.seed), []).append(cell)
-    with progress(f"study of {seeds} seeds (simulated)", len(cells) + len(groups)) as done:
+    with live(run_state(f"study of {seeds} seeds (simulated)", len(cells) + len(groups))) as publish:
         if "humaneval" in settings.questions:
             _grades(settings, profile, "humaneval")
-        rows, pilots = _run(groups, workers, done)
+        rows, pilots = _run(groups, workers, publish)
     folder = REPORT.with_name(f"{REPORT.name}-from-seed-{first_seed}") if first_seed else REPORT
     path = write_study(folder, settings, profile, pd.DataFrame(rows), pd.DataFrame(pilots))
     cpu = sum(row["cpu_s"] for row in rows)
@@ -50,7 +52,7 @@ def study(seeds: int, workers: int, first_seed: int = 0) -> None:
 
 
 def _run(
-    groups: dict[tuple[str, int], list[Cell]], workers: int, done: Callable[[], None]
+    groups: dict[tuple[str, int], list[Cell]], workers: int, publish: Publish
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     pilots: list[dict[str, Any]] = []
@@ -65,7 +67,7 @@ def _run(
             rows += found
             pilots += piloted
             for _ in range(len(found) + 1):
-                done()
+                publish(Answered())
     order = {cell.name: k for k, cell in enumerate(cell for cells in groups.values() for cell in cells)}
     rows.sort(key=lambda row: order[row["cell"]])
     pilots.sort(key=lambda row: (row["task"], row["seed"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from pipeline.grading import Grader
 from pipeline.graph import CollaborationGraph
 from pipeline.models.client import ModelClient, Sampling, Usage
 from pipeline.models.spec import ModelPool
+from pipeline.progress import Answered, Publish, ignore
 from pipeline.prompts import Prompt
 from pipeline.roles import check_roles
 from pipeline.tasks.base import Question
@@ -112,8 +113,8 @@ class Evaluator(Protocol):
         """Whether too many questions of an evaluation were lost to infrastructure."""
         ...
 
-    async def evaluate_all(self, jobs: Sequence[Job], done: Callable[[], None] = lambda: None) -> list[Feedback]:
-        """Feedback for each graph on its questions; `done` is called after each question of each graph."""
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """Feedback for each graph on its questions; each question of each graph is published."""
         ...
 
 
@@ -141,29 +142,24 @@ class Environment:
         """Whether too many questions of an evaluation were lost to infrastructure."""
         return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(feedback.results)
 
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
-    ) -> Feedback:
-        """Run the graph on every question at once and grade the answers; `done` is called after each question."""
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+        """Run the graph on every question at once and grade the answers; each is published."""
         started = time.perf_counter()
-        return feedback_of(await self.outcomes(graph, questions, done), time.perf_counter() - started)
+        return feedback_of(await self.outcomes(graph, questions, publish), time.perf_counter() - started)
 
-    async def evaluate_all(self, jobs: Sequence[Job], done: Callable[[], None] = lambda: None) -> list[Feedback]:
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """As `evaluate`, for each graph on its questions, all at once."""
-        return await asyncio.gather(*(self.evaluate(graph, questions, done) for graph, questions in jobs))
+        return await asyncio.gather(*(self.evaluate(graph, questions, publish) for graph, questions in jobs))
 
-    async def outcomes(
-        self, graph: CollaborationGraph, questions: Sequence[Question], done: Callable[[], None] = lambda: None
-    ) -> list[Outcome]:
+    async def outcomes(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> list[Outcome]:
         """What came of each question, in their order."""
         check_roles(graph)
         runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
 
         async def one(question: Question) -> Outcome:
-            try:
-                return await self._answer(runner, question)
-            finally:
-                done()
+            outcome = await self._answer(runner, question)
+            publish(Answered(outcome[1]))
+            return outcome
 
         return await asyncio.gather(*(one(question) for question in questions))
 

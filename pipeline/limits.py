@@ -19,19 +19,11 @@ from pipeline.errors import LimitReached
 from pipeline.files import read_json, write_text
 from pipeline.models.client import Completion, Message, ModelClient, QuickClient, Request
 from pipeline.models.spec import ModelPool
+from pipeline.progress import Spent
 from pipeline.settings import LimitSettings
 
 NOTED_SHARE = 0.01
 """Share of a limit after which what was spent is noted again: no more than that can be forgotten by a crash."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Dollars, tokens (of prompts and of answers) and seconds."""
-
-    dollars: float = 0.0
-    tokens: int = 0
-    wall_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +49,17 @@ NOTHING = Spent()
 
 
 class Meter:
-    """Adds up what a search spends, `before` included; `note` is told of it now and then, and by `note_now`."""
+    """Adds up what a search spends, `before` included; `note` is told of it now and then, and by `note_now`, `tell` each time."""
 
-    def __init__(self, limits: LimitSettings, before: Spent = NOTHING, note: Callable[[Spent], None] = lambda spent: None) -> None:
+    def __init__(
+        self,
+        limits: LimitSettings,
+        before: Spent = NOTHING,
+        note: Callable[[Spent], None] = lambda spent: None,
+        tell: Callable[[Spent], None] = lambda spent: None,
+    ) -> None:
         self.limits = limits
-        self._before, self._note = before, note
+        self._before, self._note, self._tell = before, note, tell
         self._dollars, self._tokens, self._started = before.dollars, before.tokens, time.monotonic()
         self._noted = before
 
@@ -76,6 +74,7 @@ class Meter:
             return
         self._dollars += dollars
         self._tokens += completion.prompt_tokens + completion.completion_tokens
+        self._tell(self.spent)
         dollar_limit, token_limit = self.limits.dollars, self.limits.tokens
         if (dollar_limit is not None and self._dollars - self._noted.dollars >= NOTED_SHARE * dollar_limit) or (
             token_limit is not None and self._tokens - self._noted.tokens >= NOTED_SHARE * token_limit

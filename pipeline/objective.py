@@ -43,7 +43,7 @@ class Objective(Closed):
         return (1 - self.weight) * accuracy + self.weight * self.half_s / (self.half_s + latency_s)
 
 
-ACCURACY = Objective()
+ACCURACY: Objective = Objective()
 """The objective unless settings name another."""
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from pipeline.agent.base import Exchange
-from pipeline.limits import Spent
 from pipeline.models.client import Usage
 from pipeline.objective import pareto_front
+from pipeline.progress import Spent
 from pipeline.search.driver import Found
 from pipeline.search.terms import plain_terms
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
 from pipeline.objective import ACCURACY, Objective
+from pipeline.progress import Best, Publish, ignore
 from pipeline.stage_settings import PilotSettings
 from pipeline.tasks.base import Question
 
@@ -41,17 +42,27 @@ async def evaluate_cases(
     environment: Environment,
     cost: CostModel,
     questions: Sequence[Question],
-    done: Callable[[], None] = lambda: None,
+    publish: Publish = ignore,
 ) -> pd.DataFrame:
     """One row per case: its columns, its graph and its scores. Raises RunStopped when a case lost too many questions."""
-    return cases_table(cases, await cases_feedback(cases, environment, questions, done), cost)
+    return cases_table(cases, await cases_feedback(cases, environment, questions, publish), cost)
 
 
 async def cases_feedback(
-    cases: Sequence[Case], environment: Environment, questions: Sequence[Question], done: Callable[[], None] = lambda: None
+    cases: Sequence[Case], environment: Environment, questions: Sequence[Question], publish: Publish = ignore
 ) -> list[Feedback]:
     """What came of each case, per question. Raises RunStopped when a case lost too many questions."""
-    feedbacks = await asyncio.gather(*(environment.evaluate(case.graph, questions, done) for case in cases))
+    best = -math.inf
+
+    async def one(case: Case) -> Feedback:
+        nonlocal best
+        feedback = await environment.evaluate(case.graph, questions, publish)
+        if feedback.accuracy > best:
+            best = feedback.accuracy
+            publish(Best(best, *feedback.interval, ", ".join(case.columns.values())))
+        return feedback
+
+    feedbacks = await asyncio.gather(*map(one, cases))
     for case, feedback in zip(cases, feedbacks, strict=True):
         if environment.failed(feedback):
             shown = ", ".join(case.columns.values())

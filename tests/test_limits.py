@@ -11,9 +11,10 @@ from pipeline.archive import Archive
 from pipeline.environment import Environment
 from pipeline.errors import LimitReached
 from pipeline.journal import Journal
-from pipeline.limits import Account, Meter, MeteredClient, Spent, metered
+from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import Completion, Message, Request, Sampling
+from pipeline.progress import Spent
 from pipeline.prompts import Prompt
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver

@@ -11,7 +11,7 @@ from pipeline.agent.base import Exchange
 from pipeline.agent.trace import trace_page
 from pipeline.errors import EndpointError, RunStopped, SettingsError
 from pipeline.journal import read_journal
-from pipeline.limits import Spent
+from pipeline.progress import Spent
 from pipeline.summary import search_summary
 from tests.agent_server import BRIEF, COST, NOTHING, SpoiledByFusing, agent_server, follows_the_best, guided_search, settings
 from tests.stub_server import serve

@@ -22,6 +22,7 @@ from pipeline.budget import CostModel
 from pipeline.environment import Evaluator, Feedback
 from pipeline.errors import RunStopped
 from pipeline.graph import CollaborationGraph
+from pipeline.progress import Answered, Best, IterationBegan, Publish, ignore
 from pipeline.search.base import Searcher
 from pipeline.search.terms import Terms, plain_terms, terms_of
 from pipeline.settings import SearchSettings
@@ -46,7 +47,7 @@ class Found:
 
 
 class Driver:
-    """Runs one search. `on_record` hears of each evaluation once it is in the archive; `done` of each question answered.
+    """Runs one search. `on_record` hears of each evaluation once it is in the archive, `publish` of how it goes on.
 
     `exchanges` are those of the searcher's agent with a language model, in order; they are in the archive's journal too.
     """
@@ -57,10 +58,10 @@ class Driver:
         settings: SearchSettings,
         archive: Archive,
         on_record: Callable[[Record], None] = lambda record: None,
-        done: Callable[[], None] = lambda: None,
+        publish: Publish = ignore,
     ) -> None:
         self.cost, self.settings, self.archive = cost, settings, archive
-        self.on_record, self.done = on_record, done
+        self.on_record, self.publish = on_record, publish
         self.exchanges: list[Exchange] = []
 
     async def run(self, searcher: Searcher, environment: Evaluator, train: Sequence[Question], val: Sequence[Question]) -> Found:
@@ -74,7 +75,9 @@ class Driver:
         rows = []
         stopped_by, last_improvement = "max_iterations", 0
         initial = searcher.initial()
-        for iteration in range(1, self.settings.max_iterations + 1):
+        most, each = self.settings.max_iterations, terms.candidates * len(batch) + len(val)
+        for iteration in range(1, most + 1):
+            self.publish(IterationBegan(iteration, most, (most - iteration + 1) * each))
             scores = await self._iterate(searcher, environment, batch, terms, iteration)
             result = searcher.result()
             first = [(0, initial)] if iteration == 1 and initial is not None else []
@@ -90,6 +93,7 @@ class Driver:
                         last_improvement = number
                     if best is None or rank < best:
                         best, found = rank, (graph, validation)
+                        self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
             values = searcher.value(validation), -best[0] if best else math.nan
             rows.append(_trajectory_row(iteration, scores, result, self.cost, validation, values))
             self.archive.event("iteration", iteration=iteration, result=result.to_dict(), **searcher.snapshot())
@@ -144,9 +148,9 @@ class Driver:
             recalled.append(feedback)
             self.on_record(self.archive.records[-1])
             for _ in questions:
-                self.done()
+                self.publish(Answered(recalled=True))
         rest = graphs[len(recalled) :]
-        feedbacks = await environment.evaluate_all([(graph, questions) for graph in rest], self.done)
+        feedbacks = await environment.evaluate_all([(graph, questions) for graph in rest], self.publish)
         for graph, feedback in zip(rest, feedbacks, strict=True):
             status: Status = "failed" if environment.failed(feedback) else "ok"
             number, units = len(self.archive.records), self.cost.graph_cost(graph)

@@ -1,0 +1,129 @@
+"""The view of a run: a live display on a terminal, else a plain line now and then; it shows what the run publishes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.progress import Event, Publish, RunState, Spent
+from pipeline.settings import LimitSettings
+
+REFRESH_PER_S = 4
+BAR_WIDTH = 40
+NO_LIMITS = LimitSettings()
+
+
+@contextmanager
+def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
+    """Show a stage from this state on, and what it may spend, on stderr; yields what events are published to, from any thread."""
+    view = View(state, limits)
+    if not wants_display():
+        yield PlainLines(view, lambda line: print(line, file=sys.stderr, flush=True)).publish
+        return
+    console = Console(stderr=True, highlight=False)
+    # What the stage prints meanwhile goes above the display, and the last state stays on the screen.
+    with Live(get_renderable=view.panel, console=console, refresh_per_second=REFRESH_PER_S):
+        yield view.publish
+
+
+def wants_display() -> bool:
+    """Whether stderr is a terminal that can move its cursor and may be sent more than plain text."""
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
+    return sys.stderr.isatty() and not plain
+
+
+class View:
+    """The state to show, kept up to date by events, and how long the stage has taken by `clock` (seconds)."""
+
+    def __init__(self, state: RunState, limits: LimitSettings = NO_LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self.state, self._clock, self._began = state, clock, clock()
+        self._lock = threading.Lock()
+
+    def publish(self, event: Event) -> None:
+        """Take an event in."""
+        with self._lock:
+            self.state = self.state.after(event)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the stage began."""
+        return self._clock() - self._began
+
+    def panel(self) -> Group:
+        """The state as a display of three lines."""
+        state, elapsed = self.state, self.elapsed_s
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=max(1, state.total), completed=state.total - state.left, width=BAR_WIDTH),
+            Text(f"{100 * state.share:3.0f} %"),
+            Text(f"{_span(elapsed)}, {time_left(state, elapsed)}"),
+        )
+        return Group(Text(headline(state), style="bold"), bar, Text(details(state, self.limits, elapsed)))
+
+
+class PlainLines:
+    """A line at the start, at every tenth of the work, and at the end; for logs."""
+
+    def __init__(self, view: View, write: Callable[[str], None]) -> None:
+        self._view, self._write, self._shown = view, write, -1
+
+    def publish(self, event: Event) -> None:
+        """Take an event in, and write a line if it is time for one."""
+        self._view.publish(event)
+        state, tenth = self._view.state, int(10 * self._view.state.share)
+        if tenth > self._shown and state.fresh:
+            self._shown, elapsed = tenth, self._view.elapsed_s
+            done = f"{state.total - state.left}/{state.total}"
+            parts = (f"{headline(state)}: {done}", details(state, self._view.limits, elapsed), time_left(state, elapsed))
+            self._write("; ".join(part for part in parts if part))
+
+
+def headline(state: RunState) -> str:
+    """The stage, and a search's iteration."""
+    return f"{state.label}, iteration {state.iteration.number} of {state.iteration.most}" if state.iteration else state.label
+
+
+def details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
+    """The best so far, calls a second, reuse, and what was spent of what may be; only what is known."""
+    parts = []
+    if best := state.best:
+        parts.append(f"best {best.accuracy:.2f} ({best.low:.2f} to {best.high:.2f}; {best.what})")
+    if state.reused is not None:
+        rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
+        parts += [f"{rate:,.1f} calls/s" if rate < 10 else f"{rate:,.0f} calls/s", f"{100 * state.reused:.0f} % reused"]
+        parts.append(_spending(state, limits, elapsed_s))
+    return ", ".join(parts)
+
+
+def time_left(state: RunState, elapsed_s: float) -> str:
+    """The estimate of the time left, marked as one; an upper bound where a search may end early."""
+    seconds = state.seconds_left(elapsed_s)
+    if seconds is None:
+        return "time left not known yet"
+    return f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
+
+
+def _spending(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
+    spent = state.spent or Spent(state.usage.spent_dollars)
+    parts = [f"${spent.dollars:,.4f}" + (f" of ${limits.dollars:,.2f}" if limits.dollars is not None else "")]
+    if limits.tokens is not None:
+        parts.append(f"{spent.tokens:,} of {limits.tokens:,} tokens")
+    if limits.wall_s is not None:
+        parts.append(f"{_span(spent.wall_s or elapsed_s)} of {_span(limits.wall_s)}")
+    return ", ".join(parts) + " spent"
+
+
+def _span(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

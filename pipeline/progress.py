@@ -1,0 +1,113 @@
+"""What a run says of itself while it goes on: events, and the state that they add up to.
+
+The environment and the driver publish events and know nothing of who listens; a view keeps a RunState and shows it. Nothing here
+reads a clock: whoever shows a state knows how long the run has taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pipeline.models.client import Usage
+
+NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question, or another unit of work, is done with, answered or lost for good; `recalled` if an earlier start had done it."""
+
+    usage: Usage = NOTHING
+    recalled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IterationBegan:
+    """A search begins iteration `number` of `most`, and has `left` questions to answer at most, this iteration's included."""
+
+    number: int
+    most: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best score so far: accuracy with its interval, and what reached it."""
+
+    accuracy: float
+    low: float
+    high: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a search has really spent, over all its starts: dollars, tokens (of prompts and of answers) and seconds."""
+
+    dollars: float = 0.0
+    tokens: int = 0
+    wall_s: float = 0.0
+
+
+Event = Answered | IterationBegan | Best | Spent
+Publish = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Listens to nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Where a stage stands. `total` and `left` count questions (or other units of work), at most where a search may end early.
+
+    `fresh` are those done by this start, which is what a rate can be measured by.
+    """
+
+    label: str
+    total: int
+    left: int
+    at_most: bool = False
+    fresh: int = 0
+    iteration: IterationBegan | None = None
+    best: Best | None = None
+    usage: Usage = NOTHING
+    spent: Spent | None = None
+
+    def after(self, event: Event) -> RunState:
+        """The state once this event has happened."""
+        match event:
+            case Answered(usage, recalled):
+                used = self.usage if recalled else self.usage + usage
+                return replace(self, left=max(0, self.left - 1), fresh=self.fresh + (not recalled), usage=used)
+            case IterationBegan():
+                return replace(self, iteration=event, left=event.left)
+            case Best():
+                return replace(self, best=event)
+            case Spent():
+                return replace(self, spent=event)
+
+    @property
+    def share(self) -> float:
+        """How much of the work is done, from 0 to 1."""
+        return 1 - self.left / self.total if self.total else 1.0
+
+    @property
+    def made_calls(self) -> int:
+        """Calls that this start really made."""
+        return self.usage.calls - self.usage.cached_calls
+
+    @property
+    def reused(self) -> float | None:
+        """Share of the calls that the cache answered; None before the first."""
+        return self.usage.cached_calls / self.usage.calls if self.usage.calls else None
+
+    def seconds_left(self, elapsed_s: float) -> float | None:
+        """An estimate: what is left, at the rate of this start so far. None before there is a rate."""
+        return self.left * elapsed_s / self.fresh if self.fresh else None
+
+
+def run_state(label: str, total: int, at_most: bool = False) -> RunState:
+    """A stage that has `total` questions to answer and has not begun."""
+    return RunState(label, total, total, at_most)
