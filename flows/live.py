@@ -29,7 +29,9 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
     """Show a stage from this state on, and what it may spend, on stderr; yields what events are published to, from any thread."""
     view = View(state, limits)
     if not wants_display():
-        yield PlainLines(view, lambda line: print(line, file=sys.stderr, flush=True)).publish
+        lines = PlainLines(view, lambda line: print(line, file=sys.stderr, flush=True))
+        yield lines.publish
+        lines.end()
         return
     console = Console(stderr=True, highlight=False)
     # What the stage prints meanwhile goes above the display, and the last state stays on the screen.
@@ -85,9 +87,17 @@ class PlainLines:
         state, tenth = self._view.state, int(10 * self._view.state.share)
         if tenth > self._shown and state.fresh:
             self._shown, elapsed = tenth, self._view.elapsed_s
-            done = f"{state.total - state.left}/{state.total}"
-            parts = (f"{headline(state)}: {done}", details(state, self._view.limits, elapsed), time_left(state, elapsed))
-            self._write("; ".join(part for part in parts if part))
+            self._line(
+                f"{state.total - state.left}/{state.total}", details(state, self._view.limits, elapsed), time_left(state, elapsed)
+            )
+
+    def end(self) -> None:
+        """The last line, of a stage that has come to its end: scores are published after the questions that they are of."""
+        elapsed = self._view.elapsed_s
+        self._line(f"done in {_span(elapsed)}", details(self._view.state, self._view.limits, elapsed))
+
+    def _line(self, done: str, *parts: str) -> None:
+        self._write("; ".join(part for part in (f"{headline(self._view.state)}: {done}", *parts) if part))
 
 
 def headline(state: RunState) -> str:

@@ -89,9 +89,10 @@ def test_a_log_gets_plain_lines_even_where_colours_are_forced():
     assert "\x1b" not in done.stderr
     assert done.stdout == ""
     lines = [line for line in done.stderr.splitlines() if line.startswith("search")]
-    assert 10 <= len(lines) <= 12
-    assert lines[-1].startswith("search math random, iteration 2 of 2: 40/40; best 0.60 (0.40 to 0.80; iteration 1), ")
-    assert lines[-1].endswith("; at most about 0:00:00 left (estimate)")
+    assert 11 <= len(lines) <= 13
+    assert lines[-2].startswith("search math random, iteration 2 of 2: 40/40; best 0.60 (0.40 to 0.80; iteration 1), ")
+    assert lines[-2].endswith("; at most about 0:00:00 left (estimate)")
+    assert "iteration 2 of 2: done in 0:00:01; best 0.70 (0.40 to 0.80; iteration 2)" in lines[-1]
 
 
 def test_time_left_is_estimated_from_what_this_start_did():
