@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 SEEDS ?= 20
 FIRST_SEED ?= 0
 
-.PHONY: help setup repro deploy study test torture audit test-slow test-long test-fast check bench clean
+.PHONY: help setup repro deploy study test torture audit test-slow test-long test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -18,7 +18,7 @@ setup: .venv/.ready $(SERVE)/.ready ## build .venv (ttsgraph) and .venv-serve (t
 .venv/.ready: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or later, found " + sys.version.split()[0])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,tasks,bayesian,dev]'
+	$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,tasks,bayesian,docs,dev]'
 	# lm-eval ships MMLU's questions, but would bring torch with it.
 	$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13
 	touch $@
@@ -66,8 +66,12 @@ check: .venv/.ready ## lint, types and layer contracts
 	mypy
 	lint-imports
 
+docs: .venv/.ready ## build the documentation into site/; a broken link is an error
+	typer ttsgraph utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md
+	zensical build --clean --strict
+
 bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json
 	python -m benchmarks
 
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache data results mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results mlflow.db mlruns
