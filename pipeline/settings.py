@@ -123,7 +123,10 @@ class EngineSettings(Closed):
     timeout_s: PositiveFloat = Field(default=120, description="of one attempt")
     max_retries: int = Field(default=8, ge=0, description="attempts after the first, for what may go better then")
     backoff_s: PositiveFloat = Field(default=0.5, description="longest wait before the first retry; doubles each time, up to 30 s")
-    down_s: PositiveFloat = Field(default=180, description="seconds without a success after which a model's endpoints stop the run")
+    down_s: PositiveFloat = Field(
+        default=180,
+        description="seconds without a success after which a model's endpoints stop the run; servers started here have startup_s",
+    )
     max_failed: Probability = Field(default=0.5, description="share of an endpoint's calls failed for good that stops the run")
     startup_s: PositiveFloat = 300
     max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")

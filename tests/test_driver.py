@@ -128,6 +128,33 @@ class TestDriver:
         assert found.stopped_by == "patience"
         assert table["iteration"].max() - found.iteration == 3
 
+    def test_validation_runs_beside_the_next_candidates_but_none_are_asked_for_nothing(self, tmp_path):
+        asked_again = asyncio.Event()
+
+        class Client(ArithmeticClient):
+            async def complete(self, request):
+                if int(re.findall(r"Q: (\d+)", request.messages[0].content)[-1]) >= 24:
+                    await asyncio.wait_for(asked_again.wait(), 30)
+                return await super().complete(request)
+
+        class Same(Searcher):
+            name, asked = "same", 0
+
+            def propose(self, count):
+                self.asked += 1
+                if self.asked == 2:
+                    asked_again.set()
+                return [single("small")] * count
+
+            learn = lambda self, results: None  # noqa: E731
+            result = lambda self: [single("small"), single("large"), chain(["small"] * 2)][self.asked % 3]  # noqa: E731
+
+        settings = SearchSettings(max_iterations=9, patience=2)
+        searcher = Same(Problem(self.brief, settings, AgentSettings(), {}, 0))
+        client = Client({"small": 1.0, "large": 1.0})
+        found, _, _ = self.search(tmp_path, client, searcher=searcher, max_iterations=9, patience=2)
+        assert (found.iteration, found.stopped_by, searcher.asked) == (3, "patience", 3)
+
     def test_an_ensemble_with_a_vote_beats_one_small_model(self, tmp_path):
         found, _, _ = self.search(tmp_path, max_iterations=12, patience=12)
         alone = asyncio.run(

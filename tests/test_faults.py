@@ -124,6 +124,28 @@ def test_a_server_that_dies_and_returns_loses_no_call():
         assert asyncio.run(run(stack)) == [str(k + 1) for k in range(60)]
 
 
+def test_a_single_call_waits_for_a_server_that_is_away_for_longer_than_its_attempts():
+    stub, quick = StubServer(("m",), skill=1.0), Retries(most=1, first_wait_s=0.01)
+
+    async def run(stack: ExitStack, down_s: float) -> str:
+        with serve(stub) as url:
+            port = int(url.rsplit(":", 1)[1].removesuffix("/v1"))
+        client = OpenAIClient({"small": Endpoint((url,), "m")}, quick, Patience(down_s=down_s))
+        waiting = asyncio.create_task(client.complete(requests(1)[0]))
+        while sum(client._servers[url].faults.values()) < 4 and not waiting.done():
+            await asyncio.sleep(0.01)
+        stack.enter_context(serve(stub, port))
+        try:
+            return (await waiting).text
+        finally:
+            await client.aclose()
+
+    with ExitStack() as stack:
+        assert asyncio.run(run(stack, 60)) == "1"
+    with ExitStack() as stack, pytest.raises(CallFailed, match="connection refused or broken"):
+        asyncio.run(run(stack, 0.001))
+
+
 def test_calls_go_to_the_replica_that_works():
     dead, alive = StubServer(("m",), skill=1.0), StubServer(("m",), skill=1.0, delay_s=0.005)
     dead.misbehave = lambda count, body: (500, {}, "{}")

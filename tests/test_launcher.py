@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import pytest
 from rich.console import Console
 
 from pipeline.errors import EndpointError
-from pipeline.models.launcher import Launcher, read_pool
+from pipeline.models import launcher as launcher_module
+from pipeline.models.launcher import Launcher
+from pipeline.models.running import read_pool
 from pipeline.models.servers import Hosted, ServerSpec, core_shares, free_ports, gpu_shares, served_models, server_specs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,8 +198,9 @@ def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
     state.write_text("{")
     assert read_pool(state) is None
     url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
-    state.write_text(json.dumps({"pid": 1, "servers": [{"name": "a", "base_url": url, "models": ["a"], "lists_models": True}]}))
-    assert read_pool(state) is None
+    servers = [{"name": "a", "base_url": url, "models": ["a"], "lists_models": True}]
+    state.write_text(json.dumps({"pid": os.getpid(), "servers": servers, "given_up": {}}))
+    assert read_pool(state, wait_s=60) is None  # nobody holds it: there is nothing to wait for
 
 
 def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
@@ -273,3 +277,30 @@ def test_a_server_that_dies_is_started_again_at_its_address(make_spec: MakeSpec,
         assert wait_until(lambda: "not started again after 1 times" in said.getvalue())
     assert "model server tiny ended with status 137; starting it again" in said.getvalue()
     assert not any(map(alive, processes(pids)))
+
+
+def test_others_wait_for_a_server_that_is_being_started_again_or_hear_that_it_is_given_up(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
+    spec, state, said = make_spec("tiny"), tmp_path / "pool.json", io.StringIO()
+    with Launcher([spec], state=state, grace_s=0.3, max_restarts=1, console=Console(file=io.StringIO())) as launcher:
+        os.kill(processes(pids)[0], signal.SIGKILL)
+        assert wait_until(lambda: served_models(spec.base_url) is None)
+        assert read_pool(state) is None
+        assert read_pool(state, 30, Console(file=said)) == launcher.endpoints
+        assert said.getvalue().count("waiting for model servers that are being started again: tiny") == 1
+        os.kill(processes(pids)[2], signal.SIGKILL)
+        assert wait_until(lambda: served_models(spec.base_url) is None)
+        with pytest.raises(EndpointError, match=rf"tiny is not started again, see .*tiny.log; stop .* \({os.getpid()}\)"):
+            read_pool(state, 30, Console(file=said))
+    assert not state.exists()
+
+
+def test_where_there_is_no_terminal_lines_say_now_and_then_what_is_waited_for(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_module, "TELL_S", 0.5)
+    said = io.StringIO()
+    with pytest.raises(EndpointError, match="was not up after 2 s"):
+        Launcher([make_spec("wanted", serves="tiny")], timeout_s=2, grace_s=0.3, console=Console(file=said, width=200)).start()
+    assert re.search(r"waiting 1 s for wanted \(.*wanted.log\)", said.getvalue())

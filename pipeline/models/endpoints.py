@@ -22,11 +22,20 @@ FIRST_BREAK_S, LONGEST_BREAK_S = 0.5, 30.0
 
 
 class Fault(CallFailed):
-    """One attempt went wrong. `overload` says that the server had too much to do, `retry` that another attempt may go better."""
+    """One attempt went wrong. `overload` says that the server had too much to do, `retry` that another attempt may go better,
+    `unreached` that no server was there to hear of it."""
 
-    def __init__(self, kind: str, retry: bool = True, overload: bool = False, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        retry: bool = True,
+        overload: bool = False,
+        retry_after_s: float | None = None,
+        unreached: bool = False,
+    ) -> None:
         super().__init__(kind)
-        self.kind, self.retry, self.overload, self.retry_after_s = kind, retry, overload, retry_after_s
+        self.kind, self.retry, self.overload = kind, retry, overload
+        self.retry_after_s, self.unreached = retry_after_s, unreached
 
 
 @dataclass(frozen=True, slots=True)

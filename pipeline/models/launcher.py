@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -21,21 +20,24 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from http.client import HTTPException
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 
 from pipeline.errors import EndpointError
-from pipeline.models.servers import HOST, LOCAL, ServerSpec, served_models
+from pipeline.models.running import PoolRecord, answers, by_model, serves
+from pipeline.models.servers import HOST, ServerSpec, served_models
 from pipeline.secrets import SECRET_NAME
 
 START_TIMEOUT_S = 300.0
 GRACE_S = 10.0
 WATCH_S = 0.5
+TELL_S = 30.0
+"""Seconds between two lines about what is waited for, where no terminal shows it all the time."""
+
 LOG_TAIL_LINES = 15
 
 
@@ -47,34 +49,6 @@ class _Running:
     guard: subprocess.Popen[bytes]
     since: float = field(default_factory=time.monotonic)
     restarts: int = 0
-
-
-@dataclass(frozen=True)
-class _Recorded:
-    """One server in the state file."""
-
-    name: str
-    base_url: str
-    models: list[str]
-    lists_models: bool
-
-
-def read_pool(path: Path) -> dict[str, tuple[str, ...]] | None:
-    """Model name -> base URLs of the pool recorded at `path`; None unless all its servers answer for their models."""
-    try:
-        servers = [_Recorded(**server) for server in json.loads(path.read_text())["servers"]]
-        up = servers and all(_answers(server.base_url, server.models, server.lists_models) for server in servers)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return _by_model((model, server.base_url) for server in servers for model in server.models) if up else None
-
-
-def _by_model(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """(model, base URL) pairs as model -> its base URLs, one a replica."""
-    found: dict[str, tuple[str, ...]] = {}
-    for model, url in pairs:
-        found[model] = (*found.get(model, ()), url)
-    return found
 
 
 class Launcher:
@@ -101,14 +75,14 @@ class Launcher:
         self._max_restarts = max_restarts
         self._console = console or Console(stderr=True)
         self._running: list[_Running] = []
-        self._recorded = False
+        self._record: PoolRecord | None = None
         self._stopping = threading.Event()
         self._watch: threading.Thread | None = None
 
     @property
     def endpoints(self) -> dict[str, tuple[str, ...]]:
         """Model name -> base URLs, one a replica."""
-        return _by_model((model, spec.base_url) for spec in self._specs for model in spec.served_models)
+        return by_model((model, spec.base_url) for spec in self._specs for model in spec.served_models)
 
     def start(self) -> Launcher:
         """Start what is missing, all at once, and wait until every server answers for its models.
@@ -121,8 +95,9 @@ class Launcher:
             for spec in [spec for spec in self._specs if not _already_up(spec)]:
                 self._running.append(self._spawn(spec))
             self._await_all()
-            self._record()
             if self._running:
+                # A pool that was only reused belongs to whoever started it.
+                self._record = PoolRecord(self._state, self._specs) if self._state is not None else None
                 self._stopping.clear()
                 self._watch = threading.Thread(target=self._restart_dead, name="model server watch", daemon=True)
                 self._watch.start()
@@ -151,9 +126,9 @@ class Launcher:
                 server.guard.wait()
             if server.guard.stdin is not None:
                 server.guard.stdin.close()
-        if self._state is not None and self._recorded:
-            self._recorded = False
-            self._state.unlink(missing_ok=True)
+        if self._record is not None:
+            self._record.remove()
+            self._record = None
 
     def __enter__(self) -> Launcher:
         return self.start()
@@ -178,6 +153,8 @@ class Launcher:
                     fresh = self._spawn(server.spec, "ab")
                     fresh.restarts = server.restarts
                     self._running[place] = fresh
+                elif self._record is not None:
+                    self._record.give_up(server.spec)
 
     def _spawn(self, spec: ServerSpec, mode: Literal["wb", "ab"] = "wb") -> _Running:
         """Start one server under its guard, in a session of its own so that Ctrl-C reaches it only through `stop`."""
@@ -206,6 +183,7 @@ class Launcher:
         names = ", ".join(server.spec.name for server in waiting)
         self._console.print(f"starting model servers: {names}", highlight=False)
         spinner = self._console.status("") if self._console.is_terminal else None
+        told = time.monotonic()
         with spinner or contextlib.nullcontext():
             while waiting:
                 for server in list(waiting):
@@ -213,36 +191,31 @@ class Launcher:
                         waiting.remove(server)
                         seconds = time.monotonic() - server.since
                         self._console.print(f"  {server.spec.name} is up after {seconds:.0f} s", highlight=False)
-                if spinner is not None and waiting:
-                    spinner.update(f"waiting {time.monotonic() - waiting[0].since:.0f} s for {waiting[0].spec.name}")
-                time.sleep(0.2 if waiting else 0)
+                if not waiting:
+                    return
+                line = f"waiting {time.monotonic() - waiting[0].since:.0f} s for {waiting[0].spec.name} ({waiting[0].spec.log})"
+                if spinner is not None:
+                    spinner.update(line)
+                elif time.monotonic() - told > TELL_S:
+                    told = time.monotonic()
+                    self._console.print(f"  {line}", highlight=False)
+                time.sleep(0.2)
 
     def _is_up(self, server: _Running) -> bool:
         """Whether it answers; raises EndpointError when it never will."""
         spec, code = server.spec, server.guard.poll()
         if code is not None:
             raise EndpointError(_failure(spec, f"ended with status {code} before it was up"))
-        if _answers(spec.base_url, spec.served_models, spec.lists_models):
+        if answers(spec.base_url, spec.served_models, spec.lists_models):
             return True
         if time.monotonic() - server.since > self._timeout_s:
             raise EndpointError(_failure(spec, f"was not up after {self._timeout_s:.0f} s"))
         return False
 
-    def _record(self) -> None:
-        """Write the state file, whole or not at all; a pool that was only reused belongs to whoever started it."""
-        if self._state is None or not self._running:
-            return
-        servers = [asdict(_Recorded(s.name, s.base_url, list(s.served_models), s.lists_models)) for s in self._specs]
-        self._state.parent.mkdir(parents=True, exist_ok=True)
-        part = self._state.with_name(f"{self._state.name}.{os.getpid()}")
-        part.write_text(json.dumps({"pid": os.getpid(), "servers": servers}, indent=1) + "\n")
-        part.replace(self._state)
-        self._recorded = True
-
 
 def _already_up(spec: ServerSpec) -> bool:
     """True when the port already serves the expected models; EndpointError when something else is there."""
-    if spec.lists_models and _serves(spec.base_url, spec.served_models):
+    if spec.lists_models and serves(spec.base_url, spec.served_models):
         return True
     with socket.socket() as probe:
         probe.settimeout(2.0)
@@ -254,25 +227,6 @@ def _already_up(spec: ServerSpec) -> bool:
         f"port {spec.port} is taken: expected {', '.join(spec.served_models)} or nothing there, "
         f"but what listens {there}; stop it or choose another port"
     )
-
-
-def _answers(base_url: str, models: Sequence[str], lists_models: bool) -> bool:
-    """Whether a server is healthy and, where it lists models, has these."""
-    return _healthy(base_url) and (not lists_models or _serves(base_url, models))
-
-
-def _serves(base_url: str, models: Sequence[str]) -> bool:
-    found = served_models(base_url)
-    return found is not None and set(models) <= set(found)
-
-
-def _healthy(base_url: str) -> bool:
-    """Whether /health answers with success."""
-    try:
-        with LOCAL.open(f"{base_url.removesuffix('/v1')}/health", timeout=2.0) as response:
-            return 200 <= int(response.status) < 300
-    except (OSError, HTTPException):
-        return False
 
 
 def _failure(spec: ServerSpec, what: str) -> str:

@@ -153,7 +153,7 @@ class OpenAIClient:
         try:
             async for attempt in tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.retry and again()),
-                stop=tenacity.stop_after_attempt(self._retries.most + 1),
+                stop=_Attempts(self._retries.most, used.patience),
                 wait=self._wait,
                 reraise=True,
             ):
@@ -226,6 +226,27 @@ class OpenAIClient:
             await client.close()
 
 
+class _Attempts:
+    """When one call has been attempted often enough.
+
+    A server that is being started again refuses connections for as long as that takes: those attempts are no fault of the call,
+    and end with the time that a server may be down.
+    """
+
+    def __init__(self, most: int, patience: Patience) -> None:
+        self._most, self._patience = most, patience
+        self._unreached, self._since = 0, 0.0
+
+    def __call__(self, state: tenacity.RetryCallState) -> bool:
+        fault, now = state.outcome.exception() if state.outcome else None, time.monotonic()
+        if self._patience.waits and isinstance(fault, Fault) and fault.unreached:
+            self._unreached += 1
+            self._since = self._since or now
+            return now - self._since > self._patience.down_s
+        self._since = 0.0
+        return state.attempt_number - self._unreached > self._most
+
+
 class _Bounded(httpx2.AsyncByteStream):
     """A body that is read up to a bound, as a server gone wrong may never stop sending."""
 
@@ -255,8 +276,8 @@ def _connect(url: str, key: str, timeout_s: float) -> openai.AsyncOpenAI:
 
 def _fault_of(error: Exception, where: str) -> Fault:
     """What an exception of one attempt means. Raises ContextOverflow for a prompt that does not fit the model."""
-    if isinstance(error, openai.APITimeoutError) and isinstance(error.__cause__, httpx2.ConnectTimeout):
-        return Fault(NO_CONNECTION)
+    if isinstance(error.__cause__, httpx2.ConnectTimeout | httpx2.ConnectError):
+        return Fault(NO_CONNECTION, unreached=True)
     if isinstance(error, TimeoutError | openai.APITimeoutError):
         return Fault("timed out", overload=True)
     if isinstance(error, openai.APIStatusError):

@@ -22,8 +22,9 @@ from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache
 from pipeline.models.client import ModelClient
 from pipeline.models.endpoints import Patience
-from pipeline.models.launcher import Launcher, read_pool
+from pipeline.models.launcher import Launcher
 from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
+from pipeline.models.running import read_pool
 from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, server_specs
 from pipeline.models.simulated import SimulatedClient
 from pipeline.settings import ModelSettings, Profile
@@ -41,7 +42,9 @@ async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[Mo
     engine = profile.engine
     with running_servers(profile, state) as urls:
         retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
-        patience = Patience(engine.concurrency, engine.down_s, engine.max_failed)
+        # A server that is started here may be started again meanwhile.
+        down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
+        patience = Patience(engine.concurrency, down_s, engine.max_failed)
         async with connect(profile, urls, retries, patience) as client:
             if engine.kind == "simulated":
                 yield client  # to make an answer again costs less than to look it up
@@ -109,7 +112,7 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
         yield {}
         return
     record = state / "servers.json"
-    up = read_pool(record)
+    up = read_pool(record, engine.startup_s)
     if up is not None and set(profile.pool) <= set(up):
         yield up
         return

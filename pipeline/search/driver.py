@@ -5,6 +5,9 @@ candidates are compared on common questions and common draws), tells the searche
 validation questions. It stops after `max_iterations`, or after `patience` iterations without a better validation value (paper,
 section 6). The found graph is the result with the best validation value, a method's initial one included as iteration 0; on a tie
 the cheaper one, then the earlier one. What the terms are is kept with the outcome, and a proposal that breaks them is an error.
+
+Searchers hear nothing of validation. So it runs beside the next iteration's candidates, which keeps the servers busy, unless the
+search may end with it: no call is made for an iteration that does not take place.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -46,6 +50,82 @@ class Found:
         return self.validation.accuracy
 
 
+@dataclass(slots=True)
+class _Work:
+    """Graphs to evaluate on the questions of one split; `feedbacks` are had already, `fresh` are the rest's, to be recorded."""
+
+    graphs: Sequence[CollaborationGraph]
+    questions: Sequence[Question]
+    iteration: int
+    split: Split
+    feedbacks: list[Feedback] = field(default_factory=list)
+    fresh: list[Feedback] = field(default_factory=list)
+
+    @property
+    def rest(self) -> Sequence[CollaborationGraph]:
+        """The graphs that no earlier run of the search has evaluated."""
+        return self.graphs[len(self.feedbacks) :]
+
+    def all(self) -> list[tuple[CollaborationGraph, Feedback]]:
+        """Each graph with its feedback, once all have one."""
+        return list(zip(self.graphs, [*self.feedbacks, *self.fresh], strict=True))
+
+
+@dataclass(slots=True)
+class _Turn:
+    """An iteration whose results are being validated: their numbers, the validation's work, and what the searcher was then."""
+
+    scores: list[float]
+    results: list[tuple[int, CollaborationGraph]]
+    work: _Work
+    snapshot: dict[str, Any]
+    finished: bool
+
+    @property
+    def iteration(self) -> int:
+        return self.work.iteration
+
+
+class _Choice:
+    """The best of the results validated so far, and the trajectory that leads there."""
+
+    def __init__(self, searcher: Searcher, environment: Evaluator, cost: CostModel, patience: int, publish: Publish) -> None:
+        self.searcher, self.environment, self.cost = searcher, environment, cost
+        self.patience, self.publish = patience, publish
+        self.seen: dict[str, Feedback] = {}
+        self.rows: list[dict[str, object]] = []
+        self.best: tuple[tuple[float, float, int], CollaborationGraph, Feedback] | None = None
+        self.last_improvement = 0
+        self.stopped_by = ""
+        self.error = ""
+
+    def may_end(self, turn: _Turn) -> bool:
+        """Whether the search ends with this turn unless its results are better than all before."""
+        return turn.finished or turn.iteration - self.last_improvement >= self.patience
+
+    def take(self, turn: _Turn) -> None:
+        """Rank the results of a turn that is validated, and apply the stop rule."""
+        found = self.seen | {graph.to_json(): feedback for graph, feedback in turn.work.all()}
+        for number, graph in turn.results:
+            validation = found[graph.to_json()]
+            self.error = validation.error
+            if not self.environment.failed(validation):
+                self.seen[graph.to_json()] = validation
+                self._rank(number, graph, validation)
+        values = self.searcher.value(validation), -self.best[0][0] if self.best else math.nan
+        self.rows.append(_trajectory_row(turn.iteration, turn.scores, graph, self.cost, validation, values))
+        if self.may_end(turn):
+            self.stopped_by = "finished" if turn.finished else "patience"
+
+    def _rank(self, number: int, graph: CollaborationGraph, validation: Feedback) -> None:
+        rank = (-self.searcher.value(validation), self.cost.graph_cost(graph), number)
+        if self.best is None or rank[0] < self.best[0][0]:
+            self.last_improvement = number
+        if self.best is None or rank < self.best[0]:
+            self.best = rank, graph, validation
+            self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
+
+
 class Driver:
     """Runs one search. `on_record` hears of each evaluation once it is in the archive, `publish` of how it goes on.
 
@@ -69,56 +149,45 @@ class Driver:
         batch, brief = train[: self.settings.batch], searcher.problem.brief
         terms = terms_of(brief, self.settings, batch, val)
         self.archive.event("terms", **plain_terms(terms))
-        best: tuple[float, float, int] | None = None
-        found: tuple[CollaborationGraph, Feedback] | None = None
-        seen: dict[str, Feedback] = {}
-        rows = []
-        stopped_by, last_improvement = "max_iterations", 0
+        choice = _Choice(searcher, environment, self.cost, self.settings.patience, self.publish)
         initial = searcher.initial()
+        turn: _Turn | None = None
         most, each = self.settings.max_iterations, terms.candidates * len(batch) + len(val)
         for iteration in range(1, most + 1):
-            self.publish(IterationBegan(iteration, most, (most - iteration + 1) * each))
-            scores = await self._iterate(searcher, environment, batch, terms, iteration)
-            result = searcher.result()
-            first = [(0, initial)] if iteration == 1 and initial is not None else []
-            for number, graph in [*first, (iteration, result)]:
-                validation = (
-                    seen.get(graph.to_json())
-                    or (await self._evaluate(searcher.name, environment, [graph], val, iteration, "val"))[0]
-                )
-                if not environment.failed(validation):
-                    seen[graph.to_json()] = validation
-                    rank = (-searcher.value(validation), self.cost.graph_cost(graph), number)
-                    if best is None or rank[0] < best[0]:
-                        last_improvement = number
-                    if best is None or rank < best:
-                        best, found = rank, (graph, validation)
-                        self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
-            values = searcher.value(validation), -best[0] if best else math.nan
-            rows.append(_trajectory_row(iteration, scores, result, self.cost, validation, values))
-            self.archive.event("iteration", iteration=iteration, result=result.to_dict(), **searcher.snapshot())
-            if searcher.finished:
-                stopped_by = "finished"
-                break
-            if iteration - last_improvement >= self.settings.patience:
-                stopped_by = "patience"
-                break
-        if best is None or found is None:
-            raise RunStopped(f"no result could be validated ({validation.error}); start again to continue")
-        return Found(found[0], best[2], found[1], stopped_by, pd.DataFrame(rows), terms)
+            if turn is not None and (choice.may_end(turn) or not turn.work.rest):
+                await self._close(choice, turn)
+                turn = None
+                if choice.stopped_by:
+                    break
+            pending = len(turn.work.rest) * len(val) if turn is not None else 0
+            self.publish(IterationBegan(iteration, most, pending + (most - iteration + 1) * each))
+            graphs = searcher.ask(terms.candidates)
+            terms.check(searcher.name, graphs, brief)
+            work = self._begin(graphs, batch, iteration, "train")
+            # The candidates first: the next iteration waits for them alone.
+            await self._evaluate(environment, work, *([turn.work] if turn is not None else []))
+            if turn is not None:
+                await self._close(choice, turn)
+            scores = await self._learn(searcher, environment, work)
+            results = [(0, initial)] if iteration == 1 and initial is not None else []
+            results.append((iteration, searcher.result()))
+            new = {graph.to_json(): graph for _, graph in results if graph.to_json() not in choice.seen}
+            validation = self._begin(list(new.values()), val, iteration, "val")
+            turn = _Turn(scores, results, validation, searcher.snapshot(), searcher.finished)
+        if turn is not None:
+            await self._close(choice, turn)
+        if choice.best is None:
+            raise RunStopped(f"no result could be validated ({choice.error}); start again to continue")
+        (_, _, number), graph, feedback = choice.best
+        return Found(graph, number, feedback, choice.stopped_by or "max_iterations", pd.DataFrame(choice.rows), terms)
 
-    async def _iterate(
-        self, searcher: Searcher, environment: Evaluator, batch: Sequence[Question], terms: Terms, iteration: int
-    ) -> list[float]:
-        """One ask, evaluate, tell; returns the accuracies of the candidates that did not fail."""
-        graphs = searcher.ask(terms.candidates)
-        terms.check(searcher.name, graphs, searcher.problem.brief)
-        feedbacks = await self._evaluate(searcher.name, environment, graphs, batch, iteration, "train")
-        pairs = list(zip(graphs, feedbacks, strict=True))
-        scored = [(graph, feedback) for graph, feedback in pairs if not environment.failed(feedback)]
+    async def _learn(self, searcher: Searcher, environment: Evaluator, work: _Work) -> list[float]:
+        """Record the candidates of an iteration and tell the searcher; returns the accuracies of those that did not fail."""
+        self._record(searcher.name, environment, work)
+        scored = [(graph, feedback) for graph, feedback in work.all() if not environment.failed(feedback)]
         if not scored:
             raise RunStopped(
-                f"iteration {iteration}: all {len(graphs)} candidates failed ({feedbacks[0].error}); "
+                f"iteration {work.iteration}: all {len(work.graphs)} candidates failed ({work.all()[0][1].error}); "
                 "what was computed is kept, start again to continue"
             )
         try:
@@ -127,37 +196,44 @@ class Driver:
         finally:
             for exchange in searcher.take_exchanges():
                 self.exchanges.append(exchange)
-                self.archive.event("agent", iteration=iteration, **asdict(exchange))
+                self.archive.event("agent", iteration=work.iteration, **asdict(exchange))
         return [feedback.accuracy for _, feedback in scored]
 
-    async def _evaluate(
-        self,
-        method: str,
-        environment: Evaluator,
-        graphs: Sequence[CollaborationGraph],
-        questions: Sequence[Question],
-        iteration: int,
-        split: Split,
-    ) -> list[Feedback]:
-        """Feedback for each graph: recalled where an earlier run of this search left it, else run all together and recorded."""
-        recalled: list[Feedback] = []
+    async def _close(self, choice: _Choice, turn: _Turn) -> None:
+        """Finish the validation of a turn, record it and rank its results."""
+        await self._evaluate(choice.environment, turn.work)
+        self._record(choice.searcher.name, choice.environment, turn.work)
+        choice.take(turn)
+        self.archive.event("iteration", iteration=turn.iteration, result=turn.results[-1][1].to_dict(), **turn.snapshot)
+
+    def _begin(self, graphs: Sequence[CollaborationGraph], questions: Sequence[Question], iteration: int, split: Split) -> _Work:
+        """The work of evaluating these graphs, with what an earlier run of this search left of it recalled."""
+        work = _Work(graphs, questions, iteration, split)
         for graph in graphs:
             feedback = self.archive.recall(iteration, split, graph)
             if feedback is None:
                 break
-            recalled.append(feedback)
+            work.feedbacks.append(feedback)
             self.on_record(self.archive.records[-1])
             for _ in questions:
                 self.publish(Answered(recalled=True))
-        rest = graphs[len(recalled) :]
-        feedbacks = await environment.evaluate_all([(graph, questions) for graph in rest], self.publish)
-        for graph, feedback in zip(rest, feedbacks, strict=True):
+        return work
+
+    async def _evaluate(self, environment: Evaluator, *works: _Work) -> None:
+        """Evaluate all together what is left of some work."""
+        rest = [(work, graph) for work in works if not work.fresh for graph in work.rest]
+        feedbacks = await environment.evaluate_all([(graph, work.questions) for work, graph in rest], self.publish)
+        for (work, _), feedback in zip(rest, feedbacks, strict=True):
+            work.fresh.append(feedback)
+
+    def _record(self, method: str, environment: Evaluator, work: _Work) -> None:
+        """Put what was evaluated into the archive."""
+        for graph, feedback in zip(work.rest, work.fresh, strict=True):
             status: Status = "failed" if environment.failed(feedback) else "ok"
             number, units = len(self.archive.records), self.cost.graph_cost(graph)
-            record = record_of(number, method, iteration, split, graph, units, feedback, status)
+            record = record_of(number, method, work.iteration, work.split, graph, units, feedback, status)
             self.archive.append(record, feedback)
             self.on_record(record)
-        return [*recalled, *feedbacks]
 
 
 def _trajectory_row(
