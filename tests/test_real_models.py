@@ -1,15 +1,9 @@
-"""The packaged models: their conversion, and (marked `models`) whether what is served really speaks.
-
-The marked tests need the serve environment (TTSGRAPH_SERVE_PYTHON, default .venv-serve/bin/python) and the converted
-models (TTSGRAPH_MODELS, default .ttsgraph/models).
-"""
+"""The packaged models: their conversion, and (marked `models`) whether what is served really speaks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +16,14 @@ from pipeline.archive import Archive
 from pipeline.environment import Environment
 from pipeline.journal import Journal, read_journal
 from pipeline.models import convert
-from pipeline.models.launcher import Launcher
-from pipeline.models.servers import SERVE_PYTHON, Hosted, server_specs
 from pipeline.models.serving import open_agent, open_client
 from pipeline.parsing import parse
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import Profile
 from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-
-ROOT = Path(__file__).resolve().parents[1]
-GEMMA, SMOLLM = "gemma3-270m", "smollm2-135m"
+from tests.conftest import RealPool
+from tests.real import GEMMA, ROOT, SMOLLM, SUMS
 
 
 @pytest.fixture
@@ -116,24 +106,10 @@ def _but(source: convert.Source, sha256: str) -> tuple[str, tuple[tuple[str, str
     return source.distribution, source.files, source.document_start, source.end_ids, sha256
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OpenAI]]:
+@pytest.fixture
+def served(real_pool: RealPool) -> dict[str, OpenAI]:
     """The two models behind vLLM, as clients by model name."""
-    python = os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON))
-    folder = Path(os.environ.get("TTSGRAPH_MODELS", str(ROOT / ".ttsgraph" / "models")))
-    if not Path(python).exists():
-        pytest.skip(f"no serve environment: {python} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)")
-    missing = [name for name in (GEMMA, SMOLLM) if convert.read_record(folder / name) is None]
-    if missing:
-        pytest.skip(f"not converted in {folder}: {', '.join(missing)} (make setup, or set TTSGRAPH_MODELS)")
-    specs = server_specs(
-        "vllm",
-        {name: Hosted(str(folder / name)) for name in (GEMMA, SMOLLM)},
-        log_dir=tmp_path_factory.mktemp("logs"),
-        python=python,
-    )
-    with Launcher(specs) as launcher:
-        yield {model: OpenAI(base_url=url, api_key="none", timeout=120) for model, (url,) in launcher.endpoints.items()}
+    return {model: OpenAI(base_url=url, api_key="none", timeout=120) for model, (url,) in real_pool.launcher.endpoints.items()}
 
 
 def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:
@@ -183,8 +159,7 @@ def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path
         "response_format": "text",
     }
     profile = parse(Profile, data, "profile")
-    sums = [Question(f"q{a}{b}", f"{a} + {b}", str(a + b)) for a in range(1, 8) for b in range(1, 8)]
-    shots, train, val = sums[:4], sums[4:12], sums[12:28]
+    shots, train, val = SUMS[:4], SUMS[4:12], SUMS[12:28]
     cost, settings = profile.cost_model("math"), profile.tasks["math"]
     prompt, pool = settings.prompt.prompt(get_task("math"), shots), profile.model_pool()
 

@@ -70,6 +70,11 @@ class Completion:
     cached: bool = field(default=False, compare=False)
 
 
+def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
+    """The text up to the first stop sequence: not every server stops there."""
+    return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens, dollars and calls of some work; adds up with `+`.

@@ -93,7 +93,7 @@ class Launcher:
         atexit.register(self.stop)
         try:
             for spec in [spec for spec in self._specs if not _already_up(spec)]:
-                self._running.append(self._spawn(spec))
+                self._running.append(_Running(spec, spawn(spec, self._grace_s)))
             self._await_all()
             if self._running:
                 # A pool that was only reused belongs to whoever started it.
@@ -114,18 +114,7 @@ class Launcher:
             self._watch.join()
             self._watch = None
         running, self._running = self._running, []
-        for server in running:
-            with contextlib.suppress(ProcessLookupError):
-                server.guard.send_signal(signal.SIGTERM)
-        for server in running:
-            try:
-                server.guard.wait(self._grace_s + 5)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(server.guard.pid, signal.SIGKILL)
-                server.guard.wait()
-            if server.guard.stdin is not None:
-                server.guard.stdin.close()
+        end([server.guard for server in running], self._grace_s)
         if self._record is not None:
             self._record.remove()
             self._record = None
@@ -150,30 +139,9 @@ class Launcher:
                 )
                 self._console.print(f"model server {server.spec.name} ended with status {code}; {what}", highlight=False)
                 if again:
-                    fresh = self._spawn(server.spec, "ab")
-                    fresh.restarts = server.restarts
-                    self._running[place] = fresh
+                    self._running[place] = _Running(server.spec, spawn(server.spec, self._grace_s, "ab"), restarts=server.restarts)
                 elif self._record is not None:
                     self._record.give_up(server.spec)
-
-    def _spawn(self, spec: ServerSpec, mode: Literal["wb", "ab"] = "wb") -> _Running:
-        """Start one server under its guard, in a session of its own so that Ctrl-C reaches it only through `stop`."""
-        guard = (sys.executable, "-I", str(Path(__file__).with_name("guard.py")), str(self._grace_s))
-        # Nothing secret goes to a server on this machine, so nothing secret can end up in its log.
-        env = {key: value for key, value in os.environ.items() if not SECRET_NAME.search(key)} | dict(spec.env)
-        spec.log.parent.mkdir(parents=True, exist_ok=True)
-        with spec.log.open(mode) as log:
-            return _Running(
-                spec,
-                subprocess.Popen(
-                    guard + spec.command,
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=env,
-                    start_new_session=True,
-                ),
-            )
 
     def _await_all(self) -> None:
         """Wait for the started servers, with a progress line."""
@@ -205,12 +173,40 @@ class Launcher:
         """Whether it answers; raises EndpointError when it never will."""
         spec, code = server.spec, server.guard.poll()
         if code is not None:
-            raise EndpointError(_failure(spec, f"ended with status {code} before it was up"))
+            raise EndpointError(failure(spec, f"ended with status {code} before it was up"))
         if answers(spec.base_url, spec.served_models, spec.lists_models):
             return True
         if time.monotonic() - server.since > self._timeout_s:
-            raise EndpointError(_failure(spec, f"was not up after {self._timeout_s:.0f} s"))
+            raise EndpointError(failure(spec, f"was not up after {self._timeout_s:.0f} s"))
         return False
+
+
+def spawn(spec: ServerSpec, grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb") -> subprocess.Popen[bytes]:
+    """Start one command under its guard, in a session of its own so that Ctrl-C reaches it only through `end`."""
+    guard = (sys.executable, "-I", str(Path(__file__).with_name("guard.py")), str(grace_s))
+    # Nothing secret goes to a server on this machine, so nothing secret can end up in its log.
+    env = {key: value for key, value in os.environ.items() if not SECRET_NAME.search(key)} | dict(spec.env)
+    spec.log.parent.mkdir(parents=True, exist_ok=True)
+    with spec.log.open(mode) as log:
+        return subprocess.Popen(
+            guard + spec.command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
+
+
+def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float) -> None:
+    """Stop guards with all that they guard, all at once; those that ended already are no trouble."""
+    for guard in guards:
+        with contextlib.suppress(ProcessLookupError):
+            guard.send_signal(signal.SIGTERM)
+    for guard in guards:
+        try:
+            guard.wait(grace_s + 5)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(guard.pid, signal.SIGKILL)
+            guard.wait()
+        if guard.stdin is not None:
+            guard.stdin.close()
 
 
 def _already_up(spec: ServerSpec) -> bool:
@@ -229,8 +225,8 @@ def _already_up(spec: ServerSpec) -> bool:
     )
 
 
-def _failure(spec: ServerSpec, what: str) -> str:
-    """The message for a server that did not come up: what happened, the end of its log, what to do."""
+def failure(spec: ServerSpec, what: str) -> str:
+    """The message for a server that failed: what happened, the end of its log, what to do."""
     with contextlib.suppress(OSError), spec.log.open(errors="replace") as log:
         tail = "".join(f"    {line.rstrip()[:300]}\n" for line in deque(log, LOG_TAIL_LINES))
         return (

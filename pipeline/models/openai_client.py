@@ -16,7 +16,7 @@ import openai
 import tenacity
 
 from pipeline.errors import CallFailed, ContextOverflow, EndpointError
-from pipeline.models.client import Completion, Request, Sampling
+from pipeline.models.client import Completion, Request, Sampling, cut_at_stop
 from pipeline.models.endpoints import Fault, Patience, Server, place, stop_if_given_up
 from pipeline.models.streaming import check_length, read_stream
 from pipeline.secrets import environment_secrets, key_problem, redact
@@ -318,7 +318,7 @@ def completion_of(data: Any, latency: float, sampling: Sampling | None = None) -
         raise Fault("expected an answer as text, found something else")
     if sampling is not None:
         check_length(text, sampling)
-        text = text[: min((at for at in map(text.find, sampling.stop) if at >= 0), default=len(text))]
+        text = cut_at_stop(text, sampling.stop)
     return Completion(text, *usage, latency)
 
 

@@ -23,23 +23,36 @@ from pipeline.models.cache import GIB, CachedClient, CallCache
 from pipeline.models.client import ModelClient
 from pipeline.models.endpoints import Patience
 from pipeline.models.launcher import Launcher
+from pipeline.models.offline import OfflineClient
 from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from pipeline.models.running import read_pool
-from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, server_specs
+from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from pipeline.models.simulated import SimulatedClient
 from pipeline.settings import ModelSettings, Profile
 
 STATE = Path(".ttsgraph")
 """Below the working directory: converted models, server logs, the record of running servers, and the call cache."""
 
+RECORD = "servers.json"
+
 
 @asynccontextmanager
-async def open_client(profile: Profile, state: Path = STATE) -> AsyncIterator[ModelClient]:
+async def open_client(profile: Profile, state: Path = STATE, batch: bool = False) -> AsyncIterator[ModelClient]:
     """A cached client for the profile's pool; servers that were started for it are stopped after it.
+
+    `batch` says that each model is asked alone and all at once: with `engine.offline`, no server is started for that.
 
     Raises EndpointError when an endpoint can't be had, and SettingsError when the profile lacks what a simulation needs.
     """
     engine = profile.engine
+    if batch and engine.offline and _pool_up(profile, state) is None:
+        offline = OfflineClient(local_specs(profile, state), engine.concurrency)
+        with contextlib.closing(open_cache(profile, state)) as cache:
+            try:
+                yield CachedClient(offline, cache)
+            finally:
+                await offline.aclose()
+        return
     with running_servers(profile, state) as urls:
         retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
         # A server that is started here may be started again meanwhile.
@@ -111,13 +124,27 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
     if engine.kind == "external" or engine.kind == "simulated":
         yield {}
         return
-    record = state / "servers.json"
-    up = read_pool(record, engine.startup_s)
-    if up is not None and set(profile.pool) <= set(up):
+    if (up := _pool_up(profile, state)) is not None:
         yield up
         return
+    specs = local_specs(profile, state)
+    record = state / RECORD
+    with Launcher(specs, state=record, timeout_s=engine.startup_s, max_restarts=engine.max_restarts) as launcher:
+        yield launcher.endpoints
+
+
+def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
+    """The servers that another process keeps up, if the profile's models are all among them."""
+    up = read_pool(state / RECORD, profile.engine.startup_s)
+    return up if up is not None and set(profile.pool) <= set(up) else None
+
+
+def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]:
+    """The servers that the profile's pool needs on this machine; the weights are made ready. Raises as `prepare_weights`."""
+    engine = profile.engine
+    assert engine.kind in ("vllm", "transformers")
     device = vllm_build().device if engine.device == "auto" else engine.device
-    specs = server_specs(
+    return server_specs(
         engine.kind,
         {name: hosted(name, model, state) for name, model in profile.pool.items()},
         log_dir=state / "logs",
@@ -127,8 +154,6 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
         offline=all(model.weights is not None and model.weights.hub is None for model in profile.pool.values()),
         extra=engine.extra_args,
     )
-    with Launcher(specs, state=record, timeout_s=engine.startup_s, max_restarts=engine.max_restarts) as launcher:
-        yield launcher.endpoints
 
 
 def hosted(name: str, model: ModelSettings, state: Path = STATE) -> Hosted:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pipeline.budget import Lengths
 from pipeline.errors import DataError, SettingsError
-from pipeline.models.client import Completion, Request
+from pipeline.models.client import Completion, Request, cut_at_stop
 from pipeline.models.simulation import Chances, Simulation, Strain, TaskTraits, chances, difficulty, strain, uniforms
 from pipeline.models.spec import ModelPool, ModelSpec
 from pipeline.prompts import REQUESTS
@@ -73,6 +73,8 @@ class SimulatedClient:
         drafts = [self._read(asked, block) for block in blocks[1:-1]]
         reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
         text = asked.written.get((reply, revision)) or _write(asked, reply, revision)
+        if request.sampling.stop:
+            text = cut_at_stop(text, request.sampling.stop)
         prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * asked.lengths.generated_tokens
         written_tokens = min((0.7 + 0.6 * draw[4]) * asked.lengths.generated_tokens, request.sampling.max_tokens)
         assert model.spec.speed is not None

@@ -1,0 +1,43 @@
+"""The real model servers that all tests of a run share, and the order that keeps them up no longer than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.models.launcher import Launcher
+from pipeline.models.servers import Hosted, server_specs
+from tests.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environment, require_models
+
+
+@dataclass(frozen=True)
+class RealPool:
+    """Two vLLM servers that are up, in a folder where a stage finds them."""
+
+    launcher: Launcher
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        """What stages keep their state in."""
+        return self.folder / ".ttsgraph"
+
+
+@pytest.fixture(scope="session")
+def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
+    """The two packaged models behind vLLM."""
+    require_models()
+    folder = tmp_path_factory.mktemp("real")
+    link_serve_environment(folder)
+    models = {name: Hosted(str(MODELS / name)) for name in (SMOLLM, GEMMA)}
+    specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
+    with Launcher(specs, state=folder / ".ttsgraph" / "servers.json") as launcher:
+        yield RealPool(launcher, folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the servers come last: nothing else runs beside them."""
+    items.sort(key=lambda item: "real_pool" in getattr(item, "fixturenames", ()))

@@ -1,0 +1,192 @@
+"""What every engine promises, whoever answers: simulated models, an endpoint elsewhere, real models behind vLLM or transformers.
+
+All are reached as a stage reaches them, through the profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from pipeline.agent.base import Brief
+from pipeline.archive import Archive
+from pipeline.environment import Environment
+from pipeline.errors import ContextOverflow
+from pipeline.models.client import Message, ModelClient, Request, Sampling
+from pipeline.models.serving import open_client
+from pipeline.parsing import parse
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver
+from pipeline.settings import Profile, load_profile
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.sources import load_questions
+from pipeline.topologies import parallel, single
+from tests.processes import alive, children_of, wait_until
+from tests.project import MODEL
+from tests.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
+from tests.stub_server import StubServer, serve
+
+T = TypeVar("T")
+CONTEXT_WORDS = 1500
+SMALL_SEARCH = {"max_iterations": 2, "candidates": 2, "batch": 4}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A profile of one engine, the folder that it runs in, a model of it, and questions that it can answer."""
+
+    profile: Profile
+    folder: Path
+    model: str
+    questions: list[Question]
+
+    def run(self, work: Callable[[ModelClient], Coroutine[Any, Any, T]]) -> T:
+        """Some work with a client, opened as stages open it."""
+
+        async def opened() -> T:
+            async with open_client(self.profile, self.folder / ".ttsgraph") as client:
+                return await work(client)
+
+        with chdir(self.folder):
+            return asyncio.run(opened())
+
+    def request(self, text: str, replica: int = 0, **sampling: Any) -> Request:
+        wanted = Sampling(**{"temperature": 0.9, "max_tokens": 8} | sampling)
+        return Request(self.model, "r1", (Message("user", text),), wanted, replica)
+
+    def environment(self, client: ModelClient) -> Environment:
+        settings = self.profile.task("math")
+        prompt = settings.prompt.prompt(get_task("math"), self.questions[:4])
+        return Environment(prompt, settings.sampling.sampling(), self.profile.model_pool(), client)
+
+
+def _simulated(folder: Path) -> Iterator[Engine]:
+    profile = load_profile("simulated", ROOT / "profiles")
+    questions = load_questions(get_task("math"), profile.task("math").source, seed=0)[:40]
+    yield Engine(profile, folder, "llama-3.2-1b", questions)
+
+
+def _external(folder: Path) -> Iterator[Engine]:
+    stub = StubServer(("tiny",))
+    overflow = '{"error": {"message": "This model\'s maximum context length is 2048 tokens"}}'
+    stub.misbehave = lambda count, body: (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
+    with serve(stub) as url:
+        data = laptop().model_dump(mode="json", exclude_none=True)
+        data |= {"engine": {"kind": "external", "seeds": True}, "pool": {"tiny": MODEL | {"base_url": url}}}
+        data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
+        yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
+
+
+def _vllm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    yield Engine(laptop(), request.getfixturevalue("real_pool").folder, SMOLLM, SUMS)
+
+
+def _transformers(folder: Path) -> Iterator[Engine]:
+    require_models()
+    link_serve_environment(folder)
+    yield Engine(laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8}), folder, SMOLLM, SUMS)
+
+
+REAL = [
+    pytest.param("vllm", marks=[pytest.mark.models, pytest.mark.vllm]),
+    pytest.param("transformers", marks=[pytest.mark.models, pytest.mark.slow]),
+]
+
+
+@pytest.fixture(params=["simulated", "external", *REAL])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """Each engine in turn."""
+    if request.param == "vllm":
+        yield from _vllm(tmp_path, request)
+    else:
+        yield from {"simulated": _simulated, "external": _external, "transformers": _transformers}[request.param](tmp_path)
+
+
+def test_an_engine_keeps_its_promises(engine: Engine) -> None:
+    """One run for all of it, as a server takes long to start."""
+
+    async def work(client: ModelClient) -> None:
+        def plain(k: int) -> str:
+            return get_task("math").render(engine.questions[k])
+
+        answer = await client.complete(engine.request(plain(0), max_tokens=6))
+        assert isinstance(answer.text, str)
+        assert answer.prompt_tokens >= 1
+        assert 0 <= answer.completion_tokens <= 6
+        assert answer.latency_s > 0
+
+        # The same call again is the same answer, whoever keeps it.
+        assert await client.complete(engine.request(plain(0), max_tokens=6)) == answer
+
+        # Draws of one prompt differ, and end where they are told to.
+        for stop in ((), ("e", "1", "\n")):
+            calls = [engine.request(plain(k), replica, max_tokens=12, stop=stop) for k in range(6) for replica in range(4)]
+            texts = [draw.text for draw in await asyncio.gather(*(client.complete(call) for call in calls))]
+            assert stop or any(len(set(texts[at : at + 4])) > 1 for at in range(0, 24, 4))
+            assert not any(end in text for text in texts for end in stop)
+
+        # A batch of questions has each its own result, in their order, and none is lost.
+        graph = parallel([engine.model] * 3, engine.model, "voter")
+        batch = engine.questions[4:20]
+        feedback = await engine.environment(client).evaluate(graph, batch)
+        assert [result.question_id for result in feedback.results] == [question.id for question in batch]
+        assert (feedback.n_unscored, feedback.usage.calls) == (0, 3 * len(batch))
+        assert feedback.latency_s > 0
+
+    engine.run(work)
+
+
+def test_a_search_runs_on_every_engine(engine: Engine) -> None:
+    profile, cost = engine.profile, engine.profile.cost_model("math")
+    brief = Brief("math", cost, profile.budget.limit, dict.fromkeys(cost.pool, 0.3), profile.roles, 12)
+    settings = profile.search.model_copy(update=SMALL_SEARCH)
+    searcher = make_searcher("agent_reinforce", Problem(brief, settings, profile.agent, {engine.model: 3}, 0))
+    archive = Archive()
+
+    async def work(client: ModelClient):
+        driver = Driver(cost, settings, archive)
+        return await driver.run(searcher, engine.environment(client), engine.questions[4:8], engine.questions[8:16])
+
+    found = engine.run(work)
+    assert cost.graph_cost(found.graph) <= profile.budget.limit
+    assert {record.status for record in archive.records} == {"ok"}
+    assert sum(record.n_unscored for record in archive.records) == 0
+
+
+# Simulated models have no context that could overflow.
+@pytest.mark.parametrize("engine", ["external", *REAL], indirect=True)
+def test_a_prompt_that_does_not_fit_is_told_from_a_failure(engine: Engine) -> None:
+    async def work(client: ModelClient) -> None:
+        with pytest.raises(ContextOverflow):
+            await client.complete(engine.request("word " * 3 * CONTEXT_WORDS))
+        feedback = await engine.environment(client).evaluate(single(engine.model), engine.questions[4:6])
+        assert feedback.n_unscored == 0
+
+    engine.run(work)
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) -> None:
+    before, started = children_of(os.getpid()), set()
+
+    async def work(client: ModelClient) -> None:
+        started.update(children_of(os.getpid()) - before)
+        if not ends_well:
+            raise KeyError("on purpose")
+
+    if ends_well:
+        engine.run(work)
+    else:
+        with pytest.raises(KeyError, match="on purpose"):
+            engine.run(work)
+    wait_until(lambda: not any(map(alive, started)))
+    # A pool that was up before belongs to whoever started it.
+    assert (engine.folder / ".ttsgraph" / "servers.json").exists() == (engine.folder.name.startswith("real"))
