@@ -160,6 +160,12 @@ def guarded(work: Callable[[], Any]) -> None:
         say(f"stopped: {error}")
         sys.exit(EXIT_LIMIT if isinstance(error, LimitReached) else EXIT_STOPPED)
     except Exception as error:
+        if _prefect_away(error):
+            say(
+                f"stopped: {str(error).rstrip('.')}; start that Prefect server, or unset PREFECT_API_URL to have one started here, "
+                "and start again"
+            )
+            sys.exit(EXIT_STOPPED)
         if not _disk_full(error):
             raise
         say(
@@ -169,6 +175,11 @@ def guarded(work: Callable[[], Any]) -> None:
     except KeyboardInterrupt:
         print("interrupted: what was computed is kept, start again to continue", file=sys.stderr)
         sys.exit(130)
+
+
+def _prefect_away(error: Exception) -> bool:
+    """Whether Prefect's server could not be reached or did not start in time, for which Prefect has no error of its own."""
+    return isinstance(error, RuntimeError) and any(said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API"))
 
 
 def _disk_full(error: BaseException | None) -> bool:

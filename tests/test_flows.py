@@ -219,6 +219,15 @@ def test_an_endpoint_that_dies_stops_the_run_with_its_state_kept(tmp_path):
     assert table["n_unscored"].sum() == 0
 
 
+def test_a_prefect_server_that_is_away_stops_a_stage_with_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    done = Project(tmp_path, "http://127.0.0.1:9/v1").stage("sample", "--task", "math")
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("stopped: Failed to reach API at http://127.0.0.1:9/api")
+    assert "unset PREFECT_API_URL" in done.stderr.splitlines()[-1]
+
+
 def test_a_limit_ends_a_search_with_a_code_of_its_own_and_a_higher_one_goes_on(built):
     project, _ = built
     project.profile["search"]["batch"] += 1  # another search, with calls that the cache has not seen
