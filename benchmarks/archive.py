@@ -21,21 +21,23 @@ import yaml
 
 from benchmarks.measured import Ratio
 from flows.stage import Stage, load_stage
+from pipeline.ablation import tried_without
 from pipeline.archive import Archive
 from pipeline.environment import Environment, Feedback, QuestionResult
 from pipeline.errors import TTSGraphError
-from pipeline.files import write_text
+from pipeline.files import md5, write_text
 from pipeline.graph import CollaborationGraph
-from pipeline.journal import Journal
+from pipeline.journal import Journal, read_journal
 from pipeline.limits import NOTHING
 from pipeline.models.client import Completion, Request, Usage
 from pipeline.progress import Publish, ignore
-from pipeline.schemas import Candidates, Evaluations, Pilots, Trajectory, read_table, write_table
+from pipeline.provenance import settings_sha256
+from pipeline.schemas import Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver, Found
-from pipeline.summary import search_summary
+from pipeline.summary import edge_table, search_summary
 from pipeline.tasks.base import Question
-from pipeline.trials import best_single, evaluate_cases, test_cases
+from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
 CANDIDATES, PER_ITERATION = 10_000, 100
 LONGEST_RESUME_S = 5.0
@@ -127,8 +129,22 @@ def _write_results(stage: Stage, folder: Path) -> None:
     best = best_single(stage.profile_table(), cost, limits.limit)
     cases = test_cases(found.graph, pilots, cost, limits.limit, limits.max_nodes, best)
     made_up = environment(stage, MadeUp)
-    scores = asyncio.run(evaluate_cases(cases, made_up, cost, stage.questions()["test"]))
-    write_table(scores, Evaluations, folder / "test.parquet")
+    asked, graph = stage.questions(), found.graph
+    feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
+    write_table(cases_table(cases, feedbacks, cost), Evaluations, folder / "test.parquet")
+    nodes = asyncio.run(tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0]))
+    write_table(nodes, Nodes, folder / "nodes.parquet")
+    write_table(edge_table(read_journal(folder / "journal.jsonl")), Edges, folder / "edges.parquet")
+    write_text(folder / "lineage.json", json.dumps(_lineage(stage), indent=1))
+
+
+def _lineage(stage: Stage) -> dict[str, Any]:
+    """What the registry would tell of a version, but for what only a real search has."""
+    splits = {split: len(rows) for split, rows in stage.questions().items()}
+    dataset = {"path": stage.questions_path.as_posix(), "md5": md5(stage.questions_path), "splits": splits}
+    record = {"code": {"commit": None, "changed": False}, "seed": stage.params.seed, "dataset": dataset, "files": {}, "models": {}}
+    record |= {"settings_sha256": settings_sha256(stage.profile, TASK), "run_id": "0" * 32, "warm_from": None}
+    return {"version": f"{TASK}/1", "promoted": False, "reason": "made up to measure with", "record": record}
 
 
 def environment(stage: Stage, kind: type[Environment]) -> Environment:

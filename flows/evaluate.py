@@ -1,18 +1,22 @@
 """Stage evaluate: the found graph on the test questions, against what it has to beat within the same budget; then the registry."""
 
+import json
 import sys
 
+import pandas as pd
 from prefect import flow
 
 from flows.deployment import deploy
 from flows.live import live
+from flows.registry import Registry
 from flows.stage import load_stage, main, read_graph
 from flows.tracking import add_test_scores
+from pipeline.ablation import removal_cases, removals, tried_without
 from pipeline.environment import Environment, Feedback
-from pipeline.files import read_json
+from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.provenance import test_result
-from pipeline.schemas import Evaluations, Pilots, read_table, write_table
+from pipeline.schemas import Evaluations, Nodes, Pilots, read_table, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
@@ -21,25 +25,35 @@ from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into results/<profile>/<task>/<method>/test.parquet.
 
-    The found graph becomes a version in the registry, and its champion if the profile's rule says so.
+    What each of its nodes is for goes into nodes.parquet beside it. The graph becomes a version in the registry, and its champion
+    if the profile's rule says so; where the version comes from is in lineage.json.
     """
     stage = load_stage(task, profile)
-    folder = stage.results / method
+    folder, graph = stage.results / method, read_graph(stage, method)
     cost, budget = stage.profile.cost_model(task), stage.profile.budget.limit
     pilot = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     best = best_single(stage.profile_table(), cost, budget)
-    cases = test_cases(read_graph(stage, method), pilot, cost, budget, stage.profile.budget.max_nodes, best)
+    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best)
+    count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
+    removed = removal_cases(removals(graph, cost)) if count else []
 
-    async def work(environment: Environment, questions: dict[str, list[Question]]) -> list[Feedback]:
-        return await cases_feedback(cases, environment, questions["test"], publish)
+    async def work(environment: Environment, questions: dict[str, list[Question]]) -> tuple[list[Feedback], pd.DataFrame]:
+        feedbacks = await cases_feedback(cases, environment, questions["test"], publish)
+        some, example = questions["test"][:count], questions["val"][0]
+        return feedbacks, await tried_without(graph, cost, environment, some, example, feedbacks[0], publish)
 
-    with live(run_state(f"evaluate {task} {method}", len(cases) * stage.settings.splits.test)) as publish:
-        feedbacks = stage.with_models(work)
+    total = len(cases) * stage.settings.splits.test + len(removed) * count
+    with live(run_state(f"evaluate {task} {method}", total)) as publish:
+        feedbacks, nodes = stage.with_models(work)
     questions = stage.questions()
     table = cases_table(cases, feedbacks, cost)
     write_table(table, Evaluations, folder / "test.parquet")
+    write_table(nodes, Nodes, folder / "nodes.parquet")
     add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "search")["run_id"], table)
     version, decision = deploy(stage, method, folder, stage.results, test_result(feedbacks[0], questions["test"]), questions)
+    record = Registry(stage.params.tracking_uri).provenance(version).model_dump(mode="json", exclude={"test": {"outcomes"}})
+    told = {"version": version.label, "promoted": decision.promote, "reason": decision.reason, "record": record}
+    write_text(folder / "lineage.json", json.dumps(told, indent=1))
     outcome = "the champion" if decision.promote else "not promoted"
     print(f"evaluate {task} {method}: version {version.label} is {outcome}: {decision.reason}", file=sys.stderr)
 

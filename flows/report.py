@@ -1,13 +1,18 @@
-"""Stage report: one page with the found graphs, the comparison, the archive, the pilots and the ledger."""
+"""Stage report: one page with the found graphs, the comparison, the archive, the searches, the pilots and the ledger."""
 
 from pathlib import Path
+from typing import Any
 
 from prefect import flow
 
-from flows.stage import load_stage, main, read_graph
+from flows.research import RESEARCH
+from flows.stage import Stage, load_stage, main, read_graph
+from pipeline import schemas
 from pipeline.files import read_json
-from pipeline.report import MethodReport, TaskReport, write_index, write_report
-from pipeline.schemas import Candidates, Evaluations, Pilots, Trajectory, Trials, read_table
+from pipeline.reporting.contents import MethodReport, Report, TaskReport
+from pipeline.reporting.page import write_index, write_report
+from pipeline.reporting.sources import Row, Source
+from pipeline.schemas import Table, read_table
 from pipeline.search.terms import require_equal_terms
 from pipeline.settings import load_params, load_profile
 
@@ -16,37 +21,54 @@ from pipeline.settings import load_params, load_profile
 def report(profile: str | None = None) -> None:
     """Write reports/<profile>/index.html and its plots from everything the other stages made, and reports/index.html."""
     params = load_params()
-    tasks = []
-    for task in params.tasks:
-        stage = load_stage(task, profile)
-        methods = []
-        for method in params.methods:
-            folder = stage.results / method
-            methods.append(
-                MethodReport(
-                    method,
-                    read_graph(stage, method),
-                    read_json(folder / "search.json", "search"),
-                    read_table(Candidates, folder / "archive.parquet", "search"),
-                    read_table(Trajectory, folder / "trajectory.csv", "search"),
-                    read_table(Evaluations, folder / "test.parquet", "evaluate"),
-                )
-            )
-        require_equal_terms({method.name: method.summary["terms"] for method in methods})
-        tasks.append(
-            TaskReport(
-                task,
-                stage.profile_table(),
-                read_table(Pilots, stage.results / "pilot.parquet", "pilot"),
-                read_json(stage.results / "preference.json", "init_family"),
-                read_table(Trials, stage.results / "init_instances.parquet", "init_instances"),
-                read_json(stage.results / "start.json", "init_instances"),
-                tuple(methods),
-            )
-        )
     name = params.profile if profile is None else profile
-    write_report(Path("reports") / name, name, load_profile(name), tasks, params.tracking_uri)
+    settings = load_profile(name)
+    tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
+    as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
+    write_report(Path("reports") / name, Report(name, settings, as_row, tasks, params.tracking_uri))
     write_index(Path("reports"))
+
+
+def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:
+    folder = stage.results
+    methods = tuple(_method(stage, name) for name in names)
+    require_equal_terms({method.name: method.search["terms"] for method in methods})
+    again = RESEARCH / stage.params.profile / stage.task / "outcome.json"
+    return TaskReport(
+        stage.task,
+        _table(schemas.Profiles, folder / "profile.parquet", "profile"),
+        _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
+        _json(folder / "preference.json", "init_family"),
+        _table(schemas.Trials, folder / "init_family.parquet", "init_family"),
+        _table(schemas.Trials, folder / "init_instances.parquet", "init_instances"),
+        _json(folder / "start.json", "init_instances"),
+        methods,
+        _json(again, "research") if again.exists() else None,
+    )
+
+
+def _method(stage: Stage, name: str) -> MethodReport:
+    folder = stage.results / name
+    return MethodReport(
+        name,
+        read_graph(stage, name),
+        _json(folder / "search.json", "search"),
+        _table(schemas.Candidates, folder / "archive.parquet", "search"),
+        _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
+        _table(schemas.Edges, folder / "edges.parquet", "search"),
+        _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
+        _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
+        _json(folder / "lineage.json", "evaluate"),
+    )
+
+
+def _table(schema: type[Table], path: Path, made_by: str) -> Source:
+    return Source(path.as_posix(), read_table(schema, path, made_by))
+
+
+def _json(path: Path, made_by: str) -> Row:
+    values: dict[str, Any] = read_json(path, made_by)
+    return Row(path.as_posix(), "", values)
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive, Record
 from pipeline.environment import Environment
 from pipeline.files import digest_of_code, locked, md5, read_json, write_text
-from pipeline.journal import Journal
+from pipeline.journal import Journal, read_journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.progress import run_state
-from pipeline.schemas import Candidates, Trajectory, write_table
+from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import SearchSettings
-from pipeline.summary import search_summary
+from pipeline.summary import edge_table, search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
 
@@ -106,6 +106,7 @@ def tracked_search(
         found, table, exchanges = stage.with_agent(run, agent)
         write_table(table, Candidates, folder / "archive.parquet")
         write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
+        write_table(edge_table(read_journal(journal.path)), Edges, folder / "edges.parquet")
         summary = search_summary(found, table, meter.spent, exchanges) | {
             "run_id": tracker.run_id,
             "isolation_missing": missing_isolation(stage.settings.kind),
@@ -124,7 +125,7 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
     """A hash over all that decides what a search does: the library's code, questions, settings but for limits and how models are
     reached, and what is `decisive` (method, seed, start, single-model scores). A search that is started again goes on where it was
     if this is the same."""
-    elsewhere = {"engine", "description", "limits", "tasks", "deploy", "research", "newcomers"}
+    elsewhere = {"engine", "description", "limits", "tasks", "evaluate", "deploy", "research", "newcomers"}
     settings = stage.profile.model_dump(mode="json", exclude=elsewhere)
     settings["task"] = stage.settings.model_dump(mode="json")
     files = [md5(stage.questions_path), digest_of_code(SOURCES)]

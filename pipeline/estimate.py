@@ -30,13 +30,14 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     per_graph = _most_per_graph(profile, task, cost)
     models, families = len(profile.pool), len(profile.model_pool().families)
     pilot_graphs = len(pilot_cases(profile.pilot, cost, next(iter(profile.pool)), profile.roles))
+    ablation = min(profile.evaluate.ablation, settings.splits.test)
     graphs = {
         "profile": models * settings.splits.train,
         "pilot": pilot_graphs * profile.pilot.questions,
         "init_family": (models + 2 * families * init.topologies) * init.questions,
         "init_instances": init.candidates * init.topologies * init.questions,
         "search": search.max_iterations * (search.candidates * search.batch + settings.splits.val),
-        "evaluate": (1 + FIXED_ARMS) * settings.splits.test,
+        "evaluate": (1 + FIXED_ARMS) * settings.splits.test + profile.budget.max_nodes * ablation,
     }
     calls = {stage: int(np.ceil(n if stage == "profile" else n * per_graph["calls"])) for stage, n in graphs.items()}
     runs = graphs["profile"] / per_graph["calls"] + sum(n for stage, n in graphs.items() if stage != "profile")

@@ -118,7 +118,9 @@ def canonical(data: Any) -> str:
 
 def settings_sha256(profile: Profile, task: str) -> str:
     """Hash of all settings that a task's results depend on: the profile's, with this task alone."""
-    data = profile.model_dump(mode="json", exclude={"description", "tasks", "limits", "deploy", "research", "newcomers"})
+    data = profile.model_dump(
+        mode="json", exclude={"description", "tasks", "limits", "evaluate", "deploy", "research", "newcomers"}
+    )
     return sha256(canonical(data | {"tasks": profile.task(task).model_dump(mode="json")}))
 
 

@@ -139,6 +139,33 @@ class Trajectory(Table):
     n_nodes: Series[int] = pa.Field(ge=1)
 
 
+class Edges(Table):
+    """The distribution that a search learnt: the probability of each edge that can exist, after each iteration."""
+
+    iteration: Series[int] = pa.Field(ge=1)
+    source: Series[int] = pa.Field(ge=0)
+    target: Series[int] = pa.Field(ge=0)
+    probability: Series[float] = pa.Field(ge=0, le=1)
+
+
+class Nodes(Scores):
+    """The nodes of the found graph: what each is asked and costs; scores are of the graph without it (pipeline/ablation.py)."""
+
+    node: Series[int] = pa.Field(ge=0, unique=True)
+    role: Series[str]
+    model: Series[str]
+    is_sink: Series[bool]
+    budget_units: Series[float] = pa.Field(ge=0)
+    cost_share: Series[float] = pa.Field(ge=0, le=1)
+    prompt: Series[str]
+    nodes_left: Series[int] = pa.Field(ge=0)
+    whole_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+
+    @pa.check("prompt", name="valid_json")
+    def _prompt(self, prompt: Series[str]) -> pd.Series[bool]:
+        return prompt.map(_is_json)
+
+
 class Evaluations(GraphScores):
     """Test scores of the found graph and of what it has to beat within the same budget."""
 

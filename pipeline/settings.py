@@ -25,7 +25,7 @@ from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
 from pipeline.service.settings import ServiceSettings
-from pipeline.stage_settings import DeploySettings, InitSettings, PilotSettings, ResearchSettings
+from pipeline.stage_settings import DeploySettings, EvaluateSettings, InitSettings, PilotSettings, ResearchSettings
 from pipeline.tasks import TASKS
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
@@ -267,6 +267,7 @@ class Profile(Closed):
     objective: Objective = ACCURACY
     limits: LimitSettings = LimitSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
     deploy: DeploySettings = DeploySettings()
     research: ResearchSettings = ResearchSettings()
     newcomers: dict[str, ModelSettings] = Field(

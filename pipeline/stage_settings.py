@@ -26,6 +26,14 @@ class InitSettings(Closed):
     topologies: PositiveInt = 3
 
 
+class EvaluateSettings(Closed):
+    """What the evaluate stage does beside the test."""
+
+    ablation: Annotated[int, Field(ge=0)] = Field(
+        default=100, description="test questions that the found graph is tried on without each of its nodes; 0: not tried"
+    )
+
+
 class DeploySettings(Closed):
     """When a found graph becomes the champion: once it is better in a paired test (pipeline/promotion.py), or by hand."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pipeline.agent.base import Exchange
+from pipeline.distribution import GraphDistribution
 from pipeline.models.client import Usage
 from pipeline.objective import pareto_front
 from pipeline.progress import Spent
@@ -57,3 +59,19 @@ def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
     rows = archive[(archive["split"] == "val") & (archive["status"] == "ok")].to_dict("records")
     front = pareto_front([(row["accuracy"], row["latency_s"]) for row in rows])
     return [{key: rows[k][key] for key in ("graph_hash", "accuracy", "latency_s", "budget_units")} for k in front]
+
+
+def edge_table(entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Edge probabilities after each iteration, from a journal's entries (columns of schemas.Edges); no rows where the method learns
+    no distribution."""
+    parts = []
+    for entry in entries:
+        if entry["type"] != "iteration" or "distribution" not in entry:
+            continue
+        distribution = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
+        rows, columns = np.nonzero(distribution.forward)
+        ids = np.array(distribution.ids)
+        values = {"source": ids[rows], "target": ids[columns], "probability": distribution.edge_probabilities()[rows, columns]}
+        parts.append(pd.DataFrame({"iteration": entry["iteration"], **values}))
+    empty = {"iteration": int, "source": int, "target": int, "probability": float}
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({key: pd.Series(dtype=t) for key, t in empty.items()})

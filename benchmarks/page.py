@@ -1,0 +1,52 @@
+"""The report of an archive of 10,000 candidates: how long it takes to write, what its page weighs, and how soon it is on screen."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import chdir
+from pathlib import Path
+
+from benchmarks.archive import CANDIDATES, NAME, big_archive
+from benchmarks.browser import WHY_NOT, Opened, browser, chromium
+from benchmarks.measured import Ratio
+
+OPENS = 3
+
+
+def measure() -> list[Ratio]:
+    """Three ratios: seconds to write, megabytes, and seconds until the page is loaded and all its plots are drawn."""
+    from flows import report
+
+    with tempfile.TemporaryDirectory() as name:
+        made = big_archive(Path(name))
+        with chdir(made.folder):
+            started = time.perf_counter()
+            report.report.fn()
+            writing = time.perf_counter() - started
+        page = made.folder / "reports" / NAME / "index.html"
+        weight = page.stat().st_size / 1e6
+        opening = _seconds_to_open(page) if chromium() else []
+    details = {"candidates": CANDIDATES}
+    found = [
+        Ratio("report of 10,000 candidates, s", round(writing, 2), "at most", 20.0, details),
+        Ratio("page of 10,000 candidates, MB", round(weight, 2), "at most", 10.0, details),
+    ]
+    if not opening:
+        print(f"not measured, how soon the page opens: {WHY_NOT}")
+        return found
+    # The first one starts the browser's own caches; all have to keep the bound.
+    slowest = round(max(opening), 2)
+    return [*found, Ratio("page of 10,000 candidates opens, s", slowest, "at most", 3.0, {"seconds": opening})]
+
+
+def _seconds_to_open(path: Path) -> list[float]:
+    seconds = []
+    with browser() as started:
+        for _ in range(OPENS):
+            before = time.perf_counter()
+            opened = Opened(started, path)
+            opened.ready()
+            seconds.append(round(time.perf_counter() - before, 2))
+            opened.close()
+    return seconds

@@ -1,0 +1,185 @@
+"""Writing a report: reports/<profile>/index.html, self-contained, with its plots as files beside it; and the list of such pages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import vl_convert
+from jinja2 import Environment as Templates
+from jinja2 import FileSystemLoader, StrictUndefined
+
+from pipeline.files import write_text
+from pipeline.graph import CollaborationGraph
+from pipeline.reporting import charts, sources
+from pipeline.reporting.charts import Chart, Cloud
+from pipeline.reporting.contents import MethodReport, Report, TaskReport
+from pipeline.reporting.drawing import END, WIDTH, draw
+from pipeline.reporting.sources import Row, Source
+from pipeline.reporting.style import fixed, variables
+
+TEMPLATES = Path(__file__).parent / "templates"
+SWEEPS = ("width", "depth", "family", "size", "topology")
+FRONT_COLUMNS = ["task", "method", "arm", "label", "accuracy", "accuracy_low", "accuracy_high", "n_scored", "n_unscored"]
+EDGES_LISTED = 20
+PNG_SCALE = 2
+EXPORTS = "window.vegaEmbed = vegaEmbed;"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A task's results with their plots and drawings, as the page shows them."""
+
+    task: TaskReport
+    comparison: list[tuple[str, Row]]
+    cloud: Cloud
+    charts: dict[str, Chart]
+    edges: list[tuple[MethodReport, Chart]]
+    pilots: list[Chart]
+    pictures: dict[str, str]
+
+    @property
+    def all_charts(self) -> list[Chart]:
+        """Every plot."""
+        return [self.cloud.chart, *self.charts.values(), *(chart for _, chart in self.edges), *self.pilots]
+
+
+def write_report(folder: Path, report: Report) -> Path:
+    """Write the page, every plot as SVG and PNG, and comparison.csv (every test score in one table); returns the page's path."""
+    templates = _templates(report)
+    parts = [_part(report, task, templates) for task in report.tasks]
+    for part in parts:
+        _write_files(folder / "plots" / part.task.name, part, report, templates)
+    commits = [method.lineage["record.code.commit"] for task in report.tasks for method in task.methods]
+    page = templates.get_template("page.html.j2").render(
+        parts_of=parts,
+        library=_library(),
+        commit=next(filter(None, commits), None),
+        versions=[method.lineage["version"] for task in report.tasks for method in task.methods],
+    )
+    table = charts.concatenated(report.tasks)
+    write_text(
+        folder / "comparison.csv", table[[*FRONT_COLUMNS, *table.columns.difference(FRONT_COLUMNS, sort=False)]].to_csv(index=False)
+    )
+    write_text(folder / "index.html", page)
+    return folder / "index.html"
+
+
+def write_index(folder: Path) -> Path:
+    """Write index.html with a link to the page of every profile that has one below this folder."""
+    profiles = sorted(page.parent.name for page in folder.glob("*/index.html"))
+    write_text(folder / "index.html", _templates(None).get_template("index.html.j2").render(profiles=profiles))
+    return folder / "index.html"
+
+
+def _templates(report: Report | None) -> Templates:
+    """The templates, with what all of them use."""
+    templates = Templates(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    templates.filters |= {
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "json": lambda value: json.dumps(value, separators=(",", ":")).replace("</", "<\\/"),
+        "messages": lambda row: json.loads(row["prompt"]),
+        "shown": sources.shown,
+    }
+    templates.globals |= {
+        "report": report,
+        "style": _style(),
+        "script": (TEMPLATES / "page.js").read_text(encoding="utf-8"),
+        "theme_script": (TEMPLATES / "theme.js").read_text(encoding="utf-8"),
+        "last_edges": _last_edges,
+        "stages": _stages,
+        "num": sources.num,
+        "key": sources.key,
+        "total": sources.total,
+        "interval": sources.interval,
+        "confidence": sources.confidence,
+    }
+    return templates
+
+
+def _style() -> str:
+    """The style sheet, with the colours of both themes as variables; without scripts the system's preference decides."""
+
+    def rules(theme: str) -> str:
+        return "".join(f"--{name}:{value};" for name, value in variables(theme).items())
+
+    themes = (
+        f":root{{{rules('light')}}}\n@media (prefers-color-scheme: dark){{:root{{{rules('dark')}}}}}\n"
+        f':root[data-theme="light"]{{{rules("light")}}}\n:root[data-theme="dark"]{{{rules("dark")}}}\n'
+    )
+    return themes + (TEMPLATES / "page.css").read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and vega-embed as one script; in a function, because their names would meet the page's."""
+    return "(() => {" + vl_convert.javascript_bundle(EXPORTS).replace("</script", "<\\/script") + "})();"
+
+
+def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
+    comparison = charts.comparison_rows(task)
+    sweeps = [charts.sweep(task.name, task.pilot, name) for name in SWEEPS]
+    pilots = [*sweeps[:2], charts.width_x_depth(task.name, task.pilot), *sweeps[2:]]
+    learnt = [(method, charts.edges(task.name, method.name, method.edges)) for method in task.methods]
+    return Part(
+        task,
+        comparison,
+        charts.candidates(task, report.unit, report.settings),
+        {"comparison": charts.comparison(task, comparison), "trajectories": charts.trajectories(task)},
+        [(method, chart) for method, chart in learnt if chart is not None],
+        [chart for chart in pilots if chart is not None],
+        {method.name: _picture(report, task, method, templates, alone=False) for method in task.methods},
+    )
+
+
+def _picture(report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool) -> str:
+    """The found graph as SVG: part of the page, or a file of its own with the light theme's colours."""
+    graph: CollaborationGraph = method.graph
+    models = ", ".join(f"{count} of {model}" for model, count in graph.model_counts().items())
+    title = f"Graph found by {method.name} on {task.name}: {models}; width {graph.width}, depth {graph.depth}"
+    picture = templates.get_template("graph.svg.j2").render(
+        d=draw(graph, list(report.profile.pool)),
+        key=f"{task.name}-{method.name}",
+        title=title,
+        note="simulated" if report.simulated else "",
+        alone=alone,
+        w=WIDTH,
+        end=END,
+    )
+    return fixed(picture) if alone else picture
+
+
+def _write_files(folder: Path, part: Part, report: Report, templates: Templates) -> None:
+    """Every plot and drawing of a task as SVG and PNG."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = {chart.name: vl_convert.vegalite_to_svg(chart.in_file(report.simulated)) for chart in part.all_charts}
+    for method in part.task.methods:
+        pictures[f"graph_{method.name}"] = _picture(report, part.task, method, templates, alone=True)
+    for name, svg in pictures.items():
+        write_text(folder / f"{name}.svg", svg)
+        (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
+
+
+def _last_edges(table: Source) -> list[Row]:
+    """The most probable edges after the last iteration, at most EDGES_LISTED."""
+    last = table.frame[table.frame["iteration"] == table.frame["iteration"].max()]
+    return [table.rows[place] for place in last.sort_values("probability", ascending=False, kind="stable").index[:EDGES_LISTED]]
+
+
+def _stages(task: TaskReport) -> list[tuple[str, Source]]:
+    """The tables of everything on a task that called models."""
+    before = [
+        ("profile", task.profile),
+        ("pilot", task.pilot),
+        ("init: family", task.family_trials),
+        ("init: instances", task.trials),
+    ]
+    return before + [
+        (f"{stage}, {method.name}", table)
+        for method in task.methods
+        for stage, table in (("search", method.archive), ("test", method.test), ("without each node", method.nodes))
+    ]

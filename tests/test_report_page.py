@@ -1,0 +1,382 @@
+"""The report page of a simulated project: every figure is one of a table in results/, and it works in a real browser, offline."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import chdir
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from benchmarks import page as page_benchmark
+from benchmarks.browser import WHY_NOT, Opened, browser, chromium
+from flows import report
+from pipeline.environment import CONFIDENCE
+from tests.simulated_project import SimulatedProject
+
+pytestmark = pytest.mark.slow
+METHODS = ("agent_reinforce", "random")
+in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A project whose report was written; returns the folder of the page."""
+    project = SimulatedProject(tmp_path_factory.mktemp("report"))
+    for method in METHODS:
+        project.build(method)
+    params = yaml.safe_load((project.folder / "params.yaml").read_text())
+    (project.folder / "params.yaml").write_text(yaml.safe_dump(params | {"methods": list(METHODS)}))
+    again = project.folder / "research" / "simulated-small" / "math"
+    again.mkdir(parents=True)
+    outcome = {
+        "plan": "warm",
+        "reason": "joined: x",
+        "pool": "",
+        "champion": "math/1",
+        "promoted": False,
+        "version": "",
+        "calls": 1234,
+    }
+    (again / "outcome.json").write_text(json.dumps(outcome))
+    with chdir(project.folder):
+        report.report.fn()
+    return project.folder / "reports" / "simulated-small"
+
+
+class Words(HTMLParser):
+    """The text of a page: what stands in elements that name their source, the plots' data, and the rest."""
+
+    SILENT = ("script", "style", "svg", "title")
+    VOID = ("meta", "input", "br", "link")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[tuple[str, dict[str, Any]]] = []
+        self.figures: list[tuple[dict[str, Any], str]] = []
+        self.data: dict[str, Any] = {}
+        self.rest: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, text: str) -> None:
+        tags = [tag for tag, _ in self.open]
+        here = self.open[-1][1] if self.open else {}
+        for kind in ("data-spec", "data-edges"):
+            if kind in here:
+                self.data[f"{kind} {here[kind]}"] = json.loads(text)
+        if "data-at" in here or "data-constant" in here:
+            self.figures.append((here, text))
+        elif not any(tag in self.SILENT for tag in tags) and here.get("class") != "commands":
+            self.rest.append(text)
+
+
+@pytest.fixture(scope="module")
+def words(built):
+    reader = Words()
+    reader.feed((built / "index.html").read_text())
+    return reader
+
+
+@pytest.fixture(scope="module")
+def look_up(built):
+    """Finds what a `data-at` points to, in the files as any reader would read them."""
+    root = built.parents[1]
+
+    @cache
+    def content(file: str) -> Any:
+        path = root / file
+        if path.suffix in (".json", ".yaml"):
+            return yaml.safe_load(path.read_text())
+        return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+
+    def found(at: str) -> Any:
+        file, _, pointer = at.partition("#")
+        place, *keys = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")]
+        value = content(file)
+        if place == "sum":
+            return value[keys[0]].sum()
+        if place == "count":
+            return len(value)
+        if place:
+            return value[keys[0]].iloc[int(place)] if keys else value.iloc[int(place)]
+        for key in keys:
+            value = value[key]
+        return value
+
+    return found
+
+
+def agrees(text: str, value: Any) -> bool:
+    """Whether a figure as it is written is the value, to the last digit that is shown."""
+    if text == "–":
+        return value is None or value != value
+    plain = text.replace("$", "").replace(",", "").replace("\N{NO-BREAK SPACE}", "")
+    scale = 100 if plain.endswith("%") else 1
+    plain = plain.removesuffix("%")
+    mantissa, _, exponent = plain.partition("e")
+    step = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+    return abs(float(plain) - scale * float(value)) <= 0.5001 * step
+
+
+def test_every_figure_is_the_one_in_the_table_it_names(words, look_up):
+    forms = {attributes.get("data-as") for attributes, _ in words.figures}
+    assert {"percent", "share", "count", "fine", "money", "text"} <= forms
+    assert len(words.figures) > 400
+    for attributes, text in words.figures:
+        if "data-constant" in attributes:
+            assert (attributes["data-constant"], text) == ("confidence", f"{100 * CONFIDENCE:.0f}\N{NO-BREAK SPACE}%")
+            continue
+        value = look_up(attributes["data-at"])
+        if attributes.get("data-as") == "key":
+            assert text in value, attributes
+        elif "data-as" not in attributes:
+            assert text in [message["content"] for message in json.loads(value)]
+        elif attributes["data-as"] == "text":
+            assert text == str(value), attributes
+        else:
+            assert agrees(text, value), (attributes, text, value)
+
+
+def test_a_wrong_figure_would_be_noticed(look_up):
+    test = "results/simulated-small/math/random/test.parquet"
+    accuracy = look_up(f"{test}#0/accuracy")
+    assert agrees(f"{100 * accuracy:.1f}\N{NO-BREAK SPACE}%", accuracy)
+    assert not agrees(f"{100 * accuracy + 0.1:.1f}\N{NO-BREAK SPACE}%", accuracy)
+    assert agrees("$1.9e-05", 0.0000191)
+    assert not agrees("1,234", 1236)
+
+
+def test_no_figure_stands_outside_such_an_element(words):
+    text = " ".join(words.rest)
+    for name in ("SHA-256", "MD5", *METHODS):
+        text = text.replace(name, "")
+    assert re.findall(r"\S*\d\S*", text) == []
+
+
+def test_every_point_of_a_plot_is_a_row_of_a_table(words, look_up):
+    added = {"at", "method", "name", "sink", "w", "d"}
+    points = 0
+    for name, spec in words.data.items():
+        for values in re_values(spec):
+            for point in values:
+                if not name.startswith("data-spec") or "at" not in point:
+                    continue
+                if "limit" in point:
+                    assert look_up(point["at"]) == point["limit"]
+                    continue
+                row = look_up(point["at"])
+                for column in set(point) - added:
+                    assert point[column] == row[column] or (point[column] is None and row[column] != row[column]), (name, column)
+                points += 1
+    assert points >= 54
+
+
+def re_values(spec: Any) -> list[list[dict[str, Any]]]:
+    """All data values of a specification."""
+    if isinstance(spec, list):
+        return [values for part in spec for values in re_values(part)]
+    if not isinstance(spec, dict):
+        return []
+    own = [spec["values"]] if "values" in spec and isinstance(spec["values"], list) else []
+    return own + [values for part in spec.values() for values in re_values(part)]
+
+
+def test_the_edge_probabilities_are_those_of_the_search(words, built):
+    shown = words.data["data-edges math/edges_agent_reinforce"]
+    table = pd.read_parquet(built.parents[1] / shown["file"]).set_index(["iteration", "source", "target"])["probability"]
+    assert len(table) > 0
+    cells = {
+        (iteration, *pair): value
+        for iteration, row in zip(shown["iterations"], shown["probabilities"], strict=True)
+        for pair, value in zip(shown["pairs"], row, strict=True)
+        if value is not None
+    }
+    assert set(cells) == set(table.index)
+    assert all(abs(cells[key] - value) <= 0.0005 for key, value in table.items())
+
+
+def test_pictures_of_every_plot_lie_beside_the_page_and_say_simulated(words, built):
+    names = {name.split("/")[1] for name in words.data} | {f"graph_{method}" for method in METHODS}
+    folder = built / "plots" / "math"
+    assert {path.stem for path in folder.glob("*.svg")} == {path.stem for path in folder.glob("*.png")} == names
+    for path in folder.glob("*.svg"):
+        assert ">simulated<" in path.read_text(), path
+        assert "var(--" not in path.read_text(), path
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
+
+
+def test_what_is_simulated_says_so_in_title_headings_and_plots(built, words):
+    text = (built / "index.html").read_text()
+    assert "simulated" in re.search("<title>(.*)</title>", text)[1]
+    headings = re.findall(r"<h[1-4][^>]*>(.*?)</h[1-4]>", text[: text.index("</main>")], re.DOTALL)
+    assert len(headings) > 8
+    assert [heading for heading in headings if "simulated" not in heading and "get it again" not in heading] == ["Commands"]
+    assert all(spec["title"]["text"] == "simulated" for name, spec in words.data.items() if name.startswith("data-spec"))
+    assert "Searched again" in text
+
+
+@pytest.fixture(scope="module")
+def started():
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture
+def open_page(built, started):
+    opened: list[Opened] = []
+
+    def open_it(path: Path = built / "index.html", **options: Any) -> Any:
+        opened.append(Opened(started, path, **options))
+        return opened[-1].ready()
+
+    yield open_it
+    for one in opened:
+        assert one.told == []
+        assert [url for url in one.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+        one.close()
+
+
+@in_browser
+def test_every_plot_is_drawn_without_a_network_and_without_an_error(open_page):
+    page = open_page()
+    charts = page.locator("[data-chart]")
+    assert charts.count() >= 9
+    assert page.evaluate("document.documentElement.dataset.ready") == str(charts.count())
+    for k in range(charts.count()):
+        assert charts.nth(k).locator("svg").count() == 1
+        assert len(charts.nth(k).locator("..").get_attribute("aria-label")) > 20
+
+
+@in_browser
+def test_a_node_shows_what_it_is_for_under_the_pointer_and_by_keyboard(open_page):
+    page = open_page()
+    key = "math-random"
+    boxes, articles = page.locator(f'svg[data-graph="{key}"] .box'), page.locator(f'[data-nodes="{key}"] article')
+    assert boxes.count() == articles.count() > 1
+
+    def visible() -> list[str]:
+        return [a.get_attribute("id") for a in articles.all() if a.is_visible()]
+
+    last = boxes.nth(boxes.count() - 1)
+    last.hover()
+    assert visible() == [last.get_attribute("aria-controls")]
+    page.mouse.move(0, 0)
+    first = boxes.first
+    assert visible() == [first.get_attribute("aria-controls")]
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    assert visible() == [boxes.nth(1).get_attribute("aria-controls")]
+    assert page.evaluate("document.activeElement.id") == boxes.nth(1).get_attribute("id")
+    assert [box.get_attribute("tabindex") for box in boxes.all()].count("0") == 1
+    page.keyboard.press("Tab")
+    shown = articles.nth(1)
+    assert "Share of the cost" in shown.inner_text()
+    assert "Accuracy without it" in shown.inner_text()
+
+
+@in_browser
+def test_the_slider_shows_another_iteration(open_page):
+    page = open_page()
+    figure = page.locator("#math-edges_agent_reinforce")
+    colours = "figure => [...figure.querySelectorAll('.mark-rect path')].map(p => p.getAttribute('fill')).join()"
+    slider, before = figure.locator("input"), figure.evaluate(colours)
+    slider.focus()
+    page.keyboard.press("Home")
+    page.wait_for_function("document.querySelector('#math-edges_agent_reinforce').dataset.shown === '1'")
+    assert figure.locator("output").inner_text().startswith("1 of ")
+    assert slider.get_attribute("aria-valuetext").startswith("1 of ")
+    assert figure.evaluate(colours) != before
+    page.keyboard.press("End")
+    page.wait_for_function("document.querySelector('#math-edges_agent_reinforce').dataset.shown !== '1'")
+    assert figure.evaluate(colours) == before
+
+
+@in_browser
+def test_the_theme_follows_the_system_until_it_is_switched_and_then_stays(open_page):
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = open_page(color_scheme="dark").evaluate(background)
+    page = open_page(color_scheme="light")
+    light = page.evaluate(background)
+    assert light != dark
+    tick = "getComputedStyle(document.querySelector('.role-axis-label text')).fill"
+    before = page.evaluate(tick)
+    page.locator("#theme").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(background) == dark
+    assert page.evaluate(tick) != before
+    assert page.locator("#theme").get_attribute("aria-pressed") == "true"
+    page.reload()
+    assert page.evaluate(background) == dark
+
+
+@in_browser
+def test_a_point_says_what_it_is_when_pointed_at(open_page):
+    page = open_page()
+    page.locator("#math-comparison .mark-symbol path").first.hover()
+    page.wait_for_selector("#vg-tooltip-element.visible")
+    assert "accuracy" in page.locator("#vg-tooltip-element").inner_text()
+
+
+@in_browser
+@pytest.mark.parametrize("name", ["index.html", "../index.html"])
+def test_a_phone_needs_no_sideways_scrolling(built, started, name):
+    opened = Opened(started, built / name, width=375)
+    if name == "index.html":
+        opened.ready()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert opened.told == []
+    opened.close()
+
+
+@in_browser
+def test_the_page_has_what_a_screen_reader_goes_by(open_page):
+    page = open_page()
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.locator("h1").count() == page.locator("main").count() == page.locator("header").count() == 1
+    levels = [int(tag[1]) for tag in page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(h => h.tagName)")]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    tables = page.locator("table:not(#vg-tooltip-element table)")
+    assert tables.count() >= 6
+    for k in range(tables.count()):
+        assert tables.nth(k).locator("caption").count() == 1
+        assert tables.nth(k).locator("thead th:not([scope=col])").count() == 0
+    nameless = (
+        "[...document.querySelectorAll('button, input, a[href], [role=img], [role=region], [role=button]')]"
+        ".filter(e => !(e.innerText || e.getAttribute('aria-label') || (e.labels && e.labels.length))).length"
+    )
+    assert page.evaluate(nameless) == 0
+    assert page.evaluate(
+        "new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size === document.querySelectorAll('[id]').length"
+    )
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+
+
+@in_browser
+def test_without_scripts_the_tables_and_all_nodes_are_there(built, started):
+    opened = Opened(started, built / "index.html", java_script_enabled=False)
+    assert opened.page.locator("article.node").first.is_visible()
+    assert opened.page.locator("article.node").last.is_visible()
+    assert opened.page.locator("noscript").first.count() == 1
+    opened.close()
+
+
+@pytest.mark.long
+def test_the_page_of_ten_thousand_candidates_is_light_and_opens_soon():
+    ratios = page_benchmark.measure()
+    assert len(ratios) == (3 if chromium() else 2)
+    assert [ratio for ratio in ratios if not ratio.holds] == []
