@@ -1,4 +1,4 @@
-"""Plots of graphs, searches and pilots with matplotlib; each function writes one SVG (or what the path's ending says)."""
+"""Plots of graphs and pilots with matplotlib; each function writes one SVG (or what the path's ending says)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pipeline.graph import CollaborationGraph
+from pipeline.reporting.style import SERIES
 
 matplotlib.rcParams.update({"svg.hashsalt": "ttsgraph", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
 
-PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
+PALETTE = SERIES["light"]
 MARKERS = {"assistant": "o", "fuser": "s", "voter": "D"}
 
 
@@ -77,37 +78,6 @@ def draw_graph(graph: CollaborationGraph, path: Path) -> Path:
 
 def _roles(graph: CollaborationGraph) -> list[str]:
     return sorted({node.role for node in graph.nodes})
-
-
-def plot_candidates(archives: dict[str, pd.DataFrame], path: Path, unit: str) -> Path:
-    """Training accuracy of every candidate against its cost, one colour per method."""
-    figure = Figure(figsize=(5.2, 3.2))
-    axes = figure.subplots()
-    for k, (method, table) in enumerate(archives.items()):
-        rows = table[(table["split"] == "train") & (table["status"] == "ok")]
-        axes.scatter(rows["budget_units"], rows["accuracy"], s=16, alpha=0.7, color=PALETTE[k], label=method)
-    axes.set(xlabel=f"cost ({unit})", ylabel="accuracy on a training batch", ylim=(-0.03, 1.03))
-    axes.legend(frameon=False)
-    return save(figure, path)
-
-
-def plot_trajectories(trajectories: dict[str, pd.DataFrame], path: Path) -> Path:
-    """Validation accuracy of each method's result per iteration, with its interval."""
-    figure = Figure(figsize=(5.2, 3.2))
-    axes = figure.subplots()
-    for k, (method, table) in enumerate(trajectories.items()):
-        axes.plot(table["iteration"], table["val_accuracy"], marker="o", ms=3, color=PALETTE[k], label=method)
-        axes.fill_between(table["iteration"], table["val_low"], table["val_high"], color=PALETTE[k], alpha=0.15, lw=0)
-    axes.set(xlabel="iteration", ylabel="validation accuracy", ylim=(-0.03, 1.03))
-    axes.legend(frameon=False)
-    return save(figure, path)
-
-
-def plot_test(table: pd.DataFrame, path: Path) -> Path:
-    """Test accuracy of the found graph and its rivals, with intervals."""
-    figure = Figure(figsize=(5.2, 0.5 + 0.45 * len(table)))
-    _intervals(figure.subplots(), table, list(table["label"]))
-    return save(figure, path)
 
 
 def _intervals(axes: Axes, table: pd.DataFrame, labels: list[str]) -> None:

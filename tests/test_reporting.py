@@ -110,13 +110,14 @@ def test_candidates_without_a_score_are_not_drawn() -> None:
 def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_cost() -> None:
     frame = pd.DataFrame(
         {
-            "accuracy": [0.9, 0.5, 0.6, 0.4, 0.8],
-            "budget_units": [1.0, 2.0, 3.0, 3.0, 9.0],
-            "split": ["train", "val", "val", "val", "val"],
-            "status": ["ok", "ok", "ok", "ok", "failed"],
+            "accuracy": [0.9, 0.5, 0.6, 0.4, 0.8, 0.7, 0.55],
+            "budget_units": [1.0, 2.0, 3.0, 3.0, 9.0, 1.5, 1.5],
+            "split": ["train", *["val"] * 6],
+            "status": ["ok", "ok", "ok", "ok", "failed", "ok", "ok"],
+            "graph": ["a", "b", "c", "d", "e", "f", "f"],
         }
     )
-    assert [row.place for row in validated_front([Source("archive.parquet", frame)])] == ["1", "2"]
+    assert [row.place for row in validated_front([Source("archive.parquet", frame)])] == ["6", "2"]
 
 
 WIDE = CollaborationGraph(

@@ -150,14 +150,18 @@ def candidates(task: TaskReport, unit: str, limit: Row) -> Cloud:
 
 
 def validated_front(archives: Sequence[Source]) -> list[Row]:
-    """The rows no other validated candidate matches in accuracy and cost and beats in one, from cheap to dear."""
-    rows = [row for archive in archives for row in archive.where(split="val", status="ok")]
+    """The rows no other validated candidate matches in accuracy and cost and beats in one, from cheap to dear.
+
+    A graph that was validated more than once counts as it was the last time, on the most questions.
+    """
+    last = {(row.file, row["graph"]): row for archive in archives for row in archive.where(split="val", status="ok")}
+    rows = list(last.values())
     return [rows[k] for k in pareto_front([(row["accuracy"], row["budget_units"]) for row in rows])]
 
 
 def _found_row(archive: Source, search: Row) -> Row | None:
     """The archive's row of the found graph, on validation questions."""
-    return next(iter(archive.where(split="val", status="ok", graph_hash=search["found_hash"])), None)
+    return next(reversed(archive.where(split="val", status="ok", graph_hash=search["found_hash"])), None)
 
 
 def _record(row: Row, columns: Sequence[str]) -> dict[str, Any]:
@@ -346,5 +350,12 @@ def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
 
 
 def concatenated(tasks: Sequence[TaskReport]) -> pd.DataFrame:
-    """Every test score, one under the other."""
-    return pd.concat([method.test.frame.assign(task=task.name, method=method.name) for task in tasks for method in task.methods])
+    """Every test score, one under the other; with the found graph's P(best) where its search worked it out."""
+    parts = []
+    for task in tasks:
+        for method in task.methods:
+            part = method.test.frame.assign(task=task.name, method=method.name)
+            if "p_best" in method.search:
+                part["p_best"] = part["arm"].map({"found": method.search["p_best"]})
+            parts.append(part)
+    return pd.concat(parts)

@@ -14,7 +14,7 @@ UNITS = {"flops": "budget units", "dollars": "$ a question", "runtime": "s a que
 
 @dataclass(frozen=True, slots=True)
 class MethodReport:
-    """One search method's results on one task."""
+    """One search method's results on one task. `search` has P(best), `p_best`, where the search worked it out."""
 
     name: str
     graph: CollaborationGraph

@@ -1,7 +1,11 @@
-"""Where the nodes and arrows of a collaboration graph stand in its picture: levels from left to right, the question before them."""
+"""Where the nodes and arrows of a collaboration graph stand in its picture: levels from left to right, the question before them.
+
+Arrows that skip levels run in lanes between the nodes there, one for each node that they come from.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.graph import CollaborationGraph
@@ -10,8 +14,12 @@ from pipeline.roles import get_role
 
 WIDTH, HEIGHT = 148, 52
 GAP_X, GAP_Y = 64, 22
+LANE = 8
 END = 84
-SWEEPS = 4
+SWEEPS = 6
+
+Item = tuple[str, int]
+"""What stands in a level: ("node", its id), or ("lane", the id of the node that its arrows come from)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +61,31 @@ class Drawing:
 def draw(graph: CollaborationGraph, models: list[str]) -> Drawing:
     """Lay a graph out. `models` are those of the pool in order, so that a model has one colour in all pictures."""
     columns = _ordered(graph)
-    tallest = max(map(len, columns))
-    height = tallest * (HEIGHT + GAP_Y) + GAP_Y
-    places = {}
-    for level, ids in enumerate(columns):
-        top = (height - len(ids) * (HEIGHT + GAP_Y) + GAP_Y) / 2
-        for k, i in enumerate(ids):
-            places[i] = (END + GAP_X + level * (WIDTH + GAP_X), top + k * (HEIGHT + GAP_Y))
+    height = max(_height(items) for items in columns) + 2 * GAP_Y
+    places: dict[tuple[int, Item], tuple[float, float]] = {}
+    for level, items in enumerate(columns):
+        x, y = float(END + GAP_X + level * (WIDTH + GAP_X)), (height - _height(items)) / 2
+        for item in items:
+            size = HEIGHT if item[0] == "node" else LANE
+            places[level, item] = (x, y + size / 2)
+            y += size + GAP_Y
     width = END + GAP_X + len(columns) * (WIDTH + GAP_X) + END
     middle = height / 2
-    arrows = [Arrow(-1, i, _curve(END, middle, places[i][0], _mid(places[i]))) for i in columns[0]]
+    level_of = {i: level for level, ids in enumerate(graph.levels) for i in ids}
+    node_places = {i: places[level, ("node", i)] for i, level in level_of.items()}
+    arrows = [Arrow(-1, i, _route([(END, middle), node_places[i]])) for i in graph.levels[0]]
     for a, b in graph.edges:
-        arrows.append(Arrow(a, b, _curve(places[a][0] + WIDTH, _mid(places[a]), places[b][0], _mid(places[b]))))
-    sink = places[graph.sink]
-    arrows.append(Arrow(graph.sink, -1, _curve(sink[0] + WIDTH, _mid(sink), width - END, middle)))
+        lanes = [places[level, ("lane", a)] for level in range(level_of[a] + 1, level_of[b])]
+        (x1, y1), end = node_places[a], node_places[b]
+        arrows.append(Arrow(a, b, _route([(x1 + WIDTH, y1), *lanes, end])))
+    x1, y1 = node_places[graph.sink]
+    arrows.append(Arrow(graph.sink, -1, _route([(x1 + WIDTH, y1), (width - END, middle)])))
     used = [model for model in models if any(n.model == model and get_role(n.role).calls_model for n in graph.nodes)]
     tints = {model: colour(models.index(model)) for model in used}
     boxes = []
     for node in graph.nodes:
         calls = get_role(node.role).calls_model
-        x, y = places[node.id]
+        x, y = node_places[node.id][0], node_places[node.id][1] - HEIGHT / 2
         tint = tints[node.model] if calls else "var(--quiet)"
         model = node.model if calls else "no model call"
         boxes.append(Box(node.id, node.role, model, x, y, _outline(node.role, x, y), tint, node.id == graph.sink))
@@ -80,27 +93,61 @@ def draw(graph: CollaborationGraph, models: list[str]) -> Drawing:
     return Drawing(width, height, middle, tuple(boxes), tuple(arrows), tuple(tints.items()), roles)
 
 
-def _ordered(graph: CollaborationGraph) -> list[list[int]]:
-    """The levels, each ordered by where its neighbours stand, so that fewer arrows cross."""
-    columns = [list(level) for level in graph.levels]
+def _ordered(graph: CollaborationGraph) -> list[list[Item]]:
+    """The levels with their lanes, each ordered by where its neighbours stand, so that fewer arrows cross."""
+    level_of = {i: level for level, ids in enumerate(graph.levels) for i in ids}
+    columns: list[list[Item]] = [[("node", i) for i in ids] for ids in graph.levels]
+    before: list[dict[Item, list[Item]]] = [{item: [] for item in items} for items in columns]
+    for a, b in graph.edges:
+        for level in range(level_of[a] + 1, level_of[b] + 1):
+            item: Item = ("node", b) if level == level_of[b] else ("lane", a)
+            if item not in before[level]:
+                columns[level].append(item)
+                before[level][item] = []
+            before[level][item].append(("node", a) if level == level_of[a] + 1 else ("lane", a))
+    after: list[dict[Item, list[Item]]] = [{item: [] for item in items} for items in columns]
+    for level, items in enumerate(columns):
+        for item in items:
+            for other in before[level][item]:
+                after[level - 1][other].append(item)
     for sweep in range(SWEEPS):
-        rank = {i: k / max(1, len(ids) - 1) for ids in columns for k, i in enumerate(ids)}
-        for ids in columns if sweep % 2 == 0 else columns[::-1]:
-            near = graph.predecessors if sweep % 2 == 0 else graph.successors
-            means = {i: sum(rank[n] for n in near[i]) / len(near[i]) if near[i] else rank[i] for i in ids}
-            ids.sort(key=lambda i: (means[i], i))
-            rank |= {i: k / max(1, len(ids) - 1) for k, i in enumerate(ids)}
+        forward = sweep % 2 == 0
+        for level in range(len(columns)) if forward else reversed(range(len(columns))):
+            _sort(columns, level, before[level] if forward else after[level], level - 1 if forward else level + 1)
     return columns
 
 
-def _mid(place: tuple[float, float]) -> float:
-    return place[1] + HEIGHT / 2
+def _sort(columns: list[list[Item]], level: int, near: dict[Item, list[Item]], beside: int) -> None:
+    """Order one level by the mean place of each item's neighbours in the level beside it."""
+    if not 0 <= beside < len(columns):
+        return
+    own, others = _shares(columns[level]), _shares(columns[beside])
+    means = {item: sum(others[n] for n in near[item]) / len(near[item]) if near[item] else own[item] for item in columns[level]}
+    columns[level].sort(key=lambda item: (means[item], own[item]))
 
 
-def _curve(x1: float, y1: float, x2: float, y2: float) -> str:
-    """From one point to another, leaving and arriving level; the arrow head takes the last pixels."""
-    bend = max(24.0, (x2 - x1) * 0.45)
-    return f"M{x1:.1f} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2 - 7:.1f} {y2:.1f}"
+def _shares(items: Sequence[Item]) -> dict[Item, float]:
+    """How far down each item stands, from 0 to 1."""
+    return {item: (k + 0.5) / len(items) for k, item in enumerate(items)}
+
+
+def _height(items: Sequence[Item]) -> float:
+    return sum(HEIGHT if kind == "node" else LANE for kind, _ in items) + GAP_Y * (len(items) - 1)
+
+
+def _route(points: Sequence[tuple[float, float]]) -> str:
+    """A path from the first point to the last, level through the lanes between; the arrow head takes the last pixels."""
+    x1, y1 = points[0]
+    path = f"M{x1:.1f} {y1:.1f}"
+    for k, (x2, y2) in enumerate(points[1:], 2):
+        last = k == len(points)
+        end = x2 - 7 if last else x2
+        bend = (x2 - x1) * 0.5
+        path += f"C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {end:.1f} {y2:.1f}"
+        if not last:
+            path += f"H{x2 + WIDTH:.1f}"
+        x1, y1 = x2 + WIDTH, y2
+    return path
 
 
 def _outline(role: str, x: float, y: float) -> str:
