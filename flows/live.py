@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.progress import Event, Publish, RunState, Spent
-from pipeline.settings import LimitSettings
+from pipeline.stage_settings import LimitSettings
 
 REFRESH_PER_S = 4
 BAR_WIDTH = 40

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ import pipeline
 from flows.live import live
 from flows.stage import Stage, load_stage, main, say
 from flows.tracking import SearchTracker
+from flows.workers import carrier
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive, Record
-from pipeline.environment import Environment
+from pipeline.environment import Environment, Evaluator
 from pipeline.files import digest_of_code, locked, md5, read_json, write_text
 from pipeline.journal import Journal, read_journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
+from pipeline.models.serving import STATE
 from pipeline.progress import run_state
 from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
@@ -30,6 +32,7 @@ from pipeline.settings import SearchSettings
 from pipeline.summary import edge_table, search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
+from pipeline.workers import SpreadEnvironment, order_of
 
 SOURCES = Path(pipeline.__file__).parent
 
@@ -83,7 +86,8 @@ def tracked_search(
         async with meter.watched():
             searcher, settings = await prepare(environment, questions, paying)
             driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
-            found = await driver.run(searcher, environment, questions["train"], questions["val"])
+            with spread(stage, environment, questions["shots"], meter) as evaluator:
+                found = await driver.run(searcher, evaluator, questions["train"], questions["val"])
         return found, archive.table(), driver.exchanges
 
     def record(evaluated: Record) -> None:
@@ -121,11 +125,22 @@ def tracked_search(
     return found, summary
 
 
+@contextmanager
+def spread(stage: Stage, environment: Environment, shots: Sequence[Question], meter: Meter) -> Iterator[Evaluator]:
+    """The environment itself, or workers that evaluate in its place, as the profile says."""
+    workers = stage.profile.workers
+    if workers.kind == "local":
+        yield environment
+        return
+    with carrier(workers) as carry:
+        yield SpreadEnvironment(environment, order_of(stage.profile, stage.task, shots, STATE), carry, workers.count, meter)
+
+
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
     """A hash over all that decides what a search does: the library's code, questions, settings but for limits and how models are
     reached, and what is `decisive` (method, seed, start, single-model scores). A search that is started again goes on where it was
     if this is the same."""
-    elsewhere = {"engine", "description", "limits", "tasks", "evaluate", "deploy", "research", "newcomers"}
+    elsewhere = {"engine", "description", "limits", "workers", "tasks", "evaluate", "deploy", "research", "newcomers"}
     settings = stage.profile.model_dump(mode="json", exclude=elsewhere)
     settings["task"] = stage.settings.model_dump(mode="json")
     files = [md5(stage.questions_path), digest_of_code(SOURCES)]

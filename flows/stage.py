@@ -24,6 +24,7 @@ from pipeline.settings import Params, Profile, TaskSettings, load_params, load_p
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
+from pipeline.workers import environment_for
 
 EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
 EXIT_CODES = (
@@ -80,9 +81,7 @@ class Stage:
 
     def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
         """The environment that runs graphs on this task's questions."""
-        prompt = self.settings.prompt.prompt(self.grader(), shots)
-        sampling, pool = self.settings.sampling.sampling(), self.profile.model_pool()
-        return Environment(prompt, sampling, pool, client, self.profile.engine.max_unscored)
+        return environment_for(self.profile, self.task, client, shots)
 
     def with_models(
         self, work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]], batch: bool = False

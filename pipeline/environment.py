@@ -138,6 +138,10 @@ class Environment:
         self.max_unscored = max_unscored
         self._grader = grader or Grader(prompt.task)
 
+    def with_client(self, client: ModelClient) -> Environment:
+        """The same environment, its grader's memory too, over another client."""
+        return Environment(self.prompt, self.sampling, self.pool, client, self.max_unscored, self._grader)
+
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
         return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(feedback.results)

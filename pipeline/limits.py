@@ -20,7 +20,7 @@ from pipeline.files import read_json, write_text
 from pipeline.models.client import Completion, Message, ModelClient, QuickClient, Request
 from pipeline.models.spec import ModelPool
 from pipeline.progress import Spent
-from pipeline.settings import LimitSettings
+from pipeline.stage_settings import LimitSettings
 
 NOTED_SHARE = 0.01
 """Share of a limit after which what was spent is noted again: no more than that can be forgotten by a crash."""
@@ -70,10 +70,13 @@ class Meter:
 
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call at this price, unless the cache answered it."""
-        if completion.cached:
-            return
-        self._dollars += dollars
-        self._tokens += completion.prompt_tokens + completion.completion_tokens
+        if not completion.cached:
+            self.add(Spent(dollars, completion.prompt_tokens + completion.completion_tokens))
+
+    def add(self, spent: Spent) -> None:
+        """Count dollars and tokens that were spent; seconds pass here by themselves."""
+        self._dollars += spent.dollars
+        self._tokens += spent.tokens
         self._tell(self.spent)
         dollar_limit, token_limit = self.limits.dollars, self.limits.tokens
         if (dollar_limit is not None and self._dollars - self._noted.dollars >= NOTED_SHARE * dollar_limit) or (
@@ -92,6 +95,14 @@ class Meter:
         limits = self.limits
         return (limits.dollars is not None and self._dollars >= limits.dollars) or (
             limits.tokens is not None and self._tokens >= limits.tokens
+        )
+
+    @property
+    def left(self) -> LimitSettings:
+        """Dollars and tokens that may still be spent, while it is not `over`."""
+        dollars, tokens = self.limits.dollars, self.limits.tokens
+        return LimitSettings(
+            dollars=None if dollars is None else dollars - self._dollars, tokens=None if tokens is None else tokens - self._tokens
         )
 
     def stop(self) -> LimitReached:

@@ -118,9 +118,8 @@ def canonical(data: Any) -> str:
 
 def settings_sha256(profile: Profile, task: str) -> str:
     """Hash of all settings that a task's results depend on: the profile's, with this task alone."""
-    data = profile.model_dump(
-        mode="json", exclude={"description", "tasks", "limits", "evaluate", "deploy", "research", "newcomers"}
-    )
+    elsewhere = {"description", "tasks", "limits", "workers", "evaluate", "deploy", "research", "newcomers"}
+    data = profile.model_dump(mode="json", exclude=elsewhere)
     return sha256(canonical(data | {"tasks": profile.task(task).model_dump(mode="json")}))
 
 

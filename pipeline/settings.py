@@ -25,10 +25,18 @@ from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
 from pipeline.service.settings import ServiceSettings
-from pipeline.stage_settings import DeploySettings, EvaluateSettings, InitSettings, PilotSettings, ResearchSettings
+from pipeline.stage_settings import (
+    DeploySettings,
+    EvaluateSettings,
+    InitSettings,
+    LimitSettings,
+    PilotSettings,
+    ResearchSettings,
+)
 from pipeline.tasks import TASKS
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
+from pipeline.worker_settings import WorkerSettings
 
 Dollars = Annotated[float, Field(ge=0)]
 
@@ -243,14 +251,6 @@ class AgentSettings(Closed):
         return self
 
 
-class LimitSettings(Closed):
-    """What one search may really spend, over all its starts, before it stops; no limit by default. Cached calls cost nothing."""
-
-    dollars: PositiveFloat | None = None
-    tokens: PositiveInt | None = Field(default=None, description="of prompts and answers together")
-    wall_s: PositiveFloat | None = None
-
-
 class Profile(Closed):
     """profiles/<name>.yaml. Sections are required, if only as {}: dvc.yaml watches them by name."""
 
@@ -266,6 +266,7 @@ class Profile(Closed):
     agent: AgentSettings
     objective: Objective = ACCURACY
     limits: LimitSettings = LimitSettings()
+    workers: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     deploy: DeploySettings = DeploySettings()
@@ -289,6 +290,12 @@ class Profile(Closed):
         for name, model in self.newcomers.items():
             if name in self.pool or not model.base_urls:
                 raise ValueError(f"newcomer {name!r}: expected a model with a base_url that is not in the pool yet")
+        return self
+
+    @model_validator(mode="after")
+    def _reachable_by_workers(self) -> Profile:
+        if self.workers.kind != "local" and self.engine.kind not in ("external", "simulated"):
+            raise ValueError(f"workers reach endpoints themselves: expected engine external or simulated, found {self.engine.kind}")
         return self
 
     @model_validator(mode="after")

@@ -1,10 +1,10 @@
-"""Settings of the stages before and after a search: sweeps and trials; when a found graph is promoted, and when to search again."""
+"""Settings around a search: sweeps and trials before it, what it may spend, when its graph is promoted and when to search again."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from pipeline.parsing import Closed
 
@@ -32,6 +32,14 @@ class EvaluateSettings(Closed):
     ablation: Annotated[int, Field(ge=0)] = Field(
         default=100, description="test questions that the found graph is tried on without each of its nodes; 0: not tried"
     )
+
+
+class LimitSettings(Closed):
+    """What one search may really spend, over all its starts, before it stops; no limit by default. Cached calls cost nothing."""
+
+    dollars: PositiveFloat | None = None
+    tokens: PositiveInt | None = Field(default=None, description="of prompts and answers together")
+    wall_s: PositiveFloat | None = None
 
 
 class DeploySettings(Closed):

@@ -17,7 +17,8 @@ from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from pipeline.prompts import Prompt
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver
-from pipeline.settings import AgentSettings, LimitSettings, SearchSettings
+from pipeline.settings import AgentSettings, SearchSettings
+from pipeline.stage_settings import LimitSettings
 from pipeline.tasks import get_task
 from tests import test_driver
 from tests.faults import FAULTS, HANG_S, Faults

@@ -18,7 +18,8 @@ from pipeline.progress import Spent
 from pipeline.prompts import Prompt
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver
-from pipeline.settings import AgentSettings, LimitSettings, SearchSettings
+from pipeline.settings import AgentSettings, SearchSettings
+from pipeline.stage_settings import LimitSettings
 from pipeline.tasks import get_task
 from tests import test_driver
 from tests.fakes import ArithmeticClient, ScriptedClient

@@ -13,7 +13,7 @@ from rich.console import Console
 from flows.live import PlainLines, View
 from pipeline.models.client import Usage
 from pipeline.progress import Answered, Best, IterationBegan, Spent, run_state
-from pipeline.settings import LimitSettings
+from pipeline.stage_settings import LimitSettings
 
 ROOT = Path(__file__).parents[1]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -25,7 +25,7 @@ from flows.live import live
 from flows.stage import say
 from pipeline.models.client import Usage
 from pipeline.progress import Answered, Best, IterationBegan, Spent, run_state
-from pipeline.settings import LimitSettings
+from pipeline.stage_settings import LimitSettings
 with live(run_state("search math random", 40, at_most=True), LimitSettings(dollars=5, tokens=1000)) as publish:
     for number in (1, 2):
         publish(IterationBegan(number, 2, 40 - 20 * (number - 1)))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.errors import DataError, RunStopped
 from pipeline.models.client import Completion, ModelClient, Request
@@ -34,8 +34,60 @@ create table if not exists calls (
 _log = logging.getLogger(__name__)
 
 
+class CallStore(Protocol):
+    """Completions by content key, shared by all who open it, who all see the first one put."""
+
+    max_bytes: int
+
+    def get(self, key: str) -> Completion | None:
+        """The completion stored under this key, marked as cached, or None."""
+        ...
+
+    def put(self, key: str, completion: Completion, model: str = "") -> Completion:
+        """Store a completion unless its key has one; returns what is stored now."""
+        ...
+
+    def prune(self, max_bytes: int | None = None, unused_days: float | None = None) -> dict[str, int]:
+        """Delete what is damaged, unused for so many days, or over the bound; returns how much of each, and what is left."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """What is kept, by model."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files."""
+        ...
+
+
+class ModelTotals:
+    """Counts what a store keeps, by model."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, dict[str, int]] = {}
+        self._damaged = 0
+
+    def add(self, entry: tuple[str, Completion] | None) -> None:
+        """One entry's model and completion, None for a damaged one."""
+        if entry is None:
+            self._damaged += 1
+            return
+        model, completion = entry
+        row = self._models.setdefault(model, {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0})
+        row["calls"] += 1
+        row["prompt_tokens"] += completion.prompt_tokens
+        row["completion_tokens"] += completion.completion_tokens
+
+    def plain(self) -> dict[str, Any]:
+        """Calls, damaged entries, and calls and tokens by model."""
+        calls = sum(row["calls"] for row in self._models.values())
+        return {"calls": calls, "damaged": self._damaged, "models": dict(sorted(self._models.items()))}
+
+
 class CallCache:
-    """Completions by content key in one SQLite file; safe to open from several processes, which all see the first one put.
+    """Completions by content key in one SQLite file; safe to open from several processes of one machine.
+
+    All of them see the first one put. The file must not lie on a network file system: its write-ahead log needs shared memory.
 
     An entry carries a checksum over its key and value: one that does not fit is a miss, reported and made anew, never an answer. A
     file that SQLite can't read is put aside, reported, and begun anew. Above `max_bytes` the calls that were not used for longest
@@ -112,26 +164,12 @@ class CallCache:
 
     def stats(self) -> dict[str, Any]:
         """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how many entries are damaged."""
-        models: dict[str, dict[str, int]] = {}
-        damaged = 0
+        totals = ModelTotals()
         for _, model, completion in self._entries():
-            if completion is None:
-                damaged += 1
-                continue
-            row = models.setdefault(model, {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0})
-            row["calls"] += 1
-            row["prompt_tokens"] += completion.prompt_tokens
-            row["completion_tokens"] += completion.completion_tokens
+            totals.add(None if completion is None else (model, completion))
         ((oldest,),) = self._run("select min(used) from calls")
-        return {
-            "file": str(self.path),
-            "calls": sum(row["calls"] for row in models.values()),
-            "damaged": damaged,
-            "bytes": self.bytes_used(),
-            "max_bytes": self.max_bytes,
-            "hours_unused_at_most": 0 if oldest is None else _hours() - oldest,
-            "models": dict(sorted(models.items())),
-        }
+        place = {"file": str(self.path), "bytes": self.bytes_used(), "max_bytes": self.max_bytes}
+        return place | {"hours_unused_at_most": 0 if oldest is None else _hours() - oldest} | totals.plain()
 
     def _entries(self) -> Iterator[tuple[str, str, Completion | None]]:
         """Key, model and completion of every entry, a few at a time; None for a damaged one."""
@@ -198,7 +236,7 @@ def _read(key: str, value: Any, checksum: Any) -> Completion | None:
 class CachedClient:
     """A ModelClient that asks another one only for calls it has not seen; concurrent requests for one key make one call."""
 
-    def __init__(self, inner: ModelClient, cache: CallCache) -> None:
+    def __init__(self, inner: ModelClient, cache: CallStore) -> None:
         self._inner, self._cache = inner, cache
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}
 

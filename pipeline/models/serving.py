@@ -19,7 +19,7 @@ from pipeline.agent.base import Speak
 from pipeline.errors import EndpointError, SettingsError
 from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.builds import vllm_build
-from pipeline.models.cache import GIB, CachedClient, CallCache
+from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
 from pipeline.models.client import ModelClient
 from pipeline.models.endpoints import Patience
 from pipeline.models.launcher import Launcher
@@ -27,6 +27,7 @@ from pipeline.models.offline import OfflineClient
 from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from pipeline.models.running import read_pool
 from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
+from pipeline.models.shared_cache import SharedCallCache
 from pipeline.models.simulated import SimulatedClient
 from pipeline.settings import ModelSettings, Profile
 
@@ -85,9 +86,10 @@ async def connect(
         await client.aclose()
 
 
-def open_cache(profile: Profile, state: Path = STATE) -> CallCache:
-    """The call cache that all runs of this project share, bounded as the profile says."""
-    return CallCache(state / "calls", int(profile.engine.cache_gib * GIB))
+def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
+    """The call cache that all runs of this project share, bounded as the profile says; a folder where it names one."""
+    most, folder = int(profile.engine.cache_gib * GIB), profile.workers.store
+    return CallCache(state / "calls", most) if folder is None else SharedCallCache(folder, most)
 
 
 @asynccontextmanager

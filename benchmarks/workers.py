@@ -1,0 +1,86 @@
+"""Two workers against one: the same calls to a stub server, through Prefect, a Dask cluster and the store that they share.
+
+A worker makes so many calls at once and each takes the same time, as with a real endpoint's limit for a client; so the workers, not
+a core, are what there is too little of. Both clusters are up and warm before; they take turns, as other work on the machine then
+disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from benchmarks.measured import Ratio
+from benchmarks.pool import questions
+from benchmarks.stub import MODEL, stub_server
+from flows.repro import prefect_server
+from flows.workers import carrier
+from pipeline.limits import Meter
+from pipeline.models.openai_client import OpenAIClient
+from pipeline.parsing import parse
+from pipeline.settings import Profile, load_profile
+from pipeline.stage_settings import LimitSettings
+from pipeline.topologies import chain, parallel
+from pipeline.worker_settings import WorkerSettings
+from pipeline.workers import SpreadEnvironment, environment_for, order_of
+
+DELAY_S, AT_ONCE, QUESTIONS, TURNS = 0.25, 8, 48, 3
+GRAPHS = (chain([MODEL] * 3), parallel([MODEL] * 3, MODEL))
+LEAST = 1.8
+ROOT = Path(__file__).parents[1]
+
+
+def profile_of(base_url: str, store: Path) -> Profile:
+    """One model on the stub server, asked at most AT_ONCE times at once by each worker."""
+    data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
+    facts = {"family": "stub", "total": 1e9, "non_embedding": 1e9, "layers": 16, "hidden": 2048, "price": 0.1}
+    data["engine"] = {"kind": "external", "concurrency": AT_ONCE}
+    data["pool"] = {MODEL: facts | {"base_url": base_url}}
+    data["tasks"] = {"math": data["tasks"]["math"] | {"prompt": {"style": "chat"}}}
+    return parse(Profile, data | {"workers": {"store": str(store)}}, "benchmark")
+
+
+@contextmanager
+def workers(profile: Profile, count: int, state: Path) -> Iterator[SpreadEnvironment]:
+    """A Dask cluster of so many processes on this machine."""
+    local = environment_for(profile, "math", OpenAIClient({}), ())
+    with carrier(WorkerSettings(kind="dask", count=count)) as carry:
+        yield SpreadEnvironment(local, order_of(profile, "math", (), state), carry, count, Meter(LimitSettings()))
+
+
+async def seconds(environment: SpreadEnvironment, first: int, count: int = QUESTIONS) -> float:
+    """How long all graphs take on so many questions that nobody has asked before."""
+    asked = questions(count, first)
+    started = time.perf_counter()
+    feedbacks = await environment.evaluate_all([(graph, asked) for graph in GRAPHS])
+    taken = time.perf_counter() - started
+    assert not any(feedback.n_unscored for feedback in feedbacks), feedbacks[0].error
+    return taken
+
+
+def measure() -> list[Ratio]:
+    """One ratio: seconds of one worker over seconds of two."""
+    taken: dict[int, list[float]] = {1: [], 2: []}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        profile = profile_of(stack.enter_context(stub_server(DELAY_S)), folder / "store")
+        stack.enter_context(temporary_settings({PREFECT_API_URL: stack.enter_context(prefect_server(folder))}))
+        clusters = {count: stack.enter_context(workers(profile, count, folder)) for count in taken}
+        first = 0
+        for turn in range(TURNS + 1):
+            for count, environment in clusters.items():
+                spent = asyncio.run(seconds(environment, first, QUESTIONS if turn else 4 * count))
+                first += QUESTIONS
+                if turn:  # the first one warms up
+                    taken[count].append(spent)
+    calls = QUESTIONS * sum(len(graph.nodes) for graph in GRAPHS)
+    details = {"calls a turn": calls, "calls at once per worker": AT_ONCE, "seconds a call": DELAY_S}
+    details |= {f"seconds of {count} worker(s)": [round(s, 2) for s in each] for count, each in taken.items()}
+    value = round(sum(taken[1]) / sum(taken[2]), 3)
+    return [Ratio("speed of two workers over one, through Prefect and Dask", value, "at least", LEAST, details)]

@@ -1,0 +1,90 @@
+"""Pieces of a search carried to workers as Prefect tasks, by the task runner that the settings choose: Dask's or Ray's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.settings import PREFECT_API_URL
+from prefect.task_runners import TaskRunner
+
+from pipeline.errors import EndpointError, RunStopped, SettingsError
+from pipeline.worker_settings import WorkerSettings
+from pipeline.workers import PIECES_PER_WORKER, Carry, Done, Work, work_on
+
+
+@task(name="evaluate", cache_policy=NO_CACHE, persist_result=False)
+def evaluate(work: Work) -> Done:
+    """One piece of a search, in a worker's process."""
+    return work_on(work)
+
+
+@contextmanager
+def carrier(settings: WorkerSettings) -> Iterator[Carry]:
+    """Carries pieces to workers, which are started for it unless there is an address. Raises SettingsError, EndpointError."""
+    if not PREFECT_API_URL.value():
+        raise SettingsError(
+            f"workers of kind {settings.kind}: expected the URL of a Prefect server that they all reach in PREFECT_API_URL, found "
+            "none; `make repro` starts one for workers on its own machine, docs/cluster.md says how for others"
+        )
+    # The cluster is left first, which ends the waiting for what it has not done.
+    with ThreadPoolExecutor(PIECES_PER_WORKER * settings.count) as waiting, _started(settings) as runner:
+
+        def carried(work: Work) -> Done:
+            try:
+                done: Done = runner.submit(evaluate, parameters={"work": work}).result()
+            except Exception as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                kept = "what was computed is kept, start again to continue"
+                raise RunStopped(f"workers ({settings.kind}): a piece of work was lost: {reason}; {kept}") from None
+            return done
+
+        async def carry(work: Work) -> Done:
+            # In this context, so that the task run belongs to the flow run.
+            return await asyncio.get_running_loop().run_in_executor(waiting, copy_context().run, carried, work)
+
+        yield carry
+
+
+@contextmanager
+def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
+    """The task runner, connected to its cluster. Raises SettingsError without its package, EndpointError without its cluster."""
+    try:
+        runner = _dask(settings) if settings.kind == "dask" else _ray(settings)
+    except ImportError:
+        raise SettingsError(
+            f"workers of kind {settings.kind}: expected the package prefect-{settings.kind}, found none; "
+            f"pip install 'ttsgraph[{settings.kind}]'"
+        ) from None
+    with runner:
+        try:
+            _ = getattr(runner, "client", None)  # Dask's runner connects when it is first asked for its client
+        except (OSError, TimeoutError) as error:
+            where = settings.address or "this machine"
+            raise EndpointError(f"workers of kind {settings.kind}: expected a cluster at {where}, but {error}") from None
+        yield runner
+
+
+def _dask(settings: WorkerSettings) -> TaskRunner[Any]:
+    from prefect_dask.task_runners import DaskTaskRunner
+
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    if settings.address is not None:
+        return DaskTaskRunner(address=settings.address)
+    started = {"n_workers": settings.count, "threads_per_worker": PIECES_PER_WORKER, "dashboard_address": None}
+    return DaskTaskRunner(cluster_kwargs=started)
+
+
+def _ray(settings: WorkerSettings) -> TaskRunner[Any]:
+    from prefect_ray.task_runners import RayTaskRunner
+
+    if settings.address is not None:
+        return RayTaskRunner(address=settings.address)
+    return RayTaskRunner(init_kwargs={"num_cpus": settings.count, "include_dashboard": False})
