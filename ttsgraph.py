@@ -20,6 +20,7 @@ from pipeline.estimate import estimate_run
 from pipeline.files import md5
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import check_roles
+from pipeline.scaffold.commands import new_model, new_task
 from pipeline.secrets import hide_secrets_in_output, redact
 from pipeline.settings import Profile, load_params, load_profile
 
@@ -36,6 +37,8 @@ graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 cache_app = typer.Typer(help="Look at the cache of model calls, and bound it.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
+app.command()(new_task)
+app.command()(new_model)
 
 GraphFile = Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")]
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
@@ -160,6 +163,32 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
     """
     loaded, chosen = _settings(profile, task)
     _print(estimate_run(loaded, chosen))
+
+
+@app.command()
+def explain(
+    graph: Annotated[
+        str, typer.Argument(help="a graph file, a results folder, or a version of the registry such as math@champion")
+    ],
+    profile: ProfileName = None,
+    task: TaskName = None,
+) -> None:
+    """Say in words what a graph does and what a question costs.
+
+    A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
+    """
+    from pipeline.explain import explain as in_words
+
+    path = Path(graph)
+    if path.is_file() or path.suffix == ".json":
+        loaded, chosen = _settings(profile, task)
+        found = _read(path, loaded)
+    else:
+        loader, names = _loader([graph])
+        deployed = loader.resolve(names[0])
+        found, loaded, chosen = deployed.graph, deployed.profile, deployed.task
+    for line in in_words(found, loaded, chosen):
+        typer.echo(line)
 
 
 @app.command()

@@ -7,7 +7,9 @@ voter      the most frequent extracted answer, without a model call, cost 0  (ou
 To add a role, write one function and register it: `speak` builds the messages of a role that calls a model, `decide` picks an
 answer for a role that does not.
 
-    register_role(Role("critic", speak=critic_messages))
+    register_role(Role("critic", speak=critic_messages, does="says what is wrong with them, then answers"))
+
+CONTRIBUTING.md does it step by step.
 """
 
 from __future__ import annotations
@@ -28,12 +30,16 @@ Decide = Callable[[Task, Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many predecessors it needs."""
+    """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many predecessors it needs.
+
+    `does` says in words what a node makes of the answers that it reads.
+    """
 
     name: str
     speak: Speak | None = None
     decide: Decide | None = None
     min_in_degree: int = 0
+    does: str = ""
 
     def __post_init__(self) -> None:
         if (self.speak is None) == (self.decide is None):
@@ -98,8 +104,8 @@ def role_names() -> tuple[str, ...]:
 
 
 for _role in (
-    Role("assistant", speak=assistant_messages),
-    Role("fuser", speak=fuser_messages),
-    Role("voter", decide=majority, min_in_degree=1),
+    Role("assistant", speak=assistant_messages, does="checks them and writes an improved answer"),
+    Role("fuser", speak=fuser_messages, does="weighs them and writes one final answer"),
+    Role("voter", decide=majority, min_in_degree=1, does="takes the most frequent answer"),
 ):
     register_role(_role)

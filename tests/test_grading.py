@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.errors import CallFailed
 from pipeline.grading import Grader
-from pipeline.tasks import MathTask
 from pipeline.tasks.base import Question
+from pipeline.tasks.math import MathTask
 
 SUM = Question("q", "2 + 2", "4")
 

@@ -1,18 +1,6 @@
-"""Search methods. A new method is one file with a registered Searcher, and one import here."""
+"""Search methods. A new method is one file with a registered Searcher, and its name in the first import."""
 
-from pipeline.search import agent_reinforce, bayesian, gptswarm, maao, random, textgrad
+from pipeline.search import agent_reinforce, bayesian, gptswarm, maao, random, textgrad  # noqa: F401 (each registers its method)
 from pipeline.search.base import SEARCHERS, Problem, Searcher, make_searcher, searcher_class
 
-__all__ = [
-    "SEARCHERS",
-    "Problem",
-    "Searcher",
-    "agent_reinforce",
-    "bayesian",
-    "gptswarm",
-    "maao",
-    "make_searcher",
-    "random",
-    "searcher_class",
-    "textgrad",
-]
+__all__ = ["SEARCHERS", "Problem", "Searcher", "make_searcher", "searcher_class"]

@@ -1,19 +1,14 @@
-"""The kinds of questions ttsgraph knows. A kind of your own is one class (see base.Task) and one call of register_task."""
+"""The kinds of questions ttsgraph knows. A kind of your own is one file that registers a Task, and its name in the first import."""
 
 from __future__ import annotations
 
 from pipeline.errors import SettingsError
-from pipeline.tasks.base import CodeTask, Question, Task
-from pipeline.tasks.humaneval import HumanEvalTask
-from pipeline.tasks.math import MathTask
-from pipeline.tasks.mmlu import MmluTask
+from pipeline.tasks import humaneval, math, mmlu  # noqa: F401 (each registers its kind)
+from pipeline.tasks.base import TASKS, CodeTask, Question, Task, register_task
 from pipeline.tasks.sandbox import missing_layers
 
 __all__ = [
     "TASKS",
-    "HumanEvalTask",
-    "MathTask",
-    "MmluTask",
     "Question",
     "Task",
     "get_grader",
@@ -21,13 +16,6 @@ __all__ = [
     "missing_isolation",
     "register_task",
 ]
-
-TASKS: dict[str, Task] = {}
-
-
-def register_task(task: Task) -> None:
-    """Make a task known by its name; a later task of the same name replaces the earlier."""
-    TASKS[task.name] = task
 
 
 def get_task(kind: str) -> Task:
@@ -47,7 +35,3 @@ def get_grader(kind: str, accept_weaker: bool) -> Task:
 def missing_isolation(kind: str) -> dict[str, str]:
     """The layers of isolation that this kind of task needs and this machine does not give, each with the reason."""
     return missing_layers() if isinstance(get_task(kind), CodeTask) else {}
-
-
-for _task in (MathTask(), MmluTask(), HumanEvalTask()):
-    register_task(_task)

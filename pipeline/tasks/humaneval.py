@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.tasks.base import Question
+from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.isolation import require
 from pipeline.tasks.rows import row_id, text_field
 from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
@@ -124,3 +124,6 @@ def _assemble(prompt: str, code: str, entry_point: str) -> str:
     if head is not None and _definition(entry_point).search(code):
         return f"{head}\n{code}\n"
     return f"{prompt.rstrip()}\n{code}\n"
+
+
+register_task(HumanEvalTask())

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pipeline.tasks.base import Question
+from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.rows import missing_field, row_id, text_field
 from pipeline.tasks.symbolic import FormulaComparer
 
@@ -165,3 +165,6 @@ def _has_words(text: str) -> bool:
 def _right_side(formula: str) -> str:
     left, equals, right = formula.rpartition("=")
     return right if equals and not re.search(r"[A-Za-z]", left) else formula
+
+
+register_task(MathTask())

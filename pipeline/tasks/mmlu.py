@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.errors import DataError
-from pipeline.tasks.base import Question
+from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.rows import missing_field, row_id, text_field
 
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
@@ -79,3 +79,6 @@ def _letter(row: Mapping[str, Any], count: int, where: str) -> str:
     if given.isdecimal() and int(given) < count:
         return letters[int(given)]
     raise DataError(f"{where}: expected an answer among {', '.join(letters)} or 0 to {count - 1}, found {given!r}")
+
+
+register_task(MmluTask())

@@ -1,0 +1,103 @@
+"""A graph in words: what it does, in which order, and what a question costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from pipeline.budget import CostModel
+from pipeline.graph import CollaborationGraph
+from pipeline.roles import get_role
+from pipeline.settings import Profile
+
+UNITS = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
+MOST_NAMED = 6
+"""Nodes that are named one by one; more are named from the first to the last."""
+
+
+def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
+    """The graph in lines of plain words, for one task. Raises SettingsError for a model that is not in the profile's pool."""
+    calls = [node for node in graph.nodes if get_role(node.role).calls_model]
+    models = ", ".join(f"{count} of {model}" for model, count in sorted(_count([n.model for n in calls]).items()))
+    return [
+        f"{_number(len(graph.nodes), 'node')}, {_number(len(calls), 'model call')} a question ({models}); "
+        f"width {graph.width}, depth {graph.depth}; graph {graph.content_hash}",
+        *_steps(graph),
+        f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}",
+        *_costs(graph, profile, task),
+    ]
+
+
+def _steps(graph: CollaborationGraph) -> Iterator[str]:
+    """One line for each set of nodes that do the same at the same time."""
+    for step, level in enumerate(graph.levels, 1):
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for i in level:
+            node = graph.node(i)
+            alike.setdefault((node.role, node.model, node.top_k, graph.predecessors[i]), []).append(i)
+        for ids in alike.values():
+            yield f"step {step}: {_doing(graph, ids)}"
+
+
+def _doing(graph: CollaborationGraph, ids: Sequence[int]) -> str:
+    node, read = graph.node(ids[0]), graph.predecessors[ids[0]]
+    role = get_role(node.role)
+    who = _named(ids) + (f" ({node.role}, {node.model})" if role.calls_model else f" ({node.role}, no model call)")
+    each = "each " if len(ids) > 1 else ""
+    if not read:
+        return f"{who} {each}answer{'' if len(ids) > 1 else 's'} the question alone"
+    top = f", at most {node.top_k} of them" if node.top_k else ""
+    return f"{who} {each}read{'' if len(ids) > 1 else 's'} {_named(read)}{top}: {role.does or 'its own way of answering'}"
+
+
+def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
+    budget, flops, dollars = profile.budget, profile.cost_model(task, "flops"), profile.cost_model(task, "dollars")
+    lengths, reads = profile.task(task).lengths, 0
+    calls = [node for node in graph.nodes if get_role(node.role).calls_model]
+    for node in calls:
+        degree = graph.in_degree(node.id)
+        reads += min(degree, node.top_k) if node.top_k and node.role == "fuser" else degree
+    prompt = len(calls) * lengths.prompt_tokens + reads * lengths.generated_tokens
+    units = profile.cost_model(task).graph_cost(graph)
+    yield (
+        f"a question of {task} costs about {flops.graph_cost(graph) * flops.unit:.3g} FLOPs, ${dollars.graph_cost(graph):.3g}, "
+        f"{prompt:,.0f} tokens read and {len(calls) * lengths.generated_tokens:,.0f} written; "
+        f"that is the work of {flops.graph_cost(graph):.3g} calls of the cheapest model"
+    )
+    state = "within" if units <= budget.limit else "OVER"
+    yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
+    yield f"where the money goes: {_shares(graph, dollars)}"
+    yield f"where the work goes: {_shares(graph, flops)}"
+
+
+def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
+    """Each model's share of a cost, the largest first, and the dearest node."""
+    costs = {node.id: cost.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes}
+    whole = math.fsum(costs.values())
+    if whole == 0:
+        return "nothing is paid"
+    models: dict[str, float] = {}
+    for node in graph.nodes:
+        if costs[node.id]:
+            models[node.model] = models.get(node.model, 0.0) + costs[node.id]
+    ranked = sorted(models.items(), key=lambda item: -item[1])
+    dearest = max(costs, key=lambda i: costs[i])
+    shares = ", ".join(f"{100 * part / whole:.0f} % {model}" for model, part in ranked)
+    return f"{shares}; the dearest node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
+
+
+def _count(names: Sequence[str]) -> dict[str, int]:
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _named(ids: Sequence[int]) -> str:
+    """ "node 4", "nodes 0, 1 and 2", "7 nodes (0 to 9)"."""
+    if len(ids) == 1:
+        return f"node {ids[0]}"
+    if len(ids) > MOST_NAMED:
+        return f"{len(ids)} nodes ({ids[0]} to {ids[-1]})"
+    return f"nodes {', '.join(map(str, ids[:-1]))} and {ids[-1]}"

@@ -1,0 +1,57 @@
+"""A task and a model tried on a few questions, end to end, before they are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline import topologies
+from pipeline.environment import Environment, Feedback
+from pipeline.errors import InputError
+from pipeline.models.serving import open_client
+from pipeline.settings import Profile
+from pipeline.tasks import get_grader
+from pipeline.tasks.base import Question
+
+QUESTIONS = 5
+"""On which a new task or model is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of the trial: the model, the questions, and their answers and grades."""
+
+    model: str
+    questions: tuple[Question, ...]
+    feedback: Feedback
+
+    def lines(self) -> list[str]:
+        """For people: the score and, if something was answered wrong, one example of it."""
+        found = self.feedback
+        shown = [f"{self.model} answered {found.n_correct} of {found.n_scored} questions right ({found.latency_s:.2f} s each)"]
+        for question, result in zip(self.questions, found.results, strict=True):
+            if result.correct is False:
+                said = " ".join(result.answer.split())[:80]
+                shown.append(f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it said {said!r}")
+                break
+        if found.n_correct == 0:
+            shown.append("none was right: see whether the prompt's style and the kind suit the model and the questions")
+        return shown
+
+
+async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Question], questions: Sequence[Question]) -> Tried:
+    """One model alone on the first few questions. Raises InputError when not all of them could be asked."""
+    settings = profile.task(task)
+    grader = get_grader(settings.kind, profile.sandbox.accept_weaker)
+    prompt = settings.prompt.prompt(grader, shots)
+    asked = tuple(questions[:QUESTIONS])
+    alone = profile.model_copy(update={"pool": {model: profile.pool[model]}})
+    async with open_client(alone) as client:
+        environment = Environment(prompt, settings.sampling.sampling(), profile.model_pool(), client)
+        feedback = await environment.evaluate(topologies.single(model), asked)
+    if feedback.n_unscored:
+        raise InputError(
+            f"expected {len(asked)} answers of {model}, but {feedback.n_unscored} calls failed ({feedback.error}); "
+            "nothing was written, see that the endpoint works and start again"
+        )
+    return Tried(model, asked, feedback)

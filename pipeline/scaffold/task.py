@@ -1,0 +1,133 @@
+"""`ttsgraph new-task`: from a file of questions to a task of a profile."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import DataError, InputError, SettingsError
+from pipeline.prompts import Style
+from pipeline.scaffold.check import Tried, try_out
+from pipeline.scaffold.names import require_name
+from pipeline.scaffold.profile_text import ProfileText
+from pipeline.settings import Profile, load_profile
+from pipeline.tasks import TASKS, get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
+
+INPUTS = Path("inputs")
+SHARES = {"train": 0.4, "val": 0.2}
+"""Of the questions, up to the sizes below; the rest is for the test."""
+
+MOST = {"train": 750, "val": 150, "test": 200}
+SHOTS = 4
+LEAST = 10
+"""Questions, without worked examples: fewer can't be split into parts that say anything."""
+
+COMMENTS = {
+    "": "Made by `ttsgraph new-task`; every value may be changed.",
+    "kind": "how answers are read and graded: a file in pipeline/tasks/",
+    "source": "one JSON object a line; `inputs/` is watched, so a changed file reruns what depends on it",
+    "splits": "questions to search with, to choose by, and to test with; they never overlap",
+    "prompt": "chat: instruction and question; few_shot: worked examples, for base models; `instruction:` replaces the kind's",
+    "sampling": "how answers are drawn; `stop:` ends them at given texts",
+    "lengths": "average tokens of a prompt and of an answer, as measured on five questions; budgets go by them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task that was tried and written: its settings, and what came of the trial."""
+
+    name: str
+    entry: Mapping[str, Any]
+    tried: Tried
+    source: Path
+
+
+async def new_task(
+    name: str, file: Path, profile_name: str, kind: str | None = None, style: Style = "chat", max_tokens: int = 512
+) -> NewTask:
+    """Add a task to a profile, once its cheapest model has been asked five of the questions.
+
+    A file from elsewhere is copied to inputs/<name>.jsonl. Raises InputError, in one line that says what to do, and writes nothing,
+    when the file or the profile can't be used or the questions could not be asked.
+    """
+    require_name(name, "a task")
+    profile, text = load_profile(profile_name), ProfileText(profile_name)
+    if profile.engine.kind == "simulated":
+        raise SettingsError(
+            f"profile {profile_name!r}: simulated models answer made-up questions only; choose one with language models"
+        )
+    chosen = get_task(kind or guess_kind(file)).name
+    questions = load_questions(get_task(chosen), JsonlSource(kind="jsonl", path=file), 0)
+    source = _place_of(name, file)
+    sizes = split_sizes(len(questions), SHOTS if style == "few_shot" else 0)
+    entry: dict[str, Any] = {
+        "kind": chosen,
+        "source": {"kind": "jsonl", "path": source.as_posix()},
+        "splits": sizes,
+        "prompt": {"style": style},
+        "sampling": {"temperature": 0.9, "max_tokens": max_tokens},
+        "lengths": {"prompt_tokens": 1, "generated_tokens": 1},
+    }
+    _, with_task = text.with_entry("tasks", name, entry, COMMENTS)
+    splits = split_questions(questions, with_task.task(name).splits.sizes(), 0)
+    tried = await try_out(with_task, name, _cheapest(profile), splits["shots"], [*splits["train"], *splits["val"]])
+    usage, calls = tried.feedback.usage, tried.feedback.usage.calls
+    entry["lengths"] = {
+        "prompt_tokens": math.ceil(usage.prompt_tokens / calls),
+        "generated_tokens": max(1, math.ceil(usage.completion_tokens / calls)),
+    }
+    written, _ = text.with_entry("tasks", name, entry, COMMENTS)
+    if source != file:
+        source.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, source)
+    text.write(written)
+    return NewTask(name, entry, tried, source)
+
+
+def guess_kind(file: Path) -> str:
+    """The kind whose questions look like the file's first row: of those that can read it, the one that makes most of it."""
+    where, row = load_rows(JsonlSource(kind="jsonl", path=file), 0)[0]
+    read: dict[str, Question] = {}
+    problems: list[str] = []
+    for kind, task in TASKS.items():
+        try:
+            read[kind] = task.parse(row, where)
+        except DataError as error:
+            problems.append(f"{kind} {str(error).removeprefix(where).lstrip(': ')}")
+    if not read:
+        raise DataError(
+            f"{where}: no kind of task can read this ({'; '.join(problems)}); rename the fields, or add a kind of your own "
+            "(CONTRIBUTING.md)"
+        )
+    return max(read, key=lambda kind: len(read[kind].meta))
+
+
+def split_sizes(count: int, shots: int = 0) -> dict[str, int]:
+    """How many questions go to each split. Raises DataError when there are too few."""
+    left = count - shots
+    if left < LEAST:
+        examples = f" and {shots} worked examples" if shots else ""
+        raise DataError(f"expected at least {LEAST} different questions{examples}, found {count}; add some")
+    sizes = {split: min(MOST[split], int(share * left)) for split, share in SHARES.items()}
+    return {"shots": shots, **sizes, "test": min(MOST["test"], left - sum(sizes.values()))}
+
+
+def _place_of(name: str, file: Path) -> Path:
+    """Where the questions belong: below inputs/, under the task's name if they come from elsewhere."""
+    if file.resolve().is_relative_to(INPUTS.resolve()):
+        return INPUTS / file.resolve().relative_to(INPUTS.resolve())
+    place = INPUTS / f"{name}.jsonl{'.gz' if file.suffix == '.gz' else ''}"
+    if place.exists() and place.read_bytes() != file.read_bytes():
+        raise InputError(f"{place}: expected no other file there, to copy {file} to; remove it, or choose another name")
+    return place
+
+
+def _cheapest(profile: Profile) -> str:
+    return min(profile.model_pool().values(), key=lambda spec: spec.total).name
