@@ -123,7 +123,7 @@ class SearchTracker:
         )
         # An artefact, because MLflow cuts long tags, and a graph of 80 nodes is long.
         self._client.log_text(child.info.run_id, record.graph, "graph.json")
-        status = RunStatus.FINISHED if record.status == "ok" else RunStatus.FAILED
+        status = RunStatus.FAILED if record.status == "failed" else RunStatus.FINISHED
         self._client.set_terminated(child.info.run_id, RunStatus.to_string(status))
 
     def trajectory(self, table: pd.DataFrame) -> None:

@@ -14,7 +14,8 @@ from pipeline.graph import CollaborationGraph
 from pipeline.journal import Journal
 from pipeline.models.client import Usage
 
-Status = Literal["ok", "failed"]
+Status = Literal["ok", "failed", "stopped"]
+"""stopped: beaten by a rival before it was asked all questions (pipeline/search/racing.py); its scores are over the first ones."""
 Split = Literal["train", "val"]
 
 
@@ -138,7 +139,7 @@ class Archive:
         self.records.append(Record(**values))
         results = [QuestionResult(i, c, "", math.nan if latency is None else latency, e) for i, c, latency, e in entry["results"]]
         usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
-        return Feedback(tuple(results), usage, entry["wall_s"])
+        return Feedback(tuple(results), usage, entry["wall_s"], entry["status"] == "stopped")
 
     def append(self, record: Record, feedback: Feedback) -> None:
         """Add one evaluation; it is on disk when this returns. Answers are not kept here: they are in the call cache."""

@@ -44,12 +44,14 @@ class Feedback:
     """What the environment says of a graph on a batch: per question, and summed up.
 
     `accuracy` is over scored questions, NaN when there are none, with its Wilson interval; `latency_s` is the mean critical path of
-    a question; `wall_s` is the time this evaluation took here, with cached calls and waiting.
+    a question; `wall_s` is the time this evaluation took here, with cached calls and waiting. `stopped` says that a rival beat the
+    graph before all questions of the batch were asked, so that `results` are those of the first ones alone.
     """
 
     results: tuple[QuestionResult, ...]
     usage: Usage
     wall_s: float
+    stopped: bool = False
 
     @property
     def n_scored(self) -> int:
@@ -72,6 +74,11 @@ class Feedback:
         return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property
+    def standard_error(self) -> float:
+        """Of the accuracy; NaN when nothing was scored."""
+        return standard_error(self.n_correct, self.n_scored)
+
+    @property
     def interval(self) -> tuple[float, float]:
         """Wilson interval of the accuracy at CONFIDENCE; (0, 1) when nothing was scored."""
         return wilson(self.n_correct, self.n_scored)
@@ -86,6 +93,12 @@ class Feedback:
     def error(self) -> str:
         """The first infrastructure error, or nothing."""
         return next((result.error for result in self.results if result.correct is None), "")
+
+
+def standard_error(successes: int, trials: int) -> float:
+    """Of a proportion, with one success and one failure added so that few trials never look certain; NaN without trials."""
+    share = (successes + 1) / (trials + 2)
+    return math.sqrt(share * (1 - share) / trials) if trials else math.nan
 
 
 def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:

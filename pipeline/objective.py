@@ -9,8 +9,10 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field, PositiveFloat
 
+from pipeline.distribution import FloatArray
 from pipeline.environment import Feedback
 from pipeline.parsing import Closed
 
@@ -35,6 +37,19 @@ class Objective(Closed):
     def value(self, feedback: Feedback) -> float:
         """The value of an evaluation; NaN when nothing was scored."""
         return self.of(feedback.accuracy, feedback.latency_s)
+
+    def shares(self, feedback: Feedback) -> FloatArray:
+        """(n,) each question's share in the value: the value is their mean over scored questions; the others are NaN.
+
+        Accuracy is a mean already; the score of the mean latency is taken along its tangent.
+        """
+        right = np.array([math.nan if result.correct is None else float(result.correct) for result in feedback.results])
+        if not self.joint:
+            return right
+        mean = feedback.latency_s
+        latencies = np.array([result.latency_s for result in feedback.results])
+        speed = self.half_s / (self.half_s + mean) * (1 - (latencies - mean) / (self.half_s + mean))
+        return np.asarray((1 - self.weight) * right + self.weight * speed)
 
     def of(self, accuracy: float, latency_s: float) -> float:
         """The value of an accuracy and a mean latency in seconds."""

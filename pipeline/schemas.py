@@ -116,7 +116,7 @@ class Candidates(GraphScores):
     method: Series[str]
     iteration: Series[int] = pa.Field(ge=1)
     split: Series[str] = pa.Field(isin=["train", "val"])
-    status: Series[str] = pa.Field(isin=["ok", "failed"])
+    status: Series[str] = pa.Field(isin=["ok", "failed", "stopped"])
     error: Series[str]
 
 

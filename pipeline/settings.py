@@ -31,6 +31,7 @@ from pipeline.stage_settings import (
     InitSettings,
     LimitSettings,
     PilotSettings,
+    RacingSettings,
     ResearchSettings,
 )
 from pipeline.tasks import TASKS
@@ -208,6 +209,7 @@ class SearchSettings(Closed):
     batch: PositiveInt = Field(default=16, description="training questions per candidate")
     edge_threshold: Probability = 0.5
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
+    racing: RacingSettings = RacingSettings()
 
 
 class AgentSettings(Closed):

@@ -42,6 +42,17 @@ class LimitSettings(Closed):
     wall_s: PositiveFloat | None = None
 
 
+class RacingSettings(Closed):
+    """Racing of candidates on growing batches of common questions (pipeline/search/racing.py)."""
+
+    on: bool = False
+    confidence: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.95, description="with which a candidate is beaten before it is stopped, over all looks and rivals of a race"
+    )
+    first: PositiveInt = Field(default=8, description="questions before the first look")
+    growth: Annotated[float, Field(gt=1)] = Field(default=2.0, description="times as many questions at each further look")
+
+
 class DeploySettings(Closed):
     """When a found graph becomes the champion: once it is better in a paired test (pipeline/promotion.py), or by hand."""
 

@@ -30,6 +30,8 @@ def search_summary(found: Found, archive: pd.DataFrame, spent: Spent, exchanges:
         "found_hash": found.graph.content_hash,
         "found_iteration": found.iteration,
         "val_accuracy": found.val_accuracy,
+        "val_questions": found.validation.n_scored,
+        "p_best": found.p_best,
         "val_latency_s": found.validation.latency_s,
         "front": validated_front(archive),
         "terms": plain_terms(found.terms),
@@ -40,6 +42,7 @@ def search_summary(found: Found, archive: pd.DataFrame, spent: Spent, exchanges:
         "unscored_questions": int(archive["n_unscored"].sum()),
         "calls": calls,
         "made_calls": calls - cached,
+        "stopped_candidates": int((archive["status"] == "stopped").sum()),
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
         "tokens": int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens,
         "dollars": float(archive["dollars"].sum()) + agent.dollars,
@@ -56,7 +59,9 @@ def search_summary(found: Found, archive: pd.DataFrame, spent: Spent, exchanges:
 
 def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
     """The Pareto front of accuracy and latency among the validated graphs, from fast to slow (A.9)."""
-    rows = archive[(archive["split"] == "val") & (archive["status"] == "ok")].to_dict("records")
+    rows = (
+        archive[(archive["split"] == "val") & (archive["status"] == "ok")].drop_duplicates("graph", keep="last").to_dict("records")
+    )
     front = pareto_front([(row["accuracy"], row["latency_s"]) for row in rows])
     return [{key: rows[k][key] for key in ("graph_hash", "accuracy", "latency_s", "budget_units")} for k in front]
 

@@ -16,6 +16,7 @@ import numpy as np
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from pipeline.budget import CostModel
 from pipeline.distribution import GraphDistribution
+from pipeline.environment import standard_error
 from pipeline.errors import GraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.models.client import Completion, Message, Usage
@@ -67,7 +68,10 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate of the loop with its feedback as numbers; `latency_s` is the mean of a question, as measured."""
+    """A candidate of the loop with its feedback as numbers; `latency_s` is the mean of a question, as measured.
+
+    One that was `stopped` in a race was beaten on its first `n_scored` questions and not asked the others.
+    """
 
     graph: CollaborationGraph
     n_correct: int
@@ -75,11 +79,17 @@ class Scored:
     iteration: int
     latency_s: float = math.nan
     objective: Objective = ACCURACY
+    stopped: bool = False
 
     @property
     def accuracy(self) -> float:
         """Share of scored questions answered right."""
         return self.n_correct / self.n_scored if self.n_scored else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Of the accuracy."""
+        return standard_error(self.n_correct, self.n_scored)
 
     @property
     def value(self) -> float:

@@ -168,7 +168,8 @@ def _summary(group: Sequence[Scored]) -> str:
 def _candidate(scored: Scored, brief: Brief) -> str:
     graph = scored.graph
     latency = f", {scored.latency_s:.3g} s a question" if brief.joint and not math.isnan(scored.latency_s) else ""
-    head = f"{scored.n_correct} of {scored.n_scored} right, width {graph.width}, depth {graph.depth}"
+    stopped = f" (standard error {scored.standard_error:.2f}; beaten, so stopped)" if scored.stopped else ""
+    head = f"{scored.n_correct} of {scored.n_scored} right{stopped}, width {graph.width}, depth {graph.depth}"
     return f"{head}, cost {brief.cost.graph_cost(graph):.4g}{latency}; {_wiring(graph)}"
 
 

@@ -111,7 +111,7 @@ class Searcher(ABC):
 
 def scored(graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective) -> Scored:
     """A candidate with its feedback, as agents are told of it."""
-    return Scored(graph, feedback.n_correct, feedback.n_scored, iteration, feedback.latency_s, objective)
+    return Scored(graph, feedback.n_correct, feedback.n_scored, iteration, feedback.latency_s, objective, feedback.stopped)
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:

@@ -6,6 +6,9 @@ validation questions. It stops after `max_iterations`, or after `patience` itera
 section 6). The found graph is the result with the best validation value, a method's initial one included as iteration 0; on a tie
 the cheaper one, then the earlier one. What the terms are is kept with the outcome, and a proposal that breaks them is an error.
 
+With races (`search.racing`) graphs are stopped once they are beaten: a stopped one is never the found one, and those that are left
+are compared on questions that all of them have answered.
+
 Searchers hear nothing of validation. So it runs beside the next iteration's candidates, which keeps the servers busy, unless the
 search may end with it: no call is made for an iteration that does not take place.
 """
@@ -20,7 +23,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.agent.base import Exchange
+from pipeline.agent.base import Brief, Exchange
 from pipeline.archive import Archive, Record, Split, Status, record_of
 from pipeline.budget import CostModel
 from pipeline.environment import Evaluator, Feedback
@@ -28,6 +31,8 @@ from pipeline.errors import RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.progress import Answered, Best, IterationBegan, Publish, ignore
 from pipeline.search.base import Searcher
+from pipeline.search.certainty import probability_best
+from pipeline.search.racing import Race
 from pipeline.search.terms import Terms, plain_terms, terms_of
 from pipeline.settings import SearchSettings
 from pipeline.tasks.base import Question
@@ -35,7 +40,10 @@ from pipeline.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the loop stopped, on what terms."""
+    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the loop stopped, on what terms.
+
+    `p_best` is the probability that no other validated graph is better (pipeline/search/certainty.py).
+    """
 
     graph: CollaborationGraph
     iteration: int
@@ -43,6 +51,7 @@ class Found:
     stopped_by: str
     trajectory: pd.DataFrame
     terms: Terms
+    p_best: float
 
     @property
     def val_accuracy(self) -> float:
@@ -50,14 +59,22 @@ class Found:
         return self.validation.accuracy
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Questions that graphs are evaluated on, and the races on them, if graphs race."""
+
+    split: Split
+    questions: Sequence[Question]
+    race: Race | None
+
+
 @dataclass(slots=True)
 class _Work:
-    """Graphs to evaluate on the questions of one split; `feedbacks` are had already, `fresh` are the rest's, to be recorded."""
+    """Graphs to evaluate on a batch; `feedbacks` are had already, `fresh` are the rest's, to be recorded."""
 
     graphs: Sequence[CollaborationGraph]
-    questions: Sequence[Question]
+    batch: Batch
     iteration: int
-    split: Split
     feedbacks: list[Feedback] = field(default_factory=list)
     fresh: list[Feedback] = field(default_factory=list)
 
@@ -105,17 +122,42 @@ class _Choice:
 
     def take(self, turn: _Turn) -> None:
         """Rank the results of a turn that is validated, and apply the stop rule."""
-        found = self.seen | {graph.to_json(): feedback for graph, feedback in turn.work.all()}
+        fresh = {graph.to_json(): feedback for graph, feedback in turn.work.all()}
+        scored = {text: feedback for text, feedback in fresh.items() if not self.environment.failed(feedback)}
+        self.seen |= scored
+        self._rank_again(any(not feedback.stopped for feedback in scored.values()))
         for number, graph in turn.results:
-            validation = found[graph.to_json()]
+            validation = self.seen.get(graph.to_json()) or fresh[graph.to_json()]
             self.error = validation.error
-            if not self.environment.failed(validation):
-                self.seen[graph.to_json()] = validation
+            if not self.environment.failed(validation) and not validation.stopped:
                 self._rank(number, graph, validation)
         values = self.searcher.value(validation), -self.best[0][0] if self.best else math.nan
         self.rows.append(_trajectory_row(turn.iteration, turn.scores, graph, self.cost, validation, values))
         if self.may_end(turn):
             self.stopped_by = "finished" if turn.finished else "patience"
+
+    def _rank_again(self, beaten_if_stopped: bool) -> None:
+        """Take what a race has found out about the best result; one that was stopped in it is out."""
+        if self.best is not None:
+            (_, units, number), graph, _ = self.best
+            validation = self.seen[graph.to_json()]
+            if validation.stopped and beaten_if_stopped:
+                self.best = None
+            else:
+                self.best = (-self.searcher.value(validation), units, number), graph, validation
+
+    def contenders(self, results: Sequence[CollaborationGraph], races: bool) -> list[CollaborationGraph]:
+        """The graphs to validate: results that were not, and where graphs race the best so far, so that both go on only as far as
+        it takes to tell them apart."""
+        new = {graph.to_json(): graph for graph in results if graph.to_json() not in self.seen}
+        incumbent = [self.best[1]] if races and new and self.best is not None else []
+        return [*incumbent, *new.values()]
+
+    def certainty(self) -> float:
+        """P(best) of the best result among all that were validated."""
+        objective = self.searcher.problem.brief.objective
+        shares = {text: objective.shares(feedback) for text, feedback in self.seen.items()}
+        return probability_best(self.best[1].to_json(), shares) if self.best is not None else math.nan
 
     def _rank(self, number: int, graph: CollaborationGraph, validation: Feedback) -> None:
         rank = (-self.searcher.value(validation), self.cost.graph_cost(graph), number)
@@ -146,13 +188,15 @@ class Driver:
 
     async def run(self, searcher: Searcher, environment: Evaluator, train: Sequence[Question], val: Sequence[Question]) -> Found:
         """Search until the stop rule holds. Raises RunStopped when all candidates of an iteration failed."""
-        batch, brief = train[: self.settings.batch], searcher.problem.brief
-        terms = terms_of(brief, self.settings, batch, val)
+        brief = searcher.problem.brief
+        batch = self._batch("train", train[: self.settings.batch], brief, settle=True)
+        validation = self._batch("val", val, brief, settle=False)
+        terms = terms_of(brief, self.settings, batch.questions, val)
         self.archive.event("terms", **plain_terms(terms))
         choice = _Choice(searcher, environment, self.cost, self.settings.patience, self.publish)
         initial = searcher.initial()
         turn: _Turn | None = None
-        most, each = self.settings.max_iterations, terms.candidates * len(batch) + len(val)
+        most, each = self.settings.max_iterations, terms.candidates * len(batch.questions) + len(val)
         for iteration in range(1, most + 1):
             if turn is not None and (choice.may_end(turn) or not turn.work.rest):
                 await self._close(choice, turn)
@@ -163,7 +207,7 @@ class Driver:
             self.publish(IterationBegan(iteration, most, pending + (most - iteration + 1) * each))
             graphs = searcher.ask(terms.candidates)
             terms.check(searcher.name, graphs, brief)
-            work = self._begin(graphs, batch, iteration, "train")
+            work = self._begin(graphs, batch, iteration)
             # The candidates first: the next iteration waits for them alone.
             await self._evaluate(environment, work, *([turn.work] if turn is not None else []))
             if turn is not None:
@@ -171,15 +215,19 @@ class Driver:
             scores = await self._learn(searcher, environment, work)
             results = [(0, initial)] if iteration == 1 and initial is not None else []
             results.append((iteration, searcher.result()))
-            new = {graph.to_json(): graph for _, graph in results if graph.to_json() not in choice.seen}
-            validation = self._begin(list(new.values()), val, iteration, "val")
-            turn = _Turn(scores, results, validation, searcher.snapshot(), searcher.finished)
+            contenders = choice.contenders([graph for _, graph in results], validation.race is not None)
+            turn = _Turn(scores, results, self._begin(contenders, validation, iteration), searcher.snapshot(), searcher.finished)
         if turn is not None:
             await self._close(choice, turn)
         if choice.best is None:
             raise RunStopped(f"no result could be validated ({choice.error}); start again to continue")
         (_, _, number), graph, feedback = choice.best
-        return Found(graph, number, feedback, choice.stopped_by or "max_iterations", pd.DataFrame(choice.rows), terms)
+        stopped_by, certainty = choice.stopped_by or "max_iterations", choice.certainty()
+        return Found(graph, number, feedback, stopped_by, pd.DataFrame(choice.rows), terms, certainty)
+
+    def _batch(self, split: Split, questions: Sequence[Question], brief: Brief, settle: bool) -> Batch:
+        racing = self.settings.racing
+        return Batch(split, questions, Race(questions, racing, brief.objective, settle) if racing.on else None)
 
     async def _learn(self, searcher: Searcher, environment: Evaluator, work: _Work) -> list[float]:
         """Record the candidates of an iteration and tell the searcher; returns the accuracies of those that did not fail."""
@@ -206,32 +254,36 @@ class Driver:
         choice.take(turn)
         self.archive.event("iteration", iteration=turn.iteration, result=turn.results[-1][1].to_dict(), **turn.snapshot)
 
-    def _begin(self, graphs: Sequence[CollaborationGraph], questions: Sequence[Question], iteration: int, split: Split) -> _Work:
+    def _begin(self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int) -> _Work:
         """The work of evaluating these graphs, with what an earlier run of this search left of it recalled."""
-        work = _Work(graphs, questions, iteration, split)
+        work = _Work(graphs, batch, iteration)
         for graph in graphs:
-            feedback = self.archive.recall(iteration, split, graph)
+            feedback = self.archive.recall(iteration, batch.split, graph)
             if feedback is None:
                 break
             work.feedbacks.append(feedback)
             self.on_record(self.archive.records[-1])
-            for _ in questions:
+            for _ in feedback.results:
                 self.publish(Answered(recalled=True))
         return work
 
     async def _evaluate(self, environment: Evaluator, *works: _Work) -> None:
         """Evaluate all together what is left of some work."""
-        rest = [(work, graph) for work in works if not work.fresh for graph in work.rest]
-        feedbacks = await environment.evaluate_all([(graph, work.questions) for work, graph in rest], self.publish)
+        races = [(work, work.batch.race) for work in works if work.batch.race is not None and work.graphs and not work.fresh]
+        runs = (race.run(work.graphs, work.feedbacks, environment, self.publish) for work, race in races)
+        for (work, _), raced in zip(races, await asyncio.gather(*runs), strict=True):
+            work.fresh += raced[len(work.feedbacks) :]
+        rest = [(work, graph) for work in works if work.batch.race is None and not work.fresh for graph in work.rest]
+        feedbacks = await environment.evaluate_all([(graph, work.batch.questions) for work, graph in rest], self.publish)
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
     def _record(self, method: str, environment: Evaluator, work: _Work) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
-            status: Status = "failed" if environment.failed(feedback) else "ok"
+            status: Status = "failed" if environment.failed(feedback) else "stopped" if feedback.stopped else "ok"
             number, units = len(self.archive.records), self.cost.graph_cost(graph)
-            record = record_of(number, method, work.iteration, work.split, graph, units, feedback, status)
+            record = record_of(number, method, work.iteration, work.batch.split, graph, units, feedback, status)
             self.archive.append(record, feedback)
             self.on_record(record)
 

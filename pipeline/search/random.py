@@ -36,9 +36,11 @@ class RandomSearcher(Searcher):
                 return random_graph(counts, brief.roles, brief.cost, brief.budget, self.rng)
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Remember the best."""
+        """Remember the best; one that was stopped in a race was beaten."""
         for graph, feedback in results:
             value = self.value(feedback)
+            if feedback.stopped:
+                continue
             if self._best is None or value > self._best[0]:
                 self._best = (value, graph)
 

@@ -16,10 +16,11 @@ from pipeline.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Pool, budget, objective, questions, candidates and stop rule of one search, as plain data.
+    """Pool, budget, objective, questions, candidates, stop rule and racing (None: no races) of one search, as plain data.
 
     `train` and `val` are digests of the question ids of the batch and of the validation split. The selection rule is the driver's
-    own and follows from `objective`: the result of the highest validation value, of equal ones the cheaper, then the earlier.
+    own and follows from `objective`: the result of the highest validation value, of equal ones the cheaper, then the earlier;
+    one that was stopped is out.
     """
 
     pool: Sequence[str]
@@ -32,6 +33,7 @@ class Terms:
     candidates: int
     max_iterations: int
     patience: int
+    racing: Mapping[str, object] | None
 
     def check(self, method: str, graphs: Sequence[CollaborationGraph], brief: Brief) -> None:
         """Raises TTSGraphError when proposals are not `candidates` graphs of the pool within budget and max_nodes."""
@@ -60,6 +62,7 @@ def terms_of(brief: Brief, settings: SearchSettings, batch: Sequence[Question], 
         settings.candidates,
         settings.max_iterations,
         settings.patience,
+        settings.racing.model_dump() if settings.racing.on else None,
     )
 
 

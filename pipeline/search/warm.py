@@ -60,6 +60,7 @@ class WarmReinforce(AgentReinforce):
         self.history = list(warm.history)
         self._trials = self._newcomer_trials()
         self._tried: list[tuple[float, int, CollaborationGraph]] = []
+        self._stopped: set[str] = set()
         self._trying = True
         self._finished = False
         self._reason = f"trials of {', '.join(warm.newcomers)} first"
@@ -97,7 +98,7 @@ class WarmReinforce(AgentReinforce):
 
     def _best_known(self) -> list[CollaborationGraph]:
         """The best other graphs of the last search's archive: structures to try a newcomer in."""
-        ranked = sorted(self.warm.history, key=lambda s: -s.value)
+        ranked = sorted((s for s in self.warm.history if not s.stopped), key=lambda s: -s.value)
         others = {s.graph.content_hash: s.graph for s in ranked if s.graph.content_hash != self.warm.graph.content_hash}
         return list(others.values())[:ARCHIVED]
 
@@ -117,6 +118,7 @@ class WarmReinforce(AgentReinforce):
         for graph, feedback in results:
             self.history.append(scored(graph, feedback, self.iteration, self.problem.brief.objective))
             self._tried.append((self.value(feedback), len(graph.nodes), graph))
+            self._stopped |= {graph.content_hash} if feedback.stopped else set()
         if not self._trials:
             self._settle()
 
@@ -124,7 +126,7 @@ class WarmReinforce(AgentReinforce):
         """Take over the models of the best trial with a newcomer, or finish when the last graph is as good."""
         self._trying = False
         last = self.warm.graph.to_json()
-        before = next((value for value, _, graph in self._tried if graph.to_json() == last), 0.0)
+        before = next((value for value, _, graph in self._unbeaten() if graph.to_json() == last), 0.0)
         best = self._best_trial()
         if best is None or best[0] <= before:
             self._finished, self._reason = True, "no trial of a newcomer is better than the graph found last"
@@ -134,10 +136,13 @@ class WarmReinforce(AgentReinforce):
         self._reason = f"a trial of a newcomer has {best[0]:.3f}, the graph found last {before:.3f}: its models are taken over"
 
     def _best_trial(self) -> tuple[float, int, CollaborationGraph] | None:
-        """The best trial with a newcomer; of equal ones the largest, which leaves the loop most room."""
+        """The best trial with a newcomer, unless it was stopped; of equal ones the largest, which leaves the loop most room."""
         new = set(self.warm.newcomers)
-        tried = [trial for trial in self._tried if new & set(trial[2].model_counts())]
+        tried = [trial for trial in self._unbeaten() if new & set(trial[2].model_counts())]
         return max(tried, key=lambda trial: trial[:2], default=None)
+
+    def _unbeaten(self) -> list[tuple[float, int, CollaborationGraph]]:
+        return [trial for trial in self._tried if trial[2].content_hash not in self._stopped]
 
     def initial(self) -> CollaborationGraph | None:
         """The graph found last: no trial of a newcomer can make the outcome worse."""
@@ -151,11 +156,12 @@ class WarmReinforce(AgentReinforce):
 def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
     """The training candidates of an archive whose models are all in the pool, as agents are told of them."""
     found = []
-    for row in archive[(archive["split"] == "train") & (archive["status"] == "ok")].to_dict("records"):
+    for row in archive[(archive["split"] == "train") & (archive["status"] != "failed")].to_dict("records"):
         graph = CollaborationGraph.from_json(row["graph"])
         if set(graph.model_counts()) <= set(brief.cost.pool):
             correct = round(row["accuracy"] * row["n_scored"])
-            found.append(Scored(graph, correct, row["n_scored"], row["iteration"], row["latency_s"], brief.objective))
+            stopped = row["status"] == "stopped"
+            found.append(Scored(graph, correct, row["n_scored"], row["iteration"], row["latency_s"], brief.objective, stopped))
     return tuple(found)
 
 

@@ -1,0 +1,149 @@
+"""Racing: graphs are run on growing batches of common questions, and one that a rival has beaten is stopped.
+
+All contenders answer the same first questions; at each look those still in the race are compared with the one that leads then, on
+the questions that all of them have answered. The test is about the whole batch: the null hypothesis is that with all of its
+questions the graph would not be worse than the leader. Differences are paired by question, and the questions are drawn from the
+batch without replacement, so the leader's lead D after n of N questions has, under the null, a mean of at most 0 and a variance of
+n (1 - n/N) times the mean square of a question's difference. That mean square is taken with one difference of 1 added, so that few
+questions that happen to agree never look certain, and D less half a question, as it moves in whole ones. A graph is stopped when D
+exceeds the normal quantile of (1 - confidence) / (looks x rivals): by Bonferroni, a graph that the whole batch would not show to be
+worse is stopped with a probability of at most 1 - confidence, whatever it is up against (tests/test_racing.py measures it). Looks
+and rivals are many and alike, so that the rate is far below that.
+
+It was chosen by measuring on batches of 16 to 100 questions: the exact sign test and the exact test on the highest lead of a random
+bridge, both for draws without replacement, kept the error rate too, but stopped a graph that is worse by 6 questions a side in 100
+later (after 85 % of the questions and more on average, this one after 79 %). Without the half question it would break its promise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import norm
+
+from pipeline.distribution import FloatArray
+from pipeline.environment import Evaluator, Feedback
+from pipeline.graph import CollaborationGraph
+from pipeline.models.client import Usage
+from pipeline.objective import Objective
+from pipeline.progress import Publish, ignore
+from pipeline.stage_settings import RacingSettings
+from pipeline.tasks.base import Question
+
+NOTHING = Feedback((), Usage(), 0.0)
+
+
+def batches(total: int, settings: RacingSettings) -> list[int]:
+    """How many questions have been asked at each look, the last being all."""
+    sizes = [min(settings.first, total)]
+    while sizes[-1] < total:
+        sizes.append(min(total, math.ceil(sizes[-1] * settings.growth)))
+    return sizes
+
+
+def beaten(leader: FloatArray, graph: FloatArray, total: int, alpha: float) -> bool:
+    """Whether a graph is worse than the leader at level `alpha`, by both graphs' shares (n,) on the first of `total` questions.
+
+    Questions that either of them has no grade for (NaN) don't count.
+    """
+    differences = (leader - graph)[~np.isnan(leader - graph)]
+    n, lead = len(differences), float(differences.sum())
+    if lead <= 0 or n >= total:
+        return False
+    mean_square = (float(differences @ differences) + 1) / (n + 1)
+    return lead - 0.5 > norm.isf(alpha) * math.sqrt(mean_square * n * (1 - n / total))
+
+
+class Race:
+    """Races on one batch of questions, one after another. What is known of a graph from an earlier one is not asked again.
+
+    `settle` says that graphs not stopped go on to the whole batch, and that the best of them is a rival in later races; otherwise
+    a graph that is left alone goes no further.
+    """
+
+    def __init__(self, questions: Sequence[Question], settings: RacingSettings, objective: Objective, settle: bool) -> None:
+        self.questions, self.settings, self.objective, self.settle = questions, settings, objective, settle
+        self._known: dict[str, Feedback] = {}
+        self._best: tuple[float, CollaborationGraph] | None = None
+
+    async def run(
+        self,
+        graphs: Sequence[CollaborationGraph],
+        recalled: Sequence[Feedback],
+        environment: Evaluator,
+        publish: Publish = ignore,
+    ) -> list[Feedback]:
+        """Feedback of each graph, `stopped` where it was beaten; the first ones `recalled` from an earlier run of this race.
+
+        Graphs that failed are forgotten, so that they are asked anew if they are proposed again.
+        """
+        contenders = {graph.to_json(): graph for graph in graphs}
+        for text in contenders:
+            if text in self._known:
+                self._known[text] = again(self._known[text])
+        self._known |= {graph.to_json(): feedback for graph, feedback in zip(graphs, recalled, strict=False)}
+        if len(recalled) < len(graphs):
+            await self._race(contenders, environment, publish)
+        found = []
+        for graph in graphs:
+            feedback = self._known[graph.to_json()]
+            found.append(feedback)
+            self._known[graph.to_json()] = again(feedback)
+        for text, graph in contenders.items():
+            if environment.failed(self._known[text]):
+                del self._known[text]
+            elif self.settle and not self._known[text].stopped:
+                value = self.objective.value(self._known[text])
+                self._best = max(self._best or (value, graph), (value, graph), key=lambda best: best[0])
+        return [*recalled, *found[len(recalled) :]]
+
+    async def _race(self, contenders: dict[str, CollaborationGraph], environment: Evaluator, publish: Publish) -> None:
+        """One race, to its end; what came of it is in `_known`."""
+        rivals = {self._best[1].to_json(): self._best[1]} if self._best else {}
+        running, total = contenders | rivals, len(self.questions)
+        sizes = batches(total, self.settings)
+        alpha = (1 - self.settings.confidence) / max(1, (len(sizes) - 1) * (len(running) - 1))
+        for size in sizes:
+            await self._ask(running.values(), size, environment, publish)
+            if size == total:
+                break
+            for text in self._beaten(running, size, alpha):
+                self._known[text] = replace(self._known[text], stopped=True)
+                del running[text]
+            if len(running) == 1 and not self.settle:
+                break
+        for text in running:
+            self._known[text] = replace(self._known[text], stopped=False)
+
+    async def _ask(self, graphs: Collection[CollaborationGraph], size: int, environment: Evaluator, publish: Publish) -> None:
+        """Bring these graphs to `size` questions."""
+        so_far = [(graph, self._known.get(graph.to_json(), NOTHING)) for graph in graphs]
+        short = [(graph, known) for graph, known in so_far if len(known.results) < size]
+        jobs = [(graph, self.questions[len(known.results) : size]) for graph, known in short]
+        found = await environment.evaluate_all(jobs, publish)
+        for (graph, known), more in zip(short, found, strict=True):
+            self._known[graph.to_json()] = Feedback(
+                known.results + more.results, known.usage + more.usage, known.wall_s + more.wall_s, known.stopped
+            )
+
+    def _beaten(self, running: Collection[str], size: int, alpha: float) -> set[str]:
+        """Those that the leader on the first `size` questions has beaten."""
+        shares = {text: self.objective.shares(_first(self._known[text], size)) for text in running}
+        graded = [text for text in running if not np.isnan(shares[text]).all()]
+        if not graded:
+            return set()
+        leader = max(graded, key=lambda text: float(np.nanmean(shares[text])))
+        return {text for text in graded if beaten(shares[leader], shares[text], len(self.questions), alpha)}
+
+
+def _first(feedback: Feedback, size: int) -> Feedback:
+    return replace(feedback, results=feedback.results[:size])
+
+
+def again(feedback: Feedback) -> Feedback:
+    """The same feedback without what it cost: what is known is not called again, nor waited for."""
+    usage = replace(feedback.usage, spent_dollars=0.0, cached_calls=feedback.usage.calls)
+    return replace(feedback, usage=usage, wall_s=0.0)
