@@ -212,7 +212,8 @@ def doctor(
             typer.echo(f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}")
         for run in estimates:
             hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
-            typer.echo(f"at most  {run['task']}: {run['calls']['total']:,} calls, ${run['dollars']:,.2f}, time {hours}")
+            agent = f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
+            typer.echo(f"at most  {run['task']}: {run['calls']['total']:,} calls, ${run['dollars']:,.2f}{agent}, time {hours}")
     if not all(finding.ok for finding in findings):
         sys.exit(2)
 

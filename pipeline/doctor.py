@@ -60,7 +60,7 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
         return
     wanted = profile.engine.device
     ok = wanted in ("auto", build.device)
-    advice = "" if ok else f"install a vLLM built for the {wanted} into the environment of {python}"
+    advice = "" if ok else f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md says how)"
     yield Finding("vLLM", ok, f"version {build.version}, built for the {build.device}", advice)
 
 
