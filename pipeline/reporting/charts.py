@@ -21,6 +21,9 @@ from pipeline.reporting.thinning import thinned
 Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FILE_WIDTH = 560
+NAMES = {"labelLimit": {"expr": "containerSize()[0] ? min(240, 0.36 * containerSize()[0]) : 240"}}
+"""Names of rows: a third of a narrow page, so that the plot has room."""
+
 INTERVAL = [
     {"field": "accuracy", "type": "quantitative", "format": ".1%", "title": "accuracy"},
     {"field": "accuracy_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
@@ -66,7 +69,7 @@ def _axis(column: str, title: str, **more: Any) -> Spec:
     return {"field": column, "type": "quantitative", "title": title} | more
 
 
-def _accuracy(title: str = "accuracy (% of questions)", **more: Any) -> Spec:
+def _accuracy(title: str = "accuracy (%)", **more: Any) -> Spec:
     return _axis("accuracy", title, axis={"format": ".0%", "tickCount": 6}, **more)
 
 
@@ -175,7 +178,7 @@ def trajectories(task: TaskReport) -> Chart:
     scale = by_name(task.names)
     x = _axis("iteration", "iteration (rounds of the search)", axis={"tickMinStep": 1, "format": "d"})
     colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
-    y = {"type": "quantitative", "title": "validation accuracy (% of questions)", "axis": {"format": ".0%", "tickCount": 6}}
+    y = {"type": "quantitative", "title": "validation accuracy (%)", "axis": {"format": ".0%", "tickCount": 6}}
     shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
     dash = {"field": "method", "type": "nominal", "title": "method", "scale": scale["strokeDash"]}
     band = {"y": {"field": "val_low"} | y, "y2": {"field": "val_high"}, "color": colour}
@@ -202,14 +205,14 @@ def trajectories(task: TaskReport) -> Chart:
 def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     """Test accuracy with intervals: what each method found, then what it has to beat."""
     values = [{"at": f"{row.file}#{row.place}", "name": name} | {c: row[c] for c in (*SCORES, "arm")} for name, row in rows]
-    y = {"field": "name", "type": "nominal", "title": None, "sort": None, "axis": {"labelLimit": 200}}
+    y = {"field": "name", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
     found = {"test": "datum.arm === 'found'"}
     layers = [
         {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"y": y, **_whiskers("x")}},
         {
             "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
             "encoding": {
-                "x": _accuracy("test accuracy (% of questions)"),
+                "x": _accuracy("test accuracy (%)"),
                 "y": y,
                 "color": {"condition": found | {"value": "var(--series-1)"}, "value": "var(--series-0)"},
                 "shape": {"condition": found | {"value": "diamond"}, "value": "circle"},
@@ -276,7 +279,7 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
         values.append({"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in (*SCORES, "label")})
     x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
     y = {"field": "d", "type": "ordinal", "title": "depth (nodes of a branch)", "sort": "descending"}
-    legend = {"title": "accuracy (% of questions)", "format": ".0%", "gradientLength": 200}
+    legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
     shades = _accuracy() | {"scale": {"scheme": "viridis"}, "legend": legend}
     shades.pop("axis")
     middle = (max(row["accuracy"] for row in rows) + min(row["accuracy"] for row in rows)) / 2
@@ -328,7 +331,7 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = [{"at": f"{row.file}#{row.place}"} | {c: row[c] for c in (*SCORES, "label")} for row in rows]
-    y = {"field": "label", "type": "nominal", "title": None, "sort": None, "axis": {"labelLimit": 200}}
+    y = {"field": "label", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
     dot = {"x": _accuracy(), "y": y, "tooltip": [{"field": "label", "title": "graph"}, *INTERVAL]}
     layers = [
         {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"y": y, **_whiskers("x")}},

@@ -19,6 +19,7 @@ from pipeline.reporting.contents import MethodReport, Report, TaskReport
 from pipeline.reporting.drawing import END, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
+from pipeline.secrets import redact
 
 TEMPLATES = Path(__file__).parent / "templates"
 SWEEPS = ("width", "depth", "family", "size", "topology")
@@ -57,6 +58,7 @@ def write_report(folder: Path, report: Report) -> Path:
         parts_of=parts,
         library=_library(),
         commit=next(filter(None, commits), None),
+        tracking_uri=redact(report.tracking_uri),
         versions=[method.lineage["version"] for task in report.tasks for method in task.methods],
     )
     table = charts.concatenated(report.tasks)

@@ -66,7 +66,8 @@ def plot_config() -> dict[str, Any]:
         "axis": words
         | {"titleFontWeight": 500, "gridColor": "var(--line)", "domainColor": "var(--quiet)", "tickColor": "var(--quiet)"}
         | {"titlePadding": 10, "labelLimit": 170},
-        "legend": words | {"orient": "bottom", "columns": 2, "titleFontWeight": 500, "symbolSize": 80, "labelLimit": 150},
+        "legend": words
+        | {"orient": "bottom", "columns": 2, "titleFontWeight": 500, "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 150},
         "title": {"color": "var(--ink)", "subtitleColor": "var(--warn)", "anchor": "start", "fontSize": 13, "subtitleFontSize": 12},
         "text": {"color": "var(--ink)", "fontSize": 12},
         "rule": {"color": "var(--quiet)"},
