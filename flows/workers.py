@@ -78,7 +78,7 @@ def _dask(settings: WorkerSettings) -> TaskRunner[Any]:
     logging.getLogger("distributed").setLevel(logging.ERROR)
     if settings.address is not None:
         return DaskTaskRunner(address=settings.address)
-    started = {"n_workers": settings.count, "threads_per_worker": PIECES_PER_WORKER, "dashboard_address": None}
+    started = {"n_workers": settings.count, "threads_per_worker": PIECES_PER_WORKER, "dashboard_address": "127.0.0.1:0"}
     return DaskTaskRunner(cluster_kwargs=started)
 
 
