@@ -84,6 +84,7 @@ class CostModel:
         self._coefficients = np.array([COEFFICIENTS[metric](spec, task) for spec in pool.values()], dtype=np.float64)
         self._row = {name: row for row, name in enumerate(self.models)}
         self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
+        self._single = {name: float(self._coefficients[row, 2] / self.unit) for name, row in self._row.items()}
         self._calls: dict[tuple[str, int], float] = {}
 
     def call_costs(self, models: npt.NDArray[np.intp], in_degrees: npt.NDArray[np.intp]) -> FloatArray:
@@ -97,7 +98,7 @@ class CostModel:
 
     def single(self, model: str) -> float:
         """Budget units of one call of this model with nothing but the query."""
-        return float(self._coefficients[self._row[self.pool[model].name], 2] / self.unit)
+        return self._single[self.pool[model].name]
 
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
         """(n, n) budget units of each node at each in-degree from 0 to n - 1."""

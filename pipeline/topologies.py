@@ -71,27 +71,31 @@ def random_graph(
     extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
     rng.shuffle(extra)
     wanted = int(rng.integers(0, n)) if n > 1 else 0
-    graph = _denser(_with_roles(models, edges, roles, rng), extra[:wanted], cost, budget)
-    return trim_to_budget(graph, cost, budget)
+    graph = _denser(_with_roles(models, edges, roles, rng), edges, extra[:wanted], cost, budget)
+    return graph if cost.graph_cost(graph) <= budget else trim_to_budget(graph, cost, budget)
 
 
-def _denser(graph: CollaborationGraph, edges: Sequence[tuple[int, int]], cost: CostModel, budget: float) -> CollaborationGraph:
-    """The graph with those of the edges, in their order, that the budget holds."""
+def _denser(
+    nodes: tuple[Node, ...], edges: list[tuple[int, int]], more: Sequence[tuple[int, int]], cost: CostModel, budget: float
+) -> CollaborationGraph:
+    """The graph of these edges and of those of `more`, in their order, that the budget holds."""
     if cost.metric == "runtime":  # a critical path: what an edge adds depends on the whole graph
-        for edge in edges:
-            denser = CollaborationGraph(graph.nodes, (*graph.edges, edge))
+        graph = CollaborationGraph(nodes, tuple(edges))
+        for edge in more:
+            denser = CollaborationGraph(nodes, (*graph.edges, edge))
             if cost.graph_cost(denser) <= budget:
                 graph = denser
         return graph
-    degrees, total, added = Counter(b for _, b in graph.edges), cost.graph_cost(graph), []
-    for edge in edges:
-        node = graph.node(edge[1])
-        more = cost.node_cost(node, degrees[node.id] + 1) - cost.node_cost(node, degrees[node.id])
-        if total + more <= budget:
-            total += more
+    degrees, added = Counter(b for _, b in edges), []
+    total = math.fsum(cost.node_cost(node, degrees[node.id]) for node in nodes)
+    for edge in more:
+        node = nodes[edge[1]]
+        extra = cost.node_cost(node, degrees[node.id] + 1) - cost.node_cost(node, degrees[node.id])
+        if total + extra <= budget:
+            total += extra
             degrees[node.id] += 1
             added.append(edge)
-    return CollaborationGraph(graph.nodes, (*graph.edges, *added))
+    return CollaborationGraph(nodes, (*edges, *added))
 
 
 def _shuffled_with_dearest_last(counts: Mapping[str, int], cost: CostModel, rng: np.random.Generator) -> list[str]:
@@ -106,14 +110,14 @@ def _shuffled_with_dearest_last(counts: Mapping[str, int], cost: CostModel, rng:
 
 def _with_roles(
     models: Sequence[str], edges: Sequence[tuple[int, int]], roles: Sequence[str], rng: np.random.Generator
-) -> CollaborationGraph:
+) -> tuple[Node, ...]:
     """Roles drawn evenly among those that a node's in-degree allows."""
-    in_degrees = [sum(b == i for _, b in edges) for i in range(len(models))]
+    in_degrees = Counter(b for _, b in edges)
     nodes = []
     for i, model in enumerate(models):
         allowed = [role for role in roles if get_role(role).min_in_degree <= in_degrees[i]]
         nodes.append(Node(i, allowed[int(rng.integers(len(allowed)))], model))
-    return CollaborationGraph(tuple(nodes), tuple(edges))
+    return tuple(nodes)
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
@@ -121,7 +125,7 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
 
     Searchers ask this for many multisets, so that the costs are added up without making the graphs.
     """
-    models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
+    models = [model for model in sorted(counts, key=cost.single) for _ in range(counts[model])]
     if len(models) == 1:
         return cost.graph_cost(single(models[0]))
     alone = {model: cost.node_cost(Node(0, "assistant", model), 0) for model in counts}
