@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
+import vl_convert
 
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.reporting import sources
@@ -16,7 +18,9 @@ from pipeline.reporting.drawing import HEIGHT, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
 from pipeline.reporting.thinning import MOST, thinned
+from pipeline.schemas import Evaluations, Trajectory
 from pipeline.topologies import chain, parallel
+from tests.project import ROOT
 
 # How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
 SIGHT = {
@@ -181,3 +185,20 @@ def test_figures_are_written_so_that_they_can_be_read(value: float, form: str, t
 
 def test_text_of_a_table_can_not_become_markup() -> None:
     assert "<script>" not in sources.num(Row("f", "0", {"label": "<script>"}), "label")
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("trajectory", {*Trajectory.to_schema().columns}),
+        ("comparison", {*Evaluations.to_schema().columns, "task", "method", "what"}),
+    ],
+)
+def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name: str, columns: set[str]) -> None:
+    template = (ROOT / ".dvc" / "plots" / f"{name}.json").read_text()
+    assert f"template: {name}\n" in (ROOT / "dvc.yaml").read_text()
+    fields = set(re.findall(r'"(?:field)": "(\w+)"', template))
+    assert {"rev"} < fields <= columns | {"rev"}
+    filled = template.replace('"<DVC_METRIC_DATA>"', "[]").replace("<DVC_METRIC_TITLE>", name)
+    assert "<DVC_" not in filled
+    assert vl_convert.vegalite_to_vega(filled)["marks"]
