@@ -260,6 +260,8 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
     if len(folders) == len(models):
         files = FileLoader(folders)
         return files, files.names
+    if missing := [model for model in models if model.count("/") > 1 or Path(model).parts[:1] == ("results",)]:
+        raise InputError(f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it")
     if folders:
         raise InputError(f"expected folders or names like math@champion, found both: {', '.join(models)}")
     from flows.registry import RegistryLoader

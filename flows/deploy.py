@@ -88,6 +88,7 @@ def watch(stop: threading.Event) -> None:
 
 def deploy() -> None:
     """Serve the deployments until interrupted."""
+    load_profile(load_params().profile)  # refuses before anything is started
     # Runs are processes of their own, and find the flows here.
     path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     if "PREFECT_API_URL" not in os.environ:

@@ -186,7 +186,8 @@ class CollaborationGraph:
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+            made = "; `make repro` makes it" if "results" in path.parts else ""
+            reason = f"no such file{made}" if isinstance(error, FileNotFoundError) else str(error)
             raise GraphError(f"{path}: expected a graph file (JSON), but {reason}") from None
         return cls.from_json(text, str(path))
 

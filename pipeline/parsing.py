@@ -36,7 +36,10 @@ def _read_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text())
     except FileNotFoundError:
-        raise SettingsError(f"{path}: expected a settings file, but there is none") from None
+        hint = (
+            "run this in a project's folder, which has params.yaml and profiles/" if not path.is_absolute() else "correct the path"
+        )
+        raise SettingsError(f"{path}: expected a settings file, but there is none; {hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: can't be read: {error}") from None
     except yaml.YAMLError as error:

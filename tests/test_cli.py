@@ -132,6 +132,14 @@ class TestBadInputGetsOneLineAndExitCode2:
     def test_graphs(self, project, graph, expected):
         fails(ttsgraph(project, "graph", "validate", write(project, graph), "--profile", "paper"), expected)
 
+    def test_outside_a_project(self, tmp_path):
+        for command in (["estimate"], ["lineage", "math@champion"], ["new-task", "a", "b.jsonl"]):
+            fails(ttsgraph(tmp_path, *command), "params.yaml: expected a settings file", "run this in a project's folder")
+
+    def test_a_graph_of_a_run_that_has_not_been(self, project):
+        fails(ttsgraph(project, "graph", "ask", "results/laptop/math/random/graph.json", "1 + 1"), "`make repro` makes it")
+        fails(ttsgraph(project, "explain", "results/laptop/math/random"), "`make repro` makes it")
+
     def test_missing_graph_file(self, project):
         fails(ttsgraph(project, "graph", "cost", "nothing.json", "--profile", "paper"), "nothing.json", "no such file")
 
