@@ -70,7 +70,7 @@ def test_a_terminal_shows_the_state_while_it_changes():
         "calls/s, 25 % reused",
         "$0.9500 of $5.00, 228 of 1,000 tokens spent",
         "100 %",
-        "at most about 0:00:00 left (estimate)",
+        "left (estimate)",
     ):
         assert part in text
     assert text.count("a line of the stage 1") == 1  # above the display, once
@@ -92,7 +92,7 @@ def test_a_log_gets_plain_lines_even_where_colours_are_forced():
     assert 11 <= len(lines) <= 13
     assert lines[-2].startswith("search math random, iteration 2 of 2: 40/40; best 0.60 (0.40 to 0.80; iteration 1), ")
     assert lines[-2].endswith("; at most about 0:00:00 left (estimate)")
-    assert "iteration 2 of 2: done in 0:00:01; best 0.70 (0.40 to 0.80; iteration 2)" in lines[-1]
+    assert re.search(r"iteration 2 of 2: done in \d:\d\d:\d\d; best 0\.70 \(0\.40 to 0\.80; iteration 2\)", lines[-1])
 
 
 def test_time_left_is_estimated_from_what_this_start_did():
