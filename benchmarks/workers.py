@@ -30,7 +30,7 @@ from pipeline.topologies import chain, parallel
 from pipeline.worker_settings import WorkerSettings
 from pipeline.workers import SpreadEnvironment, environment_for, order_of
 
-DELAY_S, AT_ONCE, QUESTIONS, TURNS = 1.0, 16, 64, 2
+DELAY_S, AT_ONCE, QUESTIONS, TURNS = 1.0, 16, 128, 1
 GRAPHS = (chain([MODEL] * 3), parallel([MODEL] * 3, MODEL))
 LEAST = 1.8
 ROOT = Path(__file__).parents[1]
