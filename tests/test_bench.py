@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import archive, service
+from benchmarks import archive, racing, service
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
 from benchmarks.stub import MODEL, stub_server
@@ -36,6 +36,20 @@ def test_every_benchmark_is_a_module_that_measures():
 @pytest.mark.parametrize(("value", "rule", "holds"), [(1.0, "at most", True), (1.1, "at most", False), (0.9, "at least", False)])
 def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
     assert Ratio("r", value, rule, 1.0, {}).holds is holds
+
+
+def test_searches_with_races_are_compared_with_those_without_seed_by_seed():
+    full = [
+        {"score": 0.6, "graph": "a", "calls": 100, "init_calls": 20},
+        {"score": 0.5, "graph": "b", "calls": 140, "init_calls": 20},
+    ]
+    raced = [
+        {"score": 0.58, "graph": "a", "calls": 60, "init_calls": 20},
+        {"score": 0.5, "graph": "c", "calls": 80, "init_calls": 20},
+    ]
+    found = racing.compared(full, raced, 0.9)
+    assert (found.calls, found.same) == (0.5, 0.5)
+    assert (found.lost, found.lost_error) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
 def test_the_stub_server_answers_through_the_whole_stack():

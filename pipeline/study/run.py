@@ -134,6 +134,7 @@ async def run_cell(laboratory: Laboratory, cell: Cell, parameters: dict[str, Any
         "latency_s": test.latency_s,
         "val_score": found.val_accuracy,
         "calls": ledger.calls,
+        "naive_calls": int(table["calls"].sum()),
         "tokens": ledger.tokens,
         "seconds": ledger.seconds,
         "init_calls": init_calls,
