@@ -47,7 +47,7 @@ def test_searches_with_races_are_compared_with_those_without_seed_by_seed():
         {"score": 0.58, "graph": "a", "calls": 60, "init_calls": 20},
         {"score": 0.5, "graph": "c", "calls": 80, "init_calls": 20},
     ]
-    found = racing.compared(full, raced, 0.9)
+    found = racing.compared(full, raced, racing.SAVING)
     assert (found.calls, found.same) == (0.5, 0.5)
     assert (found.lost, found.lost_error) == (pytest.approx(1.0), pytest.approx(1.0))
 
