@@ -28,7 +28,7 @@ from pipeline.study.run import Laboratory, run_cell
 METHOD, TASK, SEEDS, FIRST_SEED, BUDGET = "agent_reinforce", "math", 50, 1000, 80.0
 SAVING = RacingSettings(on=True, confidence=0.02, growth=4)
 CAREFUL = RacingSettings(on=True, confidence=0.99)
-"""Settings that halve the calls, and settings that mostly find the same graph; none was found that does both."""
+"""Settings that save most of those tried, and settings that mostly find the same graph; none was found that does both."""
 
 POOL, HELD_OUT = 4000, 2000
 """Made-up questions in all, and those of them that the true score is over."""
