@@ -20,7 +20,7 @@ from pipeline.progress import Event, Publish, RunState, Spent
 from pipeline.stage_settings import LimitSettings
 
 REFRESH_PER_S = 4
-BAR_WIDTH = 40
+BAR_WIDTH = 24
 NO_LIMITS = LimitSettings()
 
 
