@@ -15,18 +15,22 @@ help: ## show the targets
 
 setup: .venv/.ready $(SERVE)/.ready ## build .venv (ttsgraph) and .venv-serve (the local model servers)
 
+NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the package registry (PIP_INDEX_URL names a mirror); "make setup" tries again' >&2; exit 1; }
+
 .venv/.ready: pyproject.toml requirements/constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "expected Python 3.11 or later, found " + sys.version.split()[0])'
+	@command -v $(PYTHON) > /dev/null || { echo "error: expected Python 3.11 as $(PYTHON), found none; install it, or name it: make setup PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: expected Python 3.11 or later, found " + \
+		sys.version.split()[0] + "; name another one: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,tasks,bayesian,docs,dev]'
+	@$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,tasks,bayesian,docs,dev]' || $(NOT_INSTALLED)
 	# lm-eval ships MMLU's questions, but would bring torch with it.
-	$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13
+	@$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13 || $(NOT_INSTALLED)
 	touch $@
 
 $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/models/convert.py
 	$(PYTHON) -m venv $(SERVE)
 	# --no-deps: the list is complete, and what is left out of it (torchvision, torchaudio, torchcodec) breaks transformers.
-	$(SERVE)/bin/python -m pip install -q --no-deps -r requirements/serve.txt
+	@$(SERVE)/bin/python -m pip install -q --no-deps -r requirements/serve.txt || $(NOT_INSTALLED)
 	$(BIN)/ttsgraph prepare --profile laptop
 	touch $@
 

@@ -264,6 +264,11 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         raise InputError(f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it")
     if folders:
         raise InputError(f"expected folders or names like math@champion, found both: {', '.join(models)}")
+    for model in models:
+        if "/" in model and "@" not in model and not model.rsplit("/", 1)[1].isdecimal():
+            raise InputError(
+                f"expected a folder or a name like math@champion, but there is no {model}; `make repro` fills results/"
+            )
     from flows.registry import RegistryLoader
 
     return RegistryLoader(load_params().tracking_uri), tuple(models)

@@ -72,7 +72,8 @@ class Registry:
                 with explained(self.uri):
                     raise
         have = [f"{v.task}/{v.number}" + "".join(f" (@{alias})" for alias in v.aliases) for v in self.versions(task)]
-        raise DeploymentError(f"nothing is registered as {reference!r}; there is {', '.join(have) or f'no version of {task}'}")
+        there = ", ".join(have) or f"no version of {task}: `make repro` registers the first"
+        raise DeploymentError(f"nothing is registered as {reference!r}; there is {there}")
 
     def champion(self, task: str) -> Version | None:
         """The version that serves, or None."""

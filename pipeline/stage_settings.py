@@ -45,7 +45,7 @@ class LimitSettings(Closed):
 class RacingSettings(Closed):
     """Racing of candidates on growing batches of common questions (pipeline/search/racing.py)."""
 
-    on: bool = False
+    enabled: bool = False
     confidence: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.95, description="with which a candidate is beaten before it is stopped, over all looks and rivals of a race"
     )

@@ -36,7 +36,7 @@ from tests.fakes import ArithmeticClient
 from tests.test_driver import LAPTOP_POOL, arithmetic
 from tests.test_journal import outcome
 
-ON = RacingSettings(on=True, confidence=0.8, first=4)
+ON = RacingSettings(enabled=True, confidence=0.8, first=4)
 
 
 class Known:
@@ -97,13 +97,13 @@ def test_a_race_of_equals_stops_each_of_them_no_oftener_than_promised() -> None:
     rng, draws, stopped = np.random.default_rng(3), 300, np.zeros(4)
     for _ in range(draws):
         answers = [rng.permutation(np.arange(32) < 18) for _ in range(4)]
-        stopped += [feedback.stopped for feedback in raced(answers, RacingSettings(on=True, confidence=0.8))[0]]
+        stopped += [feedback.stopped for feedback in raced(answers, RacingSettings(enabled=True, confidence=0.8))[0]]
     assert (stopped / draws <= 0.2 + 3 * np.sqrt(0.16 / draws)).all()
 
 
 def test_a_hopeless_graph_is_stopped_at_the_first_looks_and_the_others_go_on() -> None:
     good, bad = np.arange(64) % 16 != 15, np.arange(64) % 16 == 15
-    (first, second), environment = raced([good, bad], RacingSettings(on=True))
+    (first, second), environment = raced([good, bad], RacingSettings(enabled=True))
     assert (first.stopped, len(first.results)) == (False, 64)
     assert (second.stopped, len(second.results)) == (True, 8)
     assert second.standard_error > first.standard_error
@@ -114,20 +114,20 @@ def test_a_hopeless_graph_is_stopped_at_the_first_looks_and_the_others_go_on() -
 
 def test_all_contenders_of_a_round_answer_the_same_questions() -> None:
     rng = np.random.default_rng(0)
-    _, environment = raced([rng.random(32) < p for p in (0.9, 0.6, 0.5, 0.2)], RacingSettings(on=True))
+    _, environment = raced([rng.random(32) < p for p in (0.9, 0.6, 0.5, 0.2)], RacingSettings(enabled=True))
     rounds = dict.fromkeys(what for _, what in environment.asked)
     assert [len(what) for what in rounds] == [8, 8, 16][: len(rounds)]
 
 
 def test_where_one_is_left_alone_it_goes_no_further_unless_it_has_to_settle() -> None:
     answers = [np.ones(64, dtype=bool), np.zeros(64, dtype=bool)]
-    assert [len(feedback.results) for feedback in raced(answers, RacingSettings(on=True), settle=False)[0]] == [8, 8]
-    assert [len(feedback.results) for feedback in raced(answers, RacingSettings(on=True), settle=True)[0]] == [64, 8]
+    assert [len(feedback.results) for feedback in raced(answers, RacingSettings(enabled=True), settle=False)[0]] == [8, 8]
+    assert [len(feedback.results) for feedback in raced(answers, RacingSettings(enabled=True), settle=True)[0]] == [64, 8]
 
 
 def test_what_is_known_of_a_graph_is_not_asked_again_and_the_best_is_a_rival_later() -> None:
     answers = {graph.to_json(): np.arange(64) % 10 < right for graph, right in zip(GRAPHS, (9, 1, 2, 9), strict=True)}
-    environment, race = Known(answers), Race(questions(64), RacingSettings(on=True), Objective(), settle=True)
+    environment, race = Known(answers), Race(questions(64), RacingSettings(enabled=True), Objective(), settle=True)
     asyncio.run(race.run(GRAPHS[:2], [], environment))
     environment.asked.clear()
     again, worse = asyncio.run(race.run([GRAPHS[0], GRAPHS[2]], [], environment))
@@ -258,7 +258,7 @@ class Drawing(ArithmeticClient):
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])
 def test_the_found_graph_is_the_same_with_the_cache_cold_warm_and_without_races(tmp_path: Path, method: str) -> None:
     cache = CallCache(tmp_path / "cache")
-    strict = RacingSettings(on=True, confidence=0.999)
+    strict = RacingSettings(enabled=True, confidence=0.999)
     cold = Drawing({"small": 0.5, "large": 0.5})
     try:
         expected, _ = search(tmp_path / "cold.jsonl", CachedClient(cold, cache), RacingSettings(), method)

@@ -227,7 +227,7 @@ class Driver:
 
     def _batch(self, split: Split, questions: Sequence[Question], brief: Brief, settle: bool) -> Batch:
         racing = self.settings.racing
-        return Batch(split, questions, Race(questions, racing, brief.objective, settle) if racing.on else None)
+        return Batch(split, questions, Race(questions, racing, brief.objective, settle) if racing.enabled else None)
 
     async def _learn(self, searcher: Searcher, environment: Evaluator, work: _Work) -> list[float]:
         """Record the candidates of an iteration and tell the searcher; returns the accuracies of those that did not fail."""

@@ -62,7 +62,7 @@ def terms_of(brief: Brief, settings: SearchSettings, batch: Sequence[Question], 
         settings.candidates,
         settings.max_iterations,
         settings.patience,
-        settings.racing.model_dump() if settings.racing.on else None,
+        settings.racing.model_dump() if settings.racing.enabled else None,
     )
 
 
