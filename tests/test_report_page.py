@@ -171,7 +171,7 @@ def test_every_point_of_a_plot_is_a_row_of_a_table(words, look_up):
     added = {"at", "method", "name", "sink", "w", "d"}
     points = 0
     for name, spec in words.data.items():
-        for values in re_values(spec):
+        for values in data_values(spec):
             for point in values:
                 if not name.startswith("data-spec") or "at" not in point:
                     continue
@@ -185,14 +185,14 @@ def test_every_point_of_a_plot_is_a_row_of_a_table(words, look_up):
     assert points >= 54
 
 
-def re_values(spec: Any) -> list[list[dict[str, Any]]]:
+def data_values(spec: Any) -> list[list[dict[str, Any]]]:
     """All data values of a specification."""
     if isinstance(spec, list):
-        return [values for part in spec for values in re_values(part)]
+        return [values for part in spec for values in data_values(part)]
     if not isinstance(spec, dict):
         return []
-    own = [spec["values"]] if "values" in spec and isinstance(spec["values"], list) else []
-    return own + [values for part in spec.values() for values in re_values(part)]
+    own = [spec["data"]["values"]] if "data" in spec else []
+    return own + [values for part in spec.values() for values in data_values(part)]
 
 
 def test_the_edge_probabilities_are_those_of_the_search(words, built):

@@ -176,7 +176,9 @@ def trajectories(task: TaskReport) -> Chart:
     columns = ("iteration", "val_accuracy", "val_low", "val_high", "budget_units", "n_nodes")
     values = [record | {"method": m.name} for m in task.methods for record in m.trajectory.records(columns)]
     scale = by_name(task.names)
-    x = _axis("iteration", "iteration (rounds of the search)", axis={"tickMinStep": 1, "format": "d"})
+    rounds = sorted({value["iteration"] for value in values})
+    ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
+    x = _axis("iteration", "iteration (rounds of the search)", axis=ticks)
     colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
     y = {"type": "quantitative", "title": "validation accuracy (%)", "axis": {"format": ".0%", "tickCount": 6}}
     shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
@@ -312,10 +314,15 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     ]
     scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
     unit = "answering nodes" if name == "width" else "nodes in a row"
-    x = _axis(name, f"{name} ({unit})", axis={"tickMinStep": 1, "format": "d"}, scale={"nice": False, "zero": False, "padding": 14})
+    x = _axis(
+        name,
+        f"{name} ({unit})",
+        axis={"values": sorted({row[name] for row in rows}), "format": "d"},
+        scale={"nice": False, "zero": False, "padding": 14},
+    )
     legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
     look = {key: {"field": "sink", "type": "nominal", "scale": scale[key], "legend": legend} for key in ("color", "shape")}
-    dash = {"field": "sink", "type": "nominal", "scale": scale["strokeDash"], "legend": None}
+    dash = {"field": "sink", "type": "nominal", "scale": scale["strokeDash"], "legend": legend}
     y = _accuracy()
     layers = [
         {"mark": {"type": "rule", "opacity": 0.6}, "encoding": {"x": x, **_whiskers("y"), "color": look["color"]}},
