@@ -26,8 +26,8 @@ from pipeline.study.plan import Cell, StudyQuestions, load_study
 from pipeline.study.run import Laboratory, run_cell
 
 METHOD, TASK, SEEDS, FIRST_SEED, BUDGET = "agent_reinforce", "math", 50, 1000, 80.0
-SAVING = RacingSettings(on=True, confidence=0.02, growth=4)
-CAREFUL = RacingSettings(on=True, confidence=0.99)
+SAVING = RacingSettings(enabled=True, confidence=0.02, growth=4)
+CAREFUL = RacingSettings(enabled=True, confidence=0.99)
 """Settings that save most of those tried, and settings that mostly find the same graph; none was found that does both."""
 
 POOL, HELD_OUT = 4000, 2000
@@ -111,7 +111,7 @@ def main() -> None:
     searches = Searches(options.method, options.seeds)
     full = searches.run(RacingSettings())
     for confidence in options.confidences:
-        racing = RacingSettings(on=True, confidence=confidence, growth=options.growth)
+        racing = RacingSettings(enabled=True, confidence=confidence, growth=options.growth)
         print(compared(full, searches.run(racing), racing).row, flush=True)
 
 
