@@ -147,7 +147,11 @@ class TestNewTask:
     @pytest.mark.parametrize(
         ("content", "arguments", "expected"),
         [
-            (sums(20, question="prompt_text"), (), "new.jsonl:1: no kind of task can read this (math expected a question in field"),
+            (
+                sums(20, question="prompt_text"),
+                (),
+                "math expected a question in field 'question' or 'problem', found fields prompt_text, answer",
+            ),
             (sums(20, answer="solution_text"), (), "expected an answer in field 'answer'"),
             (sums(20) + '{"question": "1 + 1"}\n', (), "new.jsonl:21: expected an answer in field 'answer', found fields question"),
             (sums(5), (), "expected at least 10 different questions, found 5; add some"),
