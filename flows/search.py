@@ -35,6 +35,8 @@ from pipeline.tasks.base import Question
 from pipeline.workers import SpreadEnvironment, order_of
 
 SOURCES = Path(pipeline.__file__).parent
+BESIDE = ("reporting", "scaffold", "service", "study")
+"""Folders of SOURCES that no search runs."""
 
 Prepare = Callable[[Environment, dict[str, list[Question]], Speak | None], Awaitable[tuple[Searcher, SearchSettings]]]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""
@@ -143,7 +145,7 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
     elsewhere = {"engine", "description", "limits", "workers", "tasks", "evaluate", "deploy", "research", "newcomers"}
     settings = stage.profile.model_dump(mode="json", exclude=elsewhere)
     settings["task"] = stage.settings.model_dump(mode="json")
-    files = [md5(stage.questions_path), digest_of_code(SOURCES)]
+    files = [md5(stage.questions_path), digest_of_code(SOURCES, without=BESIDE)]
     return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()
 
 

@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,10 @@ def read_json(path: Path, made_by: str) -> Any:
         raise DataError(f"{path}: expected JSON, but it can't be read: {error}") from None
 
 
-def digest_of_code(folder: Path) -> str:
-    """SHA-256 over the names and contents of a folder's Python files and templates."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
+def digest_of_code(folder: Path, without: Collection[str] = ()) -> str:
+    """SHA-256 over the names and contents of a folder's Python files and templates, those in the folders `without` left out."""
+    found = (path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
+    files = sorted(path for path in found if path.relative_to(folder).parts[0] not in without)
     told = [f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
 

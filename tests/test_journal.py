@@ -228,5 +228,11 @@ def test_other_code_is_another_search(tmp_path: Path) -> None:
     assert digest_of_code(tmp_path) == before
     (tmp_path / "grader.py").write_text("right = False")
     assert digest_of_code(tmp_path) != before
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "page.py").write_text("title = 1")
+    assert digest_of_code(tmp_path, without=["pages"]) != before
+    (tmp_path / "grader.py").write_text("right = True")
+    assert digest_of_code(tmp_path, without=["pages"]) == before
+    assert digest_of_code(tmp_path) != before
     (tmp_path / "grader.py").rename(tmp_path / "graders.py")
     assert digest_of_code(tmp_path) != before
