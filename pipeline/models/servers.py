@@ -88,6 +88,11 @@ class Hosted:
     max_model_len: int | None = None
     extra: tuple[str, ...] = ()
 
+    @property
+    def source_at_revision(self) -> str:
+        """What a server of transformers is started with, and goes by."""
+        return self.source + (f"@{self.revision}" if self.revision is not None else "")
+
 
 def gpu_shares(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[list[int], float]]:
     """Which GPUs each server gets, given how many each needs, and the share of their memory that is left for it.
@@ -178,8 +183,7 @@ def _vllm(slot: Slot, python: str, device: Device, max_model_len: int) -> tuple[
 
 def _transformers(slot: Slot, python: str, device: Device, max_model_len: int) -> tuple[list[str], dict[str, str]]:
     """For models that vLLM doesn't know. It ignores stop sequences (the client cuts there) and lists no models."""
-    revision = f"@{slot.hosted.revision}" if slot.hosted.revision is not None else ""
-    command = [str(Path(python).with_name("transformers")), "serve", slot.hosted.source + revision]
+    command = [str(Path(python).with_name("transformers")), "serve", slot.hosted.source_at_revision]
     command += ["--host", HOST, "--port", str(slot.port), "--continuous-batching", "--dtype", "bfloat16"]
     # Room for the keys and values of 16 full prompts; left alone, it takes nearly all the memory there is.
     command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]

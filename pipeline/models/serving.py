@@ -59,7 +59,7 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
         patience = Patience(engine.concurrency, down_s, engine.max_failed)
-        async with connect(profile, urls, retries, patience) as client:
+        async with connect(profile, urls, retries, patience, state) as client:
             if engine.kind == "simulated":
                 yield client  # to make an answer again costs less than to look it up
                 return
@@ -69,7 +69,7 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
 
 @asynccontextmanager
 async def connect(
-    profile: Profile, local: Mapping[str, tuple[str, ...]], retries: Retries, patience: Patience
+    profile: Profile, local: Mapping[str, tuple[str, ...]], retries: Retries, patience: Patience, state: Path = STATE
 ) -> AsyncIterator[ModelClient]:
     """A client for servers that are up, `local` ones among them, its endpoints checked; or a simulated one.
 
@@ -78,7 +78,7 @@ async def connect(
     if profile.engine.kind == "simulated":
         yield SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
         return
-    client = OpenAIClient(endpoints(profile, local), retries, patience)
+    client = OpenAIClient(endpoints(profile, local, state), retries, patience)
     try:
         await client.check()
         yield client
@@ -108,7 +108,7 @@ async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Spe
             endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
             revision = f"agent-{agent.revision}-{agent.base_url}"
         else:
-            endpoint = endpoints(profile, held.enter_context(running_servers(profile, state)))[agent.model]
+            endpoint = endpoints(profile, held.enter_context(running_servers(profile, state)), state)[agent.model]
             revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
         client = AgentClient(endpoint, agent)
         cache = open_cache(profile, state)
@@ -174,13 +174,15 @@ def hosted(name: str, model: ModelSettings, state: Path = STATE) -> Hosted:
     )
 
 
-def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]]) -> dict[str, Endpoint]:
+def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE) -> dict[str, Endpoint]:
     """Where each model of the pool is served. Raises SettingsError for a model that is neither local nor has a base_url."""
     found = {}
     seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build().seeds
     for name, model in profile.pool.items():
         if name in local:
-            found[name] = Endpoint(local[name], name, None, seeds, profile.engine.kind == "vllm")
+            # A server of transformers goes by what it was started with, and by no other name.
+            vllm = profile.engine.kind == "vllm"
+            found[name] = Endpoint(local[name], name if vllm else hosted(name, model, state).source_at_revision, None, seeds, vllm)
         elif not model.base_urls:
             raise SettingsError(f"pool model {name!r}: expected a base_url, as the engine is external; found none")
         else:
