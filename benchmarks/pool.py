@@ -11,6 +11,7 @@ from benchmarks.stub import MODEL, stub_server
 from pipeline.environment import Environment
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import Sampling
+from pipeline.models.collector import rare_collections
 from pipeline.models.endpoints import Patience
 from pipeline.models.openai_client import Endpoint, OpenAIClient
 from pipeline.models.spec import ModelPool, ModelSpec, Price
@@ -29,7 +30,7 @@ def questions(count: int, first: int = 0) -> list[Question]:
 @asynccontextmanager
 async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIterator[Environment]:
     """An environment as a search has it, with a fresh cache, over a stub server of this latency."""
-    with stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
+    with rare_collections(), stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
         client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, patience=Patience(concurrency))
         cache = CallCache(Path(folder))
         try:

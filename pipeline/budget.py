@@ -100,6 +100,13 @@ class CostModel:
         """Budget units of one call of this model with nothing but the query."""
         return self._single[self.pool[model].name]
 
+    def floor(self, counts: Mapping[str, int]) -> float:
+        """Budget units that no graph over these calls (model -> calls) is below: what they cost if none reads another's answer."""
+        if self.metric == "runtime":
+            return max(map(self.single, counts))
+        # A little less than the sum, which is not exact: a graph that just fits must not be above it.
+        return sum(self.single(model) * count for model, count in counts.items()) * (1 - 1e-9)
+
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
         """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
         n = len(nodes)
@@ -114,10 +121,14 @@ class CostModel:
         if not get_role(node.role).calls_model:
             return 0.0
         d = min(in_degree, node.top_k) if node.top_k and node.role == "fuser" else in_degree
-        known = self._calls.get((node.model, d))
+        return self.call_cost(node.model, d)
+
+    def call_cost(self, model: str, in_degree: int) -> float:
+        """Budget units of one call of this model that reads so many answers."""
+        known = self._calls.get((model, in_degree))
         if known is None:
-            known = float(self.call_costs(np.array(self._row[self.pool[node.model].name]), np.array(d)))
-            self._calls[node.model, d] = known
+            known = float(self.call_costs(np.array(self._row[self.pool[model].name]), np.array(in_degree)))
+            self._calls[model, in_degree] = known
         return known
 
     def graph_cost(self, graph: CollaborationGraph) -> float:

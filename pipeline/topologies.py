@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -69,9 +70,11 @@ def random_graph(
     edges = [(i, int(rng.integers(i + 1, n))) for i in range(n - 1)]
     present = set(edges)
     extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
-    rng.shuffle(extra)
+    shuffled = np.arange(len(extra))  # an array is shuffled many times faster than a list
+    rng.shuffle(shuffled)
     wanted = int(rng.integers(0, n)) if n > 1 else 0
-    graph = _denser(_with_roles(models, edges, roles, rng), edges, extra[:wanted], cost, budget)
+    more = [extra[k] for k in shuffled[:wanted].tolist()]
+    graph = _denser(_with_roles(models, edges, roles, rng), edges, more, cost, budget)
     return graph if cost.graph_cost(graph) <= budget else trim_to_budget(graph, cost, budget)
 
 
@@ -125,18 +128,21 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
 
     Searchers ask this for many multisets, so that the costs are added up without making the graphs.
     """
-    models = [model for model in sorted(counts, key=cost.single) for _ in range(counts[model])]
-    if len(models) == 1:
-        return cost.graph_cost(single(models[0]))
-    alone = {model: cost.node_cost(Node(0, "assistant", model), 0) for model in counts}
-    after_one = {model: cost.node_cost(Node(0, "assistant", model), 1) for model in counts}
+    models = sorted(counts, key=cost.single)
+    if sum(counts.values()) == 1:
+        return cost.single(models[0])
+    alone = _repeated(counts, models, cost, 0)
+    after_one = _repeated(counts, models, cost, 1)
     critical = cost.metric == "runtime"
     totals: list[float] = []
-    for order in (models, models[::-1]):
-        *others, last = order
-        chained = [alone[order[0]], *(after_one[model] for model in order[1:])]
-        spread = [alone[model] for model in others]
-        fused = cost.node_cost(Node(0, "fuser", last), len(others))
+    for chained, spread, last in ((after_one, alone, models[-1]), (after_one[::-1], alone[::-1], models[0])):
+        chained[0] = spread[0]
+        fused = cost.call_cost(last, len(alone) - 1)
         # As in `CostModel.graph_cost`: added along the path, or exactly.
-        totals += [sum(chained), max(spread) + fused] if critical else [math.fsum(chained), math.fsum([*spread, fused])]
+        totals += [sum(chained), max(spread[:-1]) + fused] if critical else [math.fsum(chained), math.fsum([*spread[:-1], fused])]
     return min(totals)
+
+
+def _repeated(counts: Mapping[str, int], models: Sequence[str], cost: CostModel, in_degree: int) -> list[float]:
+    """The cost of a call at this in-degree for each instance, model by model."""
+    return [each for model in models for each in repeat(cost.call_cost(model, in_degree), counts[model])]

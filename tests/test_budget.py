@@ -176,3 +176,4 @@ def test_least_cost_is_that_of_the_graphs_it_stands_for(metric):
         models = sorted((model for model, count in counts.items() for _ in range(count)), key=cost.single)
         shapes = [shape for order in (models, models[::-1]) for shape in (chain(order), parallel(order[:-1], order[-1]))]
         assert least_cost(counts, cost) == min(map(cost.graph_cost, shapes))
+        assert cost.floor(counts) <= least_cost(counts, cost)

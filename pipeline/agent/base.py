@@ -183,7 +183,9 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
     total = sum(counts.values())
     if total > brief.max_nodes:
         return f"{total} instances are over the limit of {brief.max_nodes}"
-    least = least_cost(counts, brief.cost)
+    least = brief.cost.floor(counts)
+    if least <= brief.budget:  # costs more to find, so only where it matters
+        least = least_cost(counts, brief.cost)
     return "" if least <= brief.budget else f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget:g}"
 
 

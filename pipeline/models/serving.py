@@ -21,6 +21,7 @@ from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
 from pipeline.models.client import ModelClient
+from pipeline.models.collector import rare_collections
 from pipeline.models.endpoints import Patience
 from pipeline.models.launcher import Launcher
 from pipeline.models.offline import OfflineClient
@@ -54,7 +55,7 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
             finally:
                 await offline.aclose()
         return
-    with running_servers(profile, state) as urls:
+    with rare_collections(), running_servers(profile, state) as urls:
         retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
