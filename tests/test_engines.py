@@ -144,6 +144,24 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
     engine.run(work)
 
 
+# Neither simulated models nor the endpoint elsewhere, a stub, go by the temperature.
+@pytest.mark.parametrize("engine", REAL, indirect=True)
+def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: Engine) -> None:
+    async def work(client: ModelClient) -> None:
+        async def draws(temperature: float, replicas: range, top_p: float = 1.0) -> set[str]:
+            calls = (engine.request("A poem:", replica, temperature=temperature, top_p=top_p) for replica in replicas)
+            return {(await client.complete(call)).text for call in calls}
+
+        likeliest = await draws(0.0, range(3))
+        assert len(likeliest) == 1
+        assert len(await draws(1.5, range(3))) > 1
+        assert await draws(0.0, range(3, 6)) == likeliest
+        # Of a nucleus as small as this one, only the likeliest token is left.
+        assert await draws(1.5, range(3, 6), top_p=1e-6) == likeliest
+
+    engine.run(work)
+
+
 def test_a_search_runs_on_every_engine(engine: Engine) -> None:
     profile, cost = engine.profile, engine.profile.cost_model("math")
     brief = Brief("math", cost, profile.budget.limit, dict.fromkeys(cost.pool, 0.3), profile.roles, 12)

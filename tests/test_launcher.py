@@ -258,9 +258,13 @@ def test_gpu_shares() -> None:
 
 
 def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
-    spec = server_specs("transformers", {"a": Hosted("models/a")}, log_dir=tmp_path, python="env/bin/python", max_model_len=2048)[0]
-    assert spec.command[:3] == ("env/bin/transformers", "serve", "models/a")
+    models = {"a": Hosted("models/a"), "b": Hosted("models/b", max_model_len=512)}
+    spec, short = server_specs("transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048)
+    assert spec.command[:2] == ("env/bin/python", "-P")
+    assert spec.command[3:5] == ("2048", "models/a")
     assert spec.command[spec.command.index("--cb-num-blocks") + 1] == "1024"
+    assert short.command[3:5] == ("512", "models/b")
+    assert spec.env["OMP_WAIT_POLICY"] == "passive"
     assert not spec.lists_models
 
 
