@@ -20,6 +20,7 @@ from pathlib import Path
 
 from flows.stage import EXIT_INPUT, guarded
 from pipeline.errors import EndpointError
+from pipeline.models.guard import end, start
 from pipeline.models.serving import STATE, running_servers
 from pipeline.search import searcher_class
 from pipeline.settings import load_params, load_profile
@@ -44,24 +45,17 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    state.mkdir(parents=True, exist_ok=True)
     command = ["prefect", "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port)]
     command += [] if services else ["--no-services"]
     env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
-    with (state / "prefect.log").open("wb") as log:
-        # In a session of its own, so that an interrupt reaches those who use it first.
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+    # Under a guard, as model servers are: it ends with this process, however that ends, and an interrupt reaches its users first.
+    server = start(command, state / "prefect.log", env)
     url = f"http://127.0.0.1:{port}/api"
     try:
         _wait_for(f"{url}/health", server, state / "prefect.log")
         yield url
     finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        end([server])
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

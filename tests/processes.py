@@ -35,6 +35,12 @@ def children_of(pid: int) -> set[int]:
     return {int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()}
 
 
+def all_below(pid: int) -> set[int]:
+    """Every process below one."""
+    children = children_of(pid)
+    return children.union(*(all_below(child) for child in children))
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:

@@ -53,9 +53,15 @@ class Project:
 
     def run(self, *command: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run a command in the copy, with the copy's code."""
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=timeout, env=self.environment, check=False
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that commands in the copy have."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        env = os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=timeout, env=env, check=False)
+        return os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}
 
     def stage(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one stage alone."""

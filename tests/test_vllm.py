@@ -29,7 +29,7 @@ from pipeline.search.driver import Driver, Found
 from pipeline.tasks import get_task
 from pipeline.topologies import single
 from tests.conftest import RealPool
-from tests.processes import alive, children_of, wait_until
+from tests.processes import alive, all_below, children_of, wait_until
 from tests.real import GEMMA, MODELS, PYTHON, ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]
@@ -167,12 +167,6 @@ with Launcher(specs, timeout_s=600, grace_s=3):
         raise RuntimeError("on purpose")
     sys.stdin.read()
 """
-
-
-def all_below(pid: int) -> set[int]:
-    """Every process below one."""
-    children = children_of(pid)
-    return children.union(*(all_below(child) for child in children))
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ A model server is a tree of processes (vLLM: API server, engine, worker), and a 
 stop them. This small process can: its standard input is a pipe from the starter, so it sees the starter end however
 that ends, `kill -9` included, and from whichever thread it was started. On that, on SIGTERM or when the command ends by
 itself, the whole tree gets SIGTERM, then after the grace time SIGKILL. Stand-alone, standard library only; exits with
-the command's status.
+the command's status. `start` and `end` are the starter's side of it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
+
+GRACE_S = 10.0
+"""Seconds from SIGTERM to SIGKILL."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -102,6 +106,34 @@ def main(arguments: Sequence[str]) -> int:
     status = child.poll()
     _stop_tree(grace_s)
     return 0 if status is None else status if status >= 0 else 128 - status
+
+
+def start(
+    command: Sequence[str], log: Path, env: Mapping[str, str], grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb"
+) -> subprocess.Popen[bytes]:
+    """Start one command under its guard, in a session of its own so that Ctrl-C reaches it only through `end`."""
+    guard = (sys.executable, "-I", str(Path(__file__)), str(grace_s))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open(mode) as file:
+        return subprocess.Popen(
+            (*guard, *command), stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
+
+
+def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
+    """Stop guards with all that they guard, all at once; those that ended already are no trouble."""
+    for guard in guards:
+        with contextlib.suppress(ProcessLookupError):
+            guard.send_signal(signal.SIGTERM)
+    for guard in guards:
+        try:
+            guard.wait(grace_s + 5)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(guard.pid, signal.SIGKILL)
+            guard.wait()
+        if guard.stdin is not None:
+            guard.stdin.close()
 
 
 if __name__ == "__main__":

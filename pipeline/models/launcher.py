@@ -13,10 +13,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -28,12 +26,12 @@ from typing import Literal
 from rich.console import Console
 
 from pipeline.errors import EndpointError
+from pipeline.models.guard import GRACE_S, end, start
 from pipeline.models.running import PoolRecord, answers, by_model, serves
 from pipeline.models.servers import HOST, ServerSpec, served_models
 from pipeline.secrets import SECRET_NAME
 
 START_TIMEOUT_S = 300.0
-GRACE_S = 10.0
 WATCH_S = 0.5
 TELL_S = 30.0
 """Seconds between two lines about what is waited for, where no terminal shows it all the time."""
@@ -182,31 +180,10 @@ class Launcher:
 
 
 def spawn(spec: ServerSpec, grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb") -> subprocess.Popen[bytes]:
-    """Start one command under its guard, in a session of its own so that Ctrl-C reaches it only through `end`."""
-    guard = (sys.executable, "-I", str(Path(__file__).with_name("guard.py")), str(grace_s))
+    """Start one server under its guard."""
     # Nothing secret goes to a server on this machine, so nothing secret can end up in its log.
     env = {key: value for key, value in os.environ.items() if not SECRET_NAME.search(key)} | dict(spec.env)
-    spec.log.parent.mkdir(parents=True, exist_ok=True)
-    with spec.log.open(mode) as log:
-        return subprocess.Popen(
-            guard + spec.command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
-        )
-
-
-def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float) -> None:
-    """Stop guards with all that they guard, all at once; those that ended already are no trouble."""
-    for guard in guards:
-        with contextlib.suppress(ProcessLookupError):
-            guard.send_signal(signal.SIGTERM)
-    for guard in guards:
-        try:
-            guard.wait(grace_s + 5)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(guard.pid, signal.SIGKILL)
-            guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()
+    return start(spec.command, spec.log, env, grace_s, mode)
 
 
 def _already_up(spec: ServerSpec) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from pipeline.errors import ContextOverflow, EndpointError
 from pipeline.models.client import Completion, Request, cut_at_stop
-from pipeline.models.launcher import GRACE_S, end, failure, spawn
+from pipeline.models.guard import end
+from pipeline.models.launcher import failure, spawn
 from pipeline.models.servers import ServerSpec
 
 QUIET_S = 0.05
@@ -81,7 +82,7 @@ class OfflineClient:
                 while guard.poll() is None:
                     await asyncio.sleep(0.1)
             finally:
-                end([guard], GRACE_S)
+                end([guard])
             if guard.returncode != 0:
                 raise EndpointError(failure(spec, f"ended with status {guard.returncode} while it answered a batch"))
             lines = [json.loads(line) for line in answered.read_text(encoding="utf-8").splitlines()]
