@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from pipeline.models.launcher import Launcher
 from pipeline.models.servers import Hosted, server_specs
 from tests.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environment, require_models
+from tests.tiny_server import MakeSpec, tiny_spec
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,18 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
     specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
     with Launcher(specs, state=folder / ".ttsgraph" / "servers.json") as launcher:
         yield RealPool(launcher, folder)
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Path:
+    """Where tiny servers write what they started."""
+    return tmp_path / "pids"
+
+
+@pytest.fixture
+def make_spec(tmp_path: Path) -> MakeSpec:
+    """Makes specifications of tiny servers."""
+    return partial(tiny_spec, tmp_path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,49 +21,9 @@ from pipeline.models import launcher as launcher_module
 from pipeline.models.launcher import Launcher
 from pipeline.models.running import read_pool
 from pipeline.models.servers import Hosted, ServerSpec, core_shares, free_ports, gpu_shares, served_models, server_specs
+from tests.tiny_server import MakeSpec, processes
 
 ROOT = Path(__file__).resolve().parents[1]
-
-# A model server with what makes vLLM hard to stop: a child in a session of its own that ignores SIGTERM.
-SERVER = """
-import http.server, json, os, pathlib, subprocess, sys, time
-port, models, pids = int(sys.argv[1]), sys.argv[2].split(","), pathlib.Path(sys.argv[3])
-code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
-child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
-child.stdout.readline()
-with pids.open("a") as file:
-    file.write(f"{os.getpid()} {child.pid} ")
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        body = json.dumps({"data": [{"id": name} for name in models]}).encode()
-        self.send_response(200 if self.path in ("/health", "/v1/models") else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *args):
-        pass
-print("environment", sorted(os.environ), flush=True)
-http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
-"""
-MakeSpec = Callable[..., ServerSpec]
-
-
-@pytest.fixture
-def pids(tmp_path: Path) -> Path:
-    return tmp_path / "pids"
-
-
-@pytest.fixture
-def make_spec(tmp_path: Path, pids: Path) -> MakeSpec:
-    script = tmp_path / "server.py"
-    script.write_text(SERVER)
-
-    def make(models: str = "tiny", port: int | None = None, serves: str | None = None) -> ServerSpec:
-        port = port if port is not None else free_ports(1)[0]
-        command = (sys.executable, str(script), str(port), serves if serves is not None else models, str(pids))
-        return ServerSpec(models, tuple(models.split(",")), command, {"ADDED": "1"}, port, tmp_path / f"{models}.log")
-
-    return make
 
 
 def alive(pid: int) -> bool:
@@ -78,10 +38,6 @@ def wait_until(condition: Callable[[], bool], seconds: float = 15) -> bool:
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
-
-
-def processes(pids: Path) -> list[int]:
-    return [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
 
 
 def test_start_serves_records_and_stop_leaves_no_process(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
@@ -204,7 +160,7 @@ def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
 
 
 def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
-    specs = server_specs("vllm", {"a": Hosted("models/a", port=4321), "b/c": Hosted("models/b")}, log_dir=tmp_path)
+    specs = server_specs("vllm", {"a": Hosted("models/a", ports=(4321,)), "b/c": Hosted("models/b")}, log_dir=tmp_path)
     assert specs[0].port == 4321
     assert specs[1].port not in (0, 4321)
     for spec in specs:
@@ -235,7 +191,7 @@ def test_core_shares(servers: int, cores: list[int], expected: list[str]) -> Non
 def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     models = {
         "big": Hosted("b", tensor_parallel=2, extra=("--x",)),
-        "small": Hosted("s", "rev1", port=5000, replicas=2, gpu_memory=0.2),
+        "small": Hosted("s", "rev1", ports=(5000, 5001), replicas=2, gpu_memory=0.2),
     }
     big, *small = server_specs("vllm", models, log_dir=tmp_path, device="gpu", gpus=range(4), offline=False)
     assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]

@@ -160,7 +160,7 @@ from pathlib import Path
 from pipeline.models.launcher import Launcher
 from pipeline.models.servers import Hosted, server_specs
 python, weights, port, ending = sys.argv[1:]
-specs = server_specs("vllm", {"m": Hosted(weights, port=int(port))}, log_dir=Path("logs"), python=python, max_model_len=512)
+specs = server_specs("vllm", {"m": Hosted(weights, ports=(int(port),))}, log_dir=Path("logs"), python=python, max_model_len=512)
 with Launcher(specs, timeout_s=600, grace_s=3):
     print("up", flush=True)
     if ending == "exception":

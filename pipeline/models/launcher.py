@@ -27,7 +27,7 @@ from rich.console import Console
 
 from pipeline.errors import EndpointError
 from pipeline.models.guard import GRACE_S, end, start
-from pipeline.models.running import PoolRecord, answers, by_model, serves
+from pipeline.models.running import PoolRecord, answers, by_model, is_kept_up, serves
 from pipeline.models.servers import HOST, ServerSpec, served_models
 from pipeline.secrets import SECRET_NAME
 
@@ -94,8 +94,9 @@ class Launcher:
                 self._running.append(_Running(spec, spawn(spec, self._grace_s)))
             self._await_all()
             if self._running:
-                # A pool that was only reused belongs to whoever started it.
-                self._record = PoolRecord(self._state, self._specs) if self._state is not None else None
+                # A pool that was only reused belongs to whoever started it, a record of others to whoever keeps those up.
+                if self._state is not None and not is_kept_up(self._state, {}):
+                    self._record = PoolRecord(self._state, self._specs)
                 self._stopping.clear()
                 self._watch = threading.Thread(target=self._restart_dead, name="model server watch", daemon=True)
                 self._watch.start()

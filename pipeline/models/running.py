@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from io import TextIOWrapper
@@ -102,6 +102,13 @@ def read_pool(path: Path, wait_s: float = 0.0, console: Console | None = None) -
             told = True
         time.sleep(LOOK_S)
     return None
+
+
+def is_kept_up(path: Path, urls: Mapping[str, Sequence[str]]) -> bool:
+    """Whether whoever recorded these servers (model -> base URLs) at `path`, and maybe others, still runs."""
+    pool = _read(path)
+    wanted = {url for several in urls.values() for url in several}
+    return pool is not None and pool.kept_up and wanted <= {server.base_url for server in pool.servers}
 
 
 def _read(path: Path) -> _Pool | None:

@@ -75,13 +75,13 @@ def core_shares(servers: int, cores: Sequence[int]) -> list[str]:
 class Hosted:
     """One model to serve: where its weights are (a folder or a hub id), and what differs from the other models' servers.
 
-    `replicas` servers share its load. `port` is the first one's, further ones count up. `tensor_parallel` and
-    `gpu_memory` (the share of each GPU's memory) matter on GPUs alone.
+    `replicas` servers share its load, each at one of `ports`, or at free ones if there are none. `tensor_parallel` and `gpu_memory`
+    (the share of each GPU's memory) matter on GPUs alone.
     """
 
     source: str
     revision: str | None = None
-    port: int | None = None
+    ports: tuple[int, ...] = ()
     replicas: int = 1
     tensor_parallel: int = 1
     gpu_memory: float | None = None
@@ -130,7 +130,7 @@ def slots(models: Mapping[str, Hosted], device: Device, gpus: Sequence[int]) -> 
     found = []
     for place, ((name, hosted, k), spare) in enumerate(zip(servers, free_ports(len(servers)), strict=True)):
         title = name if hosted.replicas == 1 else f"{name}-{k + 1}"
-        port = spare if hosted.port is None else hosted.port + k
+        port = hosted.ports[k] if hosted.ports else spare
         taken, share = on_gpus[place] if on_gpus is not None else ([], 0.0)
         found.append(Slot(title, name, hosted, port, core_lists[place], tuple(taken), hosted.gpu_memory or share))
     return found

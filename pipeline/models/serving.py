@@ -1,7 +1,7 @@
 """From a profile to a client: weights made ready, servers found or started, endpoints checked, calls cached.
 
-Servers that another process keeps up (`make repro` does, for all its stages) are used and left alone; otherwise they are started
-here and stopped at the end.
+Servers that another process keeps up (`make repro` does, for all its stages) are used, and left alone as long as it does; otherwise
+they are started here and stopped at the end.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -29,6 +31,7 @@ from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from pipeline.models.running import read_pool
 from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from pipeline.models.shared_cache import SharedCallCache
+from pipeline.models.sharing import Urls, shared_servers
 from pipeline.models.simulated import SimulatedClient
 from pipeline.settings import ModelSettings, Profile
 
@@ -127,13 +130,13 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
     if engine.kind == "external" or engine.kind == "simulated":
         yield {}
         return
-    if (up := _pool_up(profile, state)) is not None:
-        yield up
-        return
-    specs = local_specs(profile, state)
-    record = state / RECORD
-    with Launcher(specs, state=record, timeout_s=engine.startup_s, max_restarts=engine.max_restarts) as launcher:
-        yield launcher.endpoints
+
+    def launch(at: Urls) -> Launcher:
+        specs = local_specs(profile, state, at)
+        return Launcher(specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts)
+
+    with shared_servers(state / RECORD, profile.pool, launch, engine.startup_s) as urls:
+        yield urls
 
 
 def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
@@ -142,14 +145,17 @@ def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | N
     return up if up is not None and set(profile.pool) <= set(up) else None
 
 
-def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]:
-    """The servers that the profile's pool needs on this machine; the weights are made ready. Raises as `prepare_weights`."""
+def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -> tuple[ServerSpec, ...]:
+    """The servers that the profile's pool needs on this machine, at these addresses if any; the weights are made ready.
+
+    Raises as `prepare_weights`.
+    """
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
     device = vllm_build().device if engine.device == "auto" else engine.device
     return server_specs(
         engine.kind,
-        {name: hosted(name, model, state) for name, model in profile.pool.items()},
+        {name: _placed(hosted(name, model, state), (at or {}).get(name, ())) for name, model in profile.pool.items()},
         log_dir=state / "logs",
         device=device,
         gpus=range(len(gpu_memory_gib())) if device == "gpu" else (),
@@ -166,13 +172,19 @@ def hosted(name: str, model: ModelSettings, state: Path = STATE) -> Hosted:
     return Hosted(
         source,
         model.revision if pinned else None,
-        serve.port,
+        tuple(range(serve.port, serve.port + serve.replicas)) if serve.port is not None else (),
         serve.replicas,
         serve.tensor_parallel,
         serve.gpu_memory,
         serve.max_model_len,
         serve.extra_args,
     )
+
+
+def _placed(model: Hosted, urls: Sequence[str]) -> Hosted:
+    """The same, one server for each of these base URLs, if there are any."""
+    ports = tuple(urlsplit(url).port or 0 for url in urls)
+    return replace(model, ports=ports, replicas=len(ports)) if ports else model
 
 
 def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE) -> dict[str, Endpoint]:
