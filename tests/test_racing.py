@@ -24,7 +24,7 @@ from pipeline.schemas import Candidates, check
 from pipeline.search import Problem, make_searcher
 from pipeline.search.certainty import probability_best
 from pipeline.search.driver import Driver, Found
-from pipeline.search.racing import Race, batches, beaten
+from pipeline.search.racing import Race, batches, beaten, level
 from pipeline.search.terms import plain_terms, require_equal_terms
 from pipeline.settings import AgentSettings, SearchSettings
 from pipeline.stage_settings import RacingSettings
@@ -77,7 +77,7 @@ def raced(answers: Sequence[np.ndarray], settings: RacingSettings, settle: bool 
 
 @pytest.mark.parametrize(("total", "first"), [(16, 8), (32, 8), (100, 8)])
 @pytest.mark.parametrize("differing", [0.1, 0.3, 0.6])
-@pytest.mark.parametrize("confidence", [0.95, 0.8, 0.5])
+@pytest.mark.parametrize("confidence", [0.95, 0.8, 0.5, 0.1])
 def test_a_graph_that_is_not_worse_on_the_whole_batch_is_stopped_no_oftener_than_promised(
     total: int, first: int, differing: float, confidence: float
 ) -> None:
@@ -88,17 +88,18 @@ def test_a_graph_that_is_not_worse_on_the_whole_batch_is_stopped_no_oftener_than
     stopped = 0
     for _ in range(draws):
         order = rng.permutation(leads)
-        stopped += any(beaten(order[:n], np.zeros(n), total, (1 - confidence) / len(sizes)) for n in sizes)
+        stopped += any(beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes)
     alpha = 1 - confidence
     assert stopped / draws <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / draws)
 
 
-def test_a_race_of_equals_stops_each_of_them_no_oftener_than_promised() -> None:
+@pytest.mark.parametrize("confidence", [0.8, 0.5])
+def test_a_race_of_equals_stops_each_of_them_no_oftener_than_promised(confidence: float) -> None:
     rng, draws, stopped = np.random.default_rng(3), 300, np.zeros(4)
     for _ in range(draws):
         answers = [rng.permutation(np.arange(32) < 18) for _ in range(4)]
-        stopped += [feedback.stopped for feedback in raced(answers, RacingSettings(enabled=True, confidence=0.8))[0]]
-    assert (stopped / draws <= 0.2 + 3 * np.sqrt(0.16 / draws)).all()
+        stopped += [feedback.stopped for feedback in raced(answers, RacingSettings(enabled=True, confidence=confidence))[0]]
+    assert (stopped / draws <= 1 - confidence + 3 * np.sqrt(confidence * (1 - confidence) / draws)).all()
 
 
 def test_a_hopeless_graph_is_stopped_at_the_first_looks_and_the_others_go_on() -> None:
