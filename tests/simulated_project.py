@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
@@ -18,23 +14,16 @@ from flows import evaluate, init_family, init_instances, pilot, profile, sample,
 from flows.registry import Registry
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of
+from tests.project import ROOT, Copy
 
-ROOT = Path(__file__).parents[1]
 POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
 
 
-class SimulatedProject:
-    """Files, settings and stages of a temporary copy."""
+class SimulatedProject(Copy):
+    """Settings and stages of a temporary copy."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("flows", "pipeline"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("dvc.yaml", ".dvcignore", "ttsgraph.py"):
-            shutil.copy(ROOT / name, folder)
-        (folder / "inputs").mkdir()
-        (folder / "inputs" / "README.md").write_text("nothing yet\n")
-        (folder / "profiles").mkdir()
+        super().__init__(folder)
         self.settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
         self.whole_pool = dict(self.settings["pool"])
         self.settings["pool"] = {name: self.whole_pool[name] for name in POOL}
@@ -61,8 +50,7 @@ class SimulatedProject:
             "seed": self.seed,
             "tracking_uri": self.uri,
         }
-        (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
-        (self.folder / "profiles" / "simulated-small.yaml").write_text(yaml.safe_dump(self.settings))
+        self.write(params, "simulated-small", self.settings)
 
     @property
     def results(self) -> Path:
@@ -102,16 +90,6 @@ class SimulatedProject:
         done = self.run("dvc", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
-
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the project."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        env = os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=300, env=env, check=False)
-
-    def ttsgraph(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the command line."""
-        return self.run(sys.executable, "-m", "ttsgraph", *arguments)
 
     def questions(self, split: str) -> list[Question]:
         """The questions of a split."""

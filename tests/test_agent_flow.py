@@ -51,15 +51,7 @@ def test_an_agent_leads_all_stages_and_its_trace_says_why(tmp_path, monkeypatch)
     stub = agent_server(script)
     with serve(StubServer(("small", "large"), skill=0.6)) as url, serve(stub) as agent_url:
         project = Project(tmp_path, url)
-        project.profile["agent"] = {
-            "kind": "llm",
-            "base_url": agent_url,
-            "model": "guide",
-            "api_key_env": "AGENT_KEY",
-            "price": 2,
-            "max_retries": 0,
-        }
-        project.save()
+        project.guided_by(agent_url, max_retries=0)
         done = project.run(sys.executable, "-c", STAGES)
     assert done.returncode == 0, done.stderr
     assert "AGENT_KEY, which is not set" in done.stdout.splitlines()[-1]

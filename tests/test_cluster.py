@@ -14,7 +14,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from flows.repro import prefect_server
 from pipeline.journal import read_journal
 from tests.processes import wait_until
 from tests.project import Project
@@ -64,11 +63,7 @@ def project(tmp_path_factory, stub) -> Iterator[Project]:
     project.profile["search"] |= {"max_iterations": 3, "patience": 3}
     project.params["methods"] = ["random"]
     project.save()
-    with prefect_server(project.folder / ".ttsgraph") as url, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_API_URL", url)
-        for stage in ("sample", "profile", "init_family", "init_instances"):
-            done = project.stage(stage, "--task", "math")
-            assert done.returncode == 0, done.stderr
+    with project.ready_to_search():
         yield project
 
 

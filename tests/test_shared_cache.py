@@ -8,6 +8,7 @@ import time
 import pytest
 
 from pipeline.errors import DataError, RunStopped
+from pipeline.models.cache import CallCache
 from pipeline.models.client import Completion
 from pipeline.models.shared_cache import SharedCallCache
 
@@ -33,11 +34,12 @@ def test_the_first_one_put_wins_for_all_who_open_the_folder(tmp_path):
     assert again.cached
 
 
-def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path):
+@pytest.mark.parametrize("store", [CallCache, SharedCallCache])
+def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, store):
     program = (
-        "import sys; from pathlib import Path; from pipeline.models.shared_cache import SharedCallCache; "
+        f"import sys; from pathlib import Path; from {store.__module__} import {store.__name__}; "
         "from pipeline.models.client import Completion\n"
-        "cache = SharedCallCache(Path(sys.argv[1]))\n"
+        f"cache = {store.__name__}(Path(sys.argv[1]))\n"
         "print([cache.put(f'{i:064x}', Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

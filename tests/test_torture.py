@@ -19,7 +19,6 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from flows.repro import prefect_server
 from pipeline.journal import read_journal
 from tests.project import ROOT, Project
 from tests.test_journal import MADE_NOW
@@ -40,11 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     (project.folder / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(profile))
     project.params |= {"profile": "simulated", "methods": ["agent_reinforce"]}
     project.save()
-    with prefect_server(project.folder / ".ttsgraph") as url, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_API_URL", url)
-        for stage in ("sample", "profile", "init_family", "init_instances"):
-            done = project.stage(stage, "--task", "math")
-            assert done.returncode == 0, done.stderr
+    with project.ready_to_search():
         yield project
 
 
