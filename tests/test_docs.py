@@ -111,7 +111,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bin_ = Path(sys.executable).parent
     text = (ROOT / "zensical.toml").read_text()
     (folder / "zensical.toml").write_text(text.replace('paths = ["."]', f"paths = [{str(ROOT)!r}]"))
-    subprocess.run(["cp", "-r", str(ROOT / "docs"), str(folder)], check=True)
+    subprocess.run(["cp", "-r", str(ROOT / "docs"), str(ROOT / "CONTRIBUTING.md"), str(folder)], check=True)
     reference = ["--name", "ttsgraph", "--title", "Command line", "--output", str(folder / "docs" / "reference" / "cli.md")]
     for command in ([str(bin_ / "typer"), "ttsgraph", "utils", "docs", *reference], [str(bin_ / "zensical"), "build", "--strict"]):
         cwd = ROOT if command[0].endswith("typer") else folder
@@ -127,6 +127,15 @@ def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) 
         text = (site / page).read_text()
         assert not re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="?(?:https?:)?//', text), page
         assert not re.findall(r'<link[^>]*\srel="?stylesheet[^>]*\shref="?(?:https?:)?//', text), page
+
+
+def test_the_recipes_of_contributing_are_on_the_site_and_nowhere_else(site: Path) -> None:
+    recipes = {"add-a-model", "add-a-task", "add-a-role", "add-a-method"}
+    page = (site / "contributing.html").read_text()
+    assert recipes <= set(re.findall(r'<h2 id="([a-z-]+)"', page))
+    for name in ("own-task", "own-role", "own-method"):
+        assert set(re.findall(r'href="contributing.html#([a-z-]+)"', (site / f"{name}.html").read_text())) & recipes, name
+        assert not {"register_task(", "@register("} & set(re.findall(r"\S+\(", (ROOT / "docs" / f"{name}.md").read_text())), name
 
 
 def test_formulas_are_mathml_and_references_come_from_docstrings(site: Path) -> None:
