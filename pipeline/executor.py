@@ -11,11 +11,12 @@ import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipeline.budget import critical_path
 from pipeline.errors import CallFailed, ContextOverflow
 from pipeline.graph import CollaborationGraph, Node
-from pipeline.models.client import Completion, ModelClient, QuickClient, Request, Sampling, Usage
+from pipeline.models.client import Begin, Completion, Later, ModelClient, Request, Sampling, Usage, beginning
 from pipeline.models.spec import ModelPool
 from pipeline.prompts import Prompt
 from pipeline.roles import Role, get_role
@@ -62,9 +63,7 @@ class GraphRunner:
         self.sink = graph.sink
         self.sources = [i for i in graph.order if not self.in_degrees[i]]
         self.replicas = replica_numbers(graph)
-        self.begin: Callable[[Request], Completion | Awaitable[Completion]] = (
-            client.begin if isinstance(client, QuickClient) else client.complete
-        )
+        self.begin = beginning(client)
 
     async def answer(self, question: Question, finish: Finish | None = None) -> Answer:
         """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
@@ -99,7 +98,7 @@ class _Run:
 
     def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
         self.runner, self.question = runner, question
-        self.begin_last = finish or runner.begin
+        self.begin_last: Begin = (lambda request: Later(partial(finish, request))) if finish else runner.begin
         self.waiting = dict(runner.in_degrees)
         self.texts: dict[int, str] = {}
         self.completions: dict[int, Completion] = {}

@@ -12,12 +12,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from pipeline.agent.base import Reply, Speak
 from pipeline.errors import LimitReached
 from pipeline.files import read_json, write_text
-from pipeline.models.client import Completion, Message, ModelClient, QuickClient, Request
+from pipeline.models.client import Completion, Later, Message, ModelClient, Request, beginning
 from pipeline.models.spec import ModelPool
 from pipeline.progress import Spent
 from pipeline.stage_settings import LimitSettings
@@ -140,7 +141,7 @@ class MeteredClient:
 
     def __init__(self, inner: ModelClient, meter: Meter, pool: ModelPool) -> None:
         self._inner, self._meter, self._pool = inner, meter, pool
-        self._begin = inner.begin if isinstance(inner, QuickClient) else inner.complete
+        self._begin = beginning(inner)
         self._under_way = 0
         self._idle = asyncio.Event()
 
@@ -153,15 +154,13 @@ class MeteredClient:
         """The completion, or what to await for it."""
         found = self._begin(request)
         if not isinstance(found, Completion):
-            return self._wait(request, found)
+            return Later(partial(self._wait, request, found))
         if self._meter.over and not found.cached:
             raise self._meter.stop()
         return self._paid(request, found)
 
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
         if self._meter.over:
-            if asyncio.iscoroutine(call):
-                call.close()
             while self._under_way:
                 self._idle.clear()
                 await self._idle.wait()

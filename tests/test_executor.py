@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import math
+import warnings
 
 import pytest
 
@@ -7,10 +9,12 @@ from pipeline.environment import Environment, wilson
 from pipeline.errors import GraphError, RunStopped
 from pipeline.executor import run_graph
 from pipeline.graph import CollaborationGraph, Node
+from pipeline.limits import Meter, MeteredClient
 from pipeline.models.client import Completion, Request, Sampling, Usage
 from pipeline.models.spec import ModelPool, ModelSpec, Price
 from pipeline.prompts import Prompt
 from pipeline.roles import Role, register_role
+from pipeline.stage_settings import LimitSettings
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.topologies import branches, chain, parallel, single
@@ -136,6 +140,21 @@ def test_an_error_that_is_no_failed_call_ends_the_run_as_itself():
 
     with pytest.raises(RunStopped, match="enough"):
         run(parallel(["m"] * 3, "m"), Broken())
+
+
+@pytest.mark.parametrize("metered", [False, True])
+def test_calls_that_nobody_comes_to_make_were_never_begun(metered):
+    class Broken(ScriptedClient):
+        async def complete(self, request: Request):
+            raise RunStopped("enough")
+
+    client = MeteredClient(Broken(), Meter(LimitSettings()), POOL) if metered else Broken()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(RunStopped, match="enough"):
+            run(parallel(["m"] * 3, "m"), client)
+        gc.collect()
+    assert [str(one.message) for one in told] == []
 
 
 def test_latency_is_the_critical_path_and_usage_adds_up():

@@ -155,15 +155,14 @@ with locked(Path(sys.argv[1])):
 
 
 def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_path: Path) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match=rf"another run works here \(process {holder.pid}\)"), locked(tmp_path):
-            pass
-    finally:
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(InputError, match=rf"another run works here \(process {holder.pid}\)"), locked(tmp_path):
+                pass
+        finally:
+            holder.send_signal(signal.SIGKILL)
     assert (tmp_path / ".lock").read_text() == f"{holder.pid}\n"
     with locked(tmp_path):
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"

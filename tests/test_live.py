@@ -1,5 +1,6 @@
 """The view of a run: what a person sees while it goes on, on a real terminal and in a log."""
 
+import io
 import os
 import pty
 import re
@@ -125,6 +126,6 @@ def test_the_view_shows_what_was_published_and_nothing_else():
     assert written[-1].startswith(
         "pilot math: 2/4; best 0.50 (0.10 to 0.90; chain of 2), 0.5 calls/s, 50 % reused, $1.5000, 0:00:30"
     )
-    console = Console(width=100, file=open(os.devnull, "w"), record=True)  # noqa: SIM115
+    console = Console(width=100, file=io.StringIO(), record=True)
     console.print(view.panel())
     assert "chain of 2" in console.export_text()

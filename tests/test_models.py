@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 
 import pytest
 
@@ -15,6 +15,16 @@ from tests.stub_server import StubServer, serve
 
 def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:
     return Request("small", "r1", (Message("user", text),), Sampling(**sampling), replica)
+
+
+def check(base_url: str) -> None:
+    """Look whether the endpoint serves the model."""
+
+    async def run() -> None:
+        async with aclosing(OpenAIClient({"small": Endpoint((base_url,), "served-name")}, Retries(0))) as client:
+            await client.check()
+
+    asyncio.run(run())
 
 
 def ask(base_url: str, *requests: Request, max_retries: int = 3, timeout_s: float = 60, **patience):
@@ -123,24 +133,21 @@ class TestOpenAIClient:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        client = OpenAIClient({"small": Endpoint((url,), "served-name")}, Retries(0))
         with pytest.raises(EndpointError, match="expected an OpenAI-compatible server, but Connection error"):
-            asyncio.run(client.check())
+            check(url)
 
     def test_a_missing_model_lists_what_is_served(self):
-        with serve(StubServer(("other",))) as url:
-            client = OpenAIClient({"small": Endpoint((url,), "served-name")})
-            with pytest.raises(EndpointError, match=r"expected model 'served-name' \(pool name 'small'\), .* has other"):
-                asyncio.run(client.check())
+        missing = r"expected model 'served-name' \(pool name 'small'\), .* has other"
+        with serve(StubServer(("other",))) as url, pytest.raises(EndpointError, match=missing):
+            check(url)
 
     @pytest.mark.parametrize("page", ["<html>login</html>", "[]", '{"data": 3}'])
     def test_something_else_than_a_model_server_says_so(self, page):
         stub = StubServer(("served-name",))
         stub.model_list = page
-        with serve(stub) as url:
-            client = OpenAIClient({"small": Endpoint((url,), "served-name")}, Retries(0))
-            with pytest.raises(EndpointError, match="expected a list of models from /models, found something else"):
-                asyncio.run(client.check())
+        wanted = "expected a list of models from /models, found something else"
+        with serve(stub) as url, pytest.raises(EndpointError, match=wanted):
+            check(url)
 
     def test_the_key_comes_from_the_environment_and_stays_out_of_errors(self, monkeypatch):
         monkeypatch.setenv("STUB_KEY", "sk-canary")

@@ -93,6 +93,24 @@ def run(project: Project | SimulatedProject, commands: list[str]) -> None:
         assert done.returncode == 0, command + done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated project in which everything but the last search has run."""
+    project = SimulatedProject(tmp_path_factory.mktemp("searched"))
+    project.settings["search"]["max_iterations"] = 2
+    project.build("random")
+    return project.folder
+
+
+@pytest.fixture
+def simulated(searched: Path, tmp_path: Path) -> SimulatedProject:
+    """The same in a folder of its own."""
+    project = SimulatedProject(tmp_path)
+    shutil.copytree(searched / "data", tmp_path / "data")
+    shutil.copytree(searched / "results", tmp_path / "results")
+    return project
+
+
 @pytest.mark.slow
 class TestTheRecipesWork:
     def test_a_model(self, served):
@@ -111,21 +129,6 @@ class TestTheRecipesWork:
         assert (tasks["additions"]["kind"], tasks["moods"]["kind"]) == ("math", "label")
         questions = pd.read_parquet(served.folder / "data" / "mine" / "moods" / "questions.parquet")
         assert len(questions) == 30
-
-    @pytest.fixture(scope="class")
-    def searched(self, tmp_path_factory) -> Path:
-        """A simulated project in which everything but the last search has run."""
-        project = SimulatedProject(tmp_path_factory.mktemp("searched"))
-        project.settings["search"]["max_iterations"] = 2
-        project.build("random")
-        return project.folder
-
-    @pytest.fixture
-    def simulated(self, searched, tmp_path) -> SimulatedProject:
-        project = SimulatedProject(tmp_path)
-        shutil.copytree(searched / "data", tmp_path / "data")
-        shutil.copytree(searched / "results", tmp_path / "results")
-        return project
 
     def test_a_role(self, simulated):
         commands = apply("Add a role", simulated.folder)

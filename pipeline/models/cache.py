@@ -14,11 +14,12 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.errors import DataError, RunStopped
-from pipeline.models.client import Completion, ModelClient, Request
+from pipeline.models.client import Completion, Later, ModelClient, Request
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
@@ -248,7 +249,7 @@ class CachedClient:
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """The stored completion, or what to await for it."""
         key = request.key()
-        return self._cache.get(key) or self._shared(key, request)
+        return self._cache.get(key) or Later(partial(self._shared, key, request))
 
     async def _shared(self, key: str, request: Request) -> Completion:
         """Make the call, or wait for one under way and share its completion or failure; if its maker gave up, make it anew."""

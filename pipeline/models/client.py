@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from functools import lru_cache, partial
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,25 @@ class QuickClient(Protocol):
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """The completion, or what to await for it. Raises CallFailed, here or when awaited."""
         ...
+
+
+class Later(Awaitable[Completion]):
+    """A call that begins when it is awaited: one that nobody comes to await was never begun, and leaves no coroutine behind."""
+
+    def __init__(self, make: Callable[[], Awaitable[Completion]]) -> None:
+        self._make = make
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        return self._make().__await__()
+
+
+Begin = Callable[[Request], Completion | Awaitable[Completion]]
+"""A way to a completion that may be there at once."""
+
+
+def beginning(client: ModelClient) -> Begin:
+    """How to ask a client first: at once where it can, else later."""
+    return client.begin if isinstance(client, QuickClient) else lambda request: Later(partial(client.complete, request))
 
 
 @runtime_checkable

@@ -131,6 +131,7 @@ class Launcher:
                 code = server.guard.poll()
                 if code is None or server.restarts > self._max_restarts:
                     continue
+                end([server.guard], self._grace_s)  # which closes its pipe
                 server.restarts += 1
                 again = server.restarts <= self._max_restarts
                 what = (

@@ -121,7 +121,8 @@ class OpenAIClient:
         except openai.APIStatusError as error:
             raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
         except openai.APIError as error:
-            raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)}") from None
+            advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
+            raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)}; {advice}") from None
         except (AttributeError, TypeError, ValueError):
             raise EndpointError(f"{base_url}: expected a list of models from /models, found something else") from None
 

@@ -6,6 +6,7 @@ limit is processor time, enforced by the kernel, so that a verdict doesn't depen
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import subprocess
@@ -62,6 +63,7 @@ class FormulaComparer:
                 f"the process that compares formulas ended with status {process.returncode}; is math-verify installed?"
             )
         self._process = process
+        atexit.register(self.close)
         return process
 
     def _stop(self, process: subprocess.Popen[str]) -> None:
@@ -70,3 +72,4 @@ class FormulaComparer:
             process.communicate()
         process.wait()
         self._process = None
+        atexit.unregister(self.close)
