@@ -13,3 +13,5 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 # It reports at exit, after our own last line, that it is still sending events.
 logging.getLogger("EventsWorker").setLevel(logging.ERROR)
+# That it makes a database's tables, in front of whatever the first command says.
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)

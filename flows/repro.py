@@ -32,7 +32,10 @@ def changed_stages() -> list[str]:
     """Names of the stages that `dvc repro` would run for sure (what follows them may run too)."""
     done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise EndpointError(f"dvc status failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
+        raise EndpointError(
+            f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc init --no-scm` first"
+        )
     return list(json.loads(done.stdout or "{}"))
 
 

@@ -143,7 +143,8 @@ class CostModel:
         """Raises BudgetError when not even the cheapest single call fits the budget."""
         if self.smallest_call() > budget:
             raise BudgetError(
-                f"budget {budget:g} ({self.metric}) holds no call: the cheapest single call costs {self.smallest_call():.4g}"
+                f"budget {budget:g} ({self.metric}) holds no call: the cheapest single call costs {self.smallest_call():.4g}; "
+                "raise budget.limit to that at least"
             )
 
 

@@ -48,9 +48,14 @@ def read_json(path: Path, made_by: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a file, but there is none; the stage {made_by!r} makes it") from None
+        raise DataError(f"{path}: expected a file, but there is none; {makes(made_by)}") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected JSON, but it can't be read: {error}") from None
+        raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by)}") from None
+
+
+def makes(stage: str) -> str:
+    """Which stage makes what is missing, and how it is run."""
+    return f"the stage {stage!r} makes it: `python -m flows.{stage}`, or `make repro` with all before it"
 
 
 def digest_of_code(folder: Path, without: Collection[str] = ()) -> str:

@@ -186,7 +186,7 @@ class CollaborationGraph:
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            made = "; `make repro` makes it" if "results" in path.parts else ""
+            made = "; `make repro` makes it" if "results" in path.parts else "; correct the path"
             reason = f"no such file{made}" if isinstance(error, FileNotFoundError) else str(error)
             raise GraphError(f"{path}: expected a graph file (JSON), but {reason}") from None
         return cls.from_json(text, str(path))

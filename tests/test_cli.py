@@ -141,7 +141,11 @@ class TestBadInputGetsOneLineAndExitCode2:
         fails(ttsgraph(project, "explain", "results/laptop/math/random"), "`make repro` makes it")
 
     def test_missing_graph_file(self, project):
-        fails(ttsgraph(project, "graph", "cost", "nothing.json", "--profile", "paper"), "nothing.json", "no such file")
+        fails(
+            ttsgraph(project, "graph", "cost", "nothing.json", "--profile", "paper"),
+            "nothing.json",
+            "no such file; correct the path",
+        )
 
     def test_unknown_profile_and_task(self, project):
         file = write(project, chain(["gemma-3-1b"]))
@@ -157,12 +161,17 @@ class TestBadInputGetsOneLineAndExitCode2:
     def test_budget_below_one_call(self, project):
         path = project / "profiles" / "paper.yaml"
         path.write_text(path.read_text().replace("limit: 80", "limit: 0.5"))
-        fails(ttsgraph(project, "estimate", "--profile", "paper"), "budget 0.5 (flops) holds no call")
+        fails(ttsgraph(project, "estimate", "--profile", "paper"), "budget 0.5 (flops) holds no call", "raise budget.limit")
 
     def test_endpoint_that_refuses(self, project):
         use_stub(project, "http://127.0.0.1:9/v1")
         file = write(project, chain(["only"]))
-        fails(ttsgraph(project, "graph", "ask", file, "1 + 1", "--profile", "stub"), "127.0.0.1:9", "Connection error")
+        fails(
+            ttsgraph(project, "graph", "ask", file, "1 + 1", "--profile", "stub"),
+            "127.0.0.1:9",
+            "Connection error",
+            "start it, or correct base_url",
+        )
 
     def test_model_the_server_does_not_have(self, project):
         with serve(StubServer(("other",))) as url:

@@ -173,6 +173,15 @@ class TestBadInputGetsOneLineAndExitCode2:
         project.save()
         self.fails(project.run("python", "-m", "flows.repro"), "holds no call")
 
+    def test_a_folder_that_dvc_does_not_keep(self, project):
+        self.fails(project.run("python", "-m", "flows.repro"), "not inside of a DVC repository", "`dvc init --no-scm` first")
+
+    def test_an_empty_registry_says_one_line(self, project):
+        done = project.ttsgraph("promote", "math/1")
+        assert done.stderr.splitlines() == [
+            "error: nothing is registered as 'math/1'; there is no version of math: `make repro` registers the first"
+        ]
+
     def test_missing_data_file_and_question_without_an_answer(self, project):
         project.profile["tasks"]["math"]["source"] = {"kind": "jsonl", "path": "mine.jsonl"}
         project.save()

@@ -43,7 +43,10 @@ def test_only_the_first_offending_rows_are_shown():
 
 
 def test_a_missing_table_names_the_stage_that_makes_it(tmp_path):
-    with pytest.raises(DataError, match=r"archive\.parquet: expected a table, but there is none; the stage 'search' makes it"):
+    with pytest.raises(
+        DataError,
+        match=r"archive\.parquet: expected a table, but there is none; the stage 'search' makes it: `python -m flows\.search`",
+    ):
         read_table(Candidates, tmp_path / "archive.parquet", "search")
 
 
@@ -52,6 +55,15 @@ def test_an_unreadable_table_is_named(tmp_path):
     path.write_text("not parquet")
     with pytest.raises(DataError, match=r"archive\.parquet: expected a table, but it can't be read"):
         read_table(Candidates, path, "search")
+
+
+def test_a_table_of_another_version_says_how_to_make_it_anew(tmp_path):
+    path = tmp_path / "questions.parquet"
+    questions().drop(columns="meta").to_parquet(path)
+    with pytest.raises(
+        DataError, match=r"questions\.parquet: missing column 'meta'; the stage 'sample' makes it: `python -m flows\.sample`"
+    ):
+        read_table(Questions, path, "sample")
 
 
 def test_the_archive_has_the_promised_columns():

@@ -41,6 +41,7 @@ def test_shipped_params_name_a_profile_and_its_tasks():
         (lambda d: d["budget"].update(limit="much"), r"key 'budget\.limit': .*number.*found 'much'"),
         (lambda d: d["budget"].update(limit=-1), r"key 'budget\.limit': .*greater than 0, found -1"),
         (lambda d: d.pop("pool"), r"missing key 'pool'"),
+        (lambda d: d.update(pol=d.pop("pool")), r"unknown key 'pol', did you mean 'pool'\? \(and 1 more\)"),
         (lambda d: d["tasks"]["math"].update(kind="maths"), r"tasks\.math.*expected kind as one of .*math.*found 'maths'"),
         (lambda d: d.update(roles=["assistant", "critique"]), "expected roles among .*found 'critique'"),
         (lambda d: d.update(roles=["fuser"]), "expected assistant among the roles"),

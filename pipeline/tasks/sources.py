@@ -129,7 +129,7 @@ def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a question file, but there is none") from None
+        raise DataError(f"{path}: expected a question file, but there is none; put it there, or correct the path") from None
     except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
     rows = []
