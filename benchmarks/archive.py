@@ -32,6 +32,7 @@ from pipeline.limits import NOTHING
 from pipeline.models.client import Completion, Request, Usage
 from pipeline.models.collector import rare_collections
 from pipeline.progress import Publish, ignore
+from pipeline.promotion import against_first
 from pipeline.provenance import settings_sha256
 from pipeline.schemas import Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
 from pipeline.search import Problem
@@ -133,7 +134,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
     made_up = environment(stage, MadeUp)
     asked, graph = stage.questions(), found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
-    write_table(cases_table(cases, feedbacks, cost), Evaluations, folder / "test.parquet")
+    write_table(cases_table(cases, feedbacks, cost).join(against_first(feedbacks)), Evaluations, folder / "test.parquet")
     nodes = asyncio.run(tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0]))
     write_table(nodes, Nodes, folder / "nodes.parquet")
     write_table(edge_table(read_journal(folder / "journal.jsonl")), Edges, folder / "edges.parquet")

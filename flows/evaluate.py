@@ -15,6 +15,7 @@ from pipeline.ablation import removal_cases, removals, tried_without
 from pipeline.environment import Environment, Feedback
 from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
+from pipeline.promotion import against_first
 from pipeline.provenance import test_result
 from pipeline.schemas import Evaluations, Nodes, Pilots, read_table, write_table
 from pipeline.tasks.base import Question
@@ -46,7 +47,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     with live(run_state(f"evaluate {task} {method}", total)) as publish:
         feedbacks, nodes = stage.with_models(work)
     questions = stage.questions()
-    table = cases_table(cases, feedbacks, cost)
+    table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
     add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "search")["run_id"], table)

@@ -52,6 +52,7 @@ def _method(stage: Stage, name: str) -> MethodReport:
     return MethodReport(
         name,
         read_graph(stage, name),
+        (folder / "graph.json").as_posix(),
         _json(folder / "search.json", "search"),
         _table(schemas.Candidates, folder / "archive.parquet", "search"),
         _table(schemas.Trajectory, folder / "trajectory.csv", "search"),

@@ -22,21 +22,21 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
     return [
         f"{_number(len(graph.nodes), 'node')}, {_number(len(calls), 'model call')} a question ({models}); "
         f"width {graph.width}, depth {graph.depth}; graph {graph.content_hash}",
-        *_steps(graph),
+        *(f"step {step}: {what}" for step, what in steps(graph)),
         f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}",
         *_costs(graph, profile, task),
     ]
 
 
-def _steps(graph: CollaborationGraph) -> Iterator[str]:
-    """One line for each set of nodes that do the same at the same time."""
+def steps(graph: CollaborationGraph) -> Iterator[tuple[int, str]]:
+    """For each set of nodes that do the same at the same time: the number of the step, and what they do."""
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = {}
         for i in level:
             node = graph.node(i)
             alike.setdefault((node.role, node.model, node.top_k, graph.predecessors[i]), []).append(i)
         for ids in alike.values():
-            yield f"step {step}: {_doing(graph, ids)}"
+            yield step, _doing(graph, ids)
 
 
 def _doing(graph: CollaborationGraph, ids: Sequence[int]) -> str:

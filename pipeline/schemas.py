@@ -16,6 +16,7 @@ import pandera.pandas as pa
 from pandera.typing import Series
 
 from pipeline.errors import DataError, GraphError
+from pipeline.files import makes
 from pipeline.graph import CollaborationGraph
 
 ROWS_SHOWN = 3
@@ -167,10 +168,17 @@ class Nodes(Scores):
 
 
 class Evaluations(GraphScores):
-    """Test scores of the found graph and of what it has to beat within the same budget."""
+    """Test scores of the found graph and of what it has to beat within the same budget.
+
+    `found_only` and `rival_only` count the questions that only the found graph, or only this one, has right; `p_differs` is of an
+    exact McNemar test, two-sided.
+    """
 
     arm: Series[str] = pa.Field(isin=["found", "single", "self_consistency", "fixed_topology"])
     label: Series[str]
+    found_only: Series[int] = pa.Field(ge=0)
+    rival_only: Series[int] = pa.Field(ge=0)
+    p_differs: Series[float] = pa.Field(ge=0, le=1)
 
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
@@ -218,10 +226,13 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
     try:
         table = pd.read_csv(path, dtype=_text_columns(schema)) if path.suffix == ".csv" else pd.read_parquet(path)
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a table, but there is none; the stage {made_by!r} makes it") from None
+        raise DataError(f"{path}: expected a table, but there is none; {makes(made_by)}") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected a table, but it can't be read: {str(error).splitlines()[0]}") from None
-    return check(table, schema, str(path))
+        raise DataError(f"{path}: expected a table, but it can't be read: {str(error).splitlines()[0]}; {makes(made_by)}") from None
+    try:
+        return check(table, schema, str(path))
+    except DataError as error:
+        raise DataError(f"{error}; {makes(made_by)}") from None
 
 
 def _text_columns(schema: type[Table]) -> dict[str, type[str]]:

@@ -119,7 +119,7 @@ def pilot_cases(settings: PilotSettings, cost: CostModel, best_model: str, roles
     for sink in sinks:
         for width in settings.widths:
             graph = topologies.parallel([best_model] * width, best_model, sink)
-            cases.append(_case("width", f"{width} answers, {sink}", graph))
+            cases.append(_case("width", f"{width} answer{'' if width == 1 else 's'}, {sink}", graph))
     cases += [_case("depth", f"chain of {d}", topologies.chain([best_model] * d)) for d in settings.depths]
     for width in settings.widths:
         for depth in settings.depths:

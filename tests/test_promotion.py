@@ -2,7 +2,9 @@
 
 import pytest
 
-from pipeline.promotion import decide
+from pipeline.environment import Feedback, QuestionResult
+from pipeline.models.client import Usage
+from pipeline.promotion import against_first, decide, paired
 from pipeline.provenance import TestResult
 
 
@@ -41,3 +43,24 @@ def test_scores_on_other_questions_are_not_compared():
     decision = decide(result([True] * 50, "new"), result([False] * 50, "old"), 0.95)
     assert (decision.promote, decision.p_value) == (False, None)
     assert "promote by hand" in decision.reason
+
+
+def test_two_graphs_are_compared_on_the_questions_that_both_were_scored_on():
+    first = {"a": True, "b": True, "c": False, "d": None, "e": True}
+    second = {"a": True, "b": False, "c": True, "d": True, "f": True}
+    pairs = paired(first, second)
+    assert (pairs.questions, pairs.first_only, pairs.second_only, pairs.p_value()) == (3, 1, 1, 1.0)
+    # All six differ one way: two-sided 2 / 2^6.
+    sure = paired(dict.fromkeys("abcdef", True), dict.fromkeys("abcdef", False))
+    assert sure.p_value() == pytest.approx(2 / 2**6)
+    assert sure.p_value("greater") == pytest.approx(1 / 2**6)
+
+
+def test_the_found_graph_is_compared_with_each_and_is_no_different_from_itself():
+    def feedback(rights: list[bool | None]) -> Feedback:
+        return Feedback(tuple(QuestionResult(str(k), right) for k, right in enumerate(rights)), Usage(), 1.0)
+
+    table = against_first([feedback([True] * 6), feedback([False] * 6), feedback([None] * 5 + [False])])
+    assert table["found_only"].tolist() == [0, 6, 1]
+    assert table["rival_only"].tolist() == [0, 0, 0]
+    assert table["p_differs"].tolist() == pytest.approx([1, 2 / 2**6, 1])

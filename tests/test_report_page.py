@@ -19,6 +19,8 @@ from benchmarks import page as page_benchmark
 from benchmarks.browser import WHY_NOT, Opened, browser, chromium
 from flows import report
 from pipeline.environment import CONFIDENCE
+from pipeline.explain import steps
+from pipeline.graph import CollaborationGraph
 from tests.simulated_project import SimulatedProject
 
 pytestmark = pytest.mark.slow
@@ -132,9 +134,9 @@ def agrees(text: str, value: Any) -> bool:
     return abs(float(plain) - scale * float(value)) <= 0.5001 * step
 
 
-def test_every_figure_is_the_one_in_the_table_it_names(words, look_up):
+def test_every_figure_is_the_one_in_the_table_it_names(words, look_up, built):
     forms = {attributes.get("data-as") for attributes, _ in words.figures}
-    assert {"percent", "share", "count", "fine", "money", "text"} <= forms
+    assert {"percent", "share", "count", "fine", "money", "p", "steps", "text"} <= forms
     assert len(words.figures) > 400
     for attributes, text in words.figures:
         if "data-constant" in attributes:
@@ -145,6 +147,9 @@ def test_every_figure_is_the_one_in_the_table_it_names(words, look_up):
             assert text in value, attributes
         elif "data-as" not in attributes:
             assert text in [message["content"] for message in json.loads(value)]
+        elif attributes["data-as"] == "steps":
+            file = built.parents[1] / attributes["data-at"].partition("#")[0]
+            assert text in [what for _, what in steps(CollaborationGraph.read(file))], attributes
         elif attributes["data-as"] == "text":
             assert text == str(value), attributes
         else:

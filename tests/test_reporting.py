@@ -18,6 +18,7 @@ from pipeline.reporting.drawing import HEIGHT, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
 from pipeline.reporting.thinning import MOST, thinned
+from pipeline.reporting.verdicts import verdict
 from pipeline.schemas import Evaluations, Trajectory
 from pipeline.topologies import chain, parallel
 from tests.project import ROOT
@@ -122,6 +123,26 @@ def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_co
         }
     )
     assert [row.place for row in validated_front([Source("archive.parquet", frame)])] == ["6", "2"]
+
+
+@pytest.mark.parametrize(
+    ("found_only", "rival_only", "p", "answer", "places"),
+    [
+        ([9, 8], [1, 0], [0.02, 0.01], "Yes", (["1", "2"], [], [])),
+        ([9, 5], [1, 4], [0.02, 1.0], "In part", (["1"], ["2"], [])),
+        ([3, 5], [1, 6], [0.6, 1.0], "Not shown", ([], ["1", "2"], [])),
+        ([9, 1], [1, 9], [0.02, 0.02], "No", (["1"], [], ["2"])),
+    ],
+)
+def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(found_only, rival_only, p, answer, places) -> None:
+    frame = pd.DataFrame(
+        {"arm": ["found", "single", "fixed_topology"], "found_only": [0, *found_only], "rival_only": [0, *rival_only]}
+        | {"p_differs": [1.0, *p]}
+    )
+    told = verdict("random", Source("test.parquet", frame))
+    assert told.answer == answer
+    assert tuple([row.place for row in rows] for rows in (told.beaten, told.unclear, told.ahead)) == places
+    assert [row.place for row in told.rivals] == ["1", "2"]
 
 
 WIDE = CollaborationGraph(

@@ -21,8 +21,8 @@ from pipeline.reporting.thinning import thinned
 Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FILE_WIDTH = 560
-NAMES = {"labelLimit": {"expr": "containerSize()[0] ? min(240, 0.36 * containerSize()[0]) : 240"}}
-"""Names of rows: a third of a narrow page, so that the plot has room."""
+NAMES = {"labelLimit": {"expr": "containerSize()[0] ? min(240, 0.42 * containerSize()[0]) : 240"}}
+"""Names of rows: less than half of a narrow page, so that the plot has room."""
 
 INTERVAL = [
     {"field": "accuracy", "type": "quantitative", "format": ".1%", "title": "accuracy"},
@@ -280,7 +280,7 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
         width, depth = (int(side) for side in row["label"].split(" x "))
         values.append({"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in (*SCORES, "label")})
     x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
-    y = {"field": "d", "type": "ordinal", "title": "depth (nodes of a branch)", "sort": "descending"}
+    y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
     legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
     shades = _accuracy() | {"scale": {"scheme": "viridis"}, "legend": legend}
     shades.pop("axis")
@@ -292,7 +292,7 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
         {"mark": {"type": "text"}, "encoding": {"x": x, "y": y, "text": number, "color": tone}},
     ]
     alt = "Heat map of pilot accuracy by width and depth. Table below."
-    height = 44 * len({value["d"] for value in values}) + 10
+    height = max(120, 44 * len({value["d"] for value in values}) + 10)
     return _chart(
         "width_x_depth", f"{task}: accuracy by width and depth", alt, height, {"data": {"values": values}, "layer": layers}
     )

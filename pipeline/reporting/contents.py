@@ -14,10 +14,14 @@ UNITS = {"flops": "budget units", "dollars": "$ a question", "runtime": "s a que
 
 @dataclass(frozen=True, slots=True)
 class MethodReport:
-    """One search method's results on one task. `search` has P(best), `p_best`, where the search worked it out."""
+    """One search method's results on one task. `search` has P(best), `p_best`, where the search worked it out.
+
+    `graph_file` is where the graph is from.
+    """
 
     name: str
     graph: CollaborationGraph
+    graph_file: str
     search: Row
     archive: Source
     trajectory: Source

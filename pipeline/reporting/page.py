@@ -19,6 +19,7 @@ from pipeline.reporting.contents import MethodReport, Report, TaskReport
 from pipeline.reporting.drawing import END, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
+from pipeline.reporting.verdicts import KINDS, Verdict, verdict
 from pipeline.secrets import redact
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -35,6 +36,7 @@ class Part:
 
     task: TaskReport
     comparison: list[tuple[str, Row]]
+    verdicts: list[Verdict]
     cloud: Cloud
     charts: dict[str, Chart]
     edges: list[tuple[MethodReport, Chart]]
@@ -49,7 +51,7 @@ class Part:
 
 def write_report(folder: Path, report: Report) -> Path:
     """Write the page, every plot as SVG and PNG, and comparison.csv (every test score in one table); returns the page's path."""
-    templates = _templates(report)
+    templates = page_templates(report)
     parts = [_part(report, task, templates) for task in report.tasks]
     for part in parts:
         _write_files(folder / "plots" / part.task.name, part, report, templates)
@@ -72,11 +74,11 @@ def write_report(folder: Path, report: Report) -> Path:
 def write_index(folder: Path) -> Path:
     """Write index.html with a link to the page of every profile that has one below this folder."""
     profiles = sorted(page.parent.name for page in folder.glob("*/index.html"))
-    write_text(folder / "index.html", _templates(None).get_template("index.html.j2").render(profiles=profiles))
+    write_text(folder / "index.html", page_templates(None).get_template("index.html.j2").render(profiles=profiles))
     return folder / "index.html"
 
 
-def _templates(report: Report | None) -> Templates:
+def page_templates(report: Report | None) -> Templates:
     """The templates, with what all of them use."""
     templates = Templates(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -92,6 +94,7 @@ def _templates(report: Report | None) -> Templates:
         "style": _style(),
         "script": (TEMPLATES / "page.js").read_text(encoding="utf-8"),
         "theme_script": (TEMPLATES / "theme.js").read_text(encoding="utf-8"),
+        "kinds": KINDS,
         "last_edges": _last_edges,
         "stages": _stages,
         "num": sources.num,
@@ -99,6 +102,7 @@ def _templates(report: Report | None) -> Templates:
         "total": sources.total,
         "interval": sources.interval,
         "confidence": sources.confidence,
+        "steps_of": sources.steps_of,
     }
     return templates
 
@@ -130,6 +134,7 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     return Part(
         task,
         comparison,
+        [verdict(method.name, method.test) for method in task.methods],
         charts.candidates(task, report.unit, report.settings),
         {"comparison": charts.comparison(task, comparison), "trajectories": charts.trajectories(task)},
         [(method, chart) for method, chart in learnt if chart is not None],

@@ -17,6 +17,8 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from pipeline.environment import CONFIDENCE
+from pipeline.explain import steps
+from pipeline.graph import CollaborationGraph
 
 MISSING = "–"
 
@@ -34,6 +36,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "fine": lambda value: f"{value:.2f}",
     "plain": lambda value: f"{value:g}",
     "money": _money,
+    "p": lambda value: f"{value:.3f}" if value >= 0.001 else f"{value:.0e}",
     "text": str,
 }
 
@@ -146,6 +149,11 @@ def interval(row: Row, key: str = "accuracy") -> Markup:
         return num(row, key, "percent")
     low, high = num(row, f"{key}_low", "percent"), num(row, f"{key}_high", "percent")
     return num(row, key, "percent") + Markup(' <span class="interval">({} to {})</span>').format(low, high)
+
+
+def steps_of(graph: CollaborationGraph, file: str) -> list[tuple[int, Markup]]:
+    """What a graph does step by step, in words that follow from its file."""
+    return [(step, _data(what, f"{file}#/nodes", "steps")) for step, what in steps(graph)]
 
 
 def confidence() -> Markup:

@@ -1,0 +1,55 @@
+"""Whether what a search found beats what it has to beat, by the paired tests of the evaluate stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.environment import CONFIDENCE
+from pipeline.reporting.sources import Row, Source
+
+KINDS = {
+    "found": "found",
+    "single": "best single model",
+    "self_consistency": "majority voting",
+    "fixed_topology": "best of the pilot runs",
+}
+"""What each arm of the comparison is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The found graph's row, and its rivals' rows: those it is shown to beat, those that are shown to beat it, and the others."""
+
+    method: str
+    found: Row
+    beaten: tuple[Row, ...]
+    unclear: tuple[Row, ...]
+    ahead: tuple[Row, ...]
+
+    @property
+    def answer(self) -> str:
+        """Whether it beats them, in a word or two."""
+        if self.ahead:
+            return "No"
+        if not self.beaten:
+            return "Not shown"
+        return "In part" if self.unclear else "Yes"
+
+    @property
+    def rivals(self) -> list[Row]:
+        """All rivals, as they stand in the table."""
+        return sorted((*self.beaten, *self.unclear, *self.ahead), key=lambda row: int(row.place))
+
+
+def verdict(method: str, test: Source) -> Verdict:
+    """Which rivals differ from what a method found on the same questions, at the confidence of all intervals."""
+    found = test.where(arm="found")[0]
+    rivals = [row for row in test if row["arm"] != "found"]
+    shown = {row.place for row in rivals if row["p_differs"] < 1 - CONFIDENCE}
+    return Verdict(
+        method,
+        found,
+        tuple(row for row in rivals if row.place in shown and row["found_only"] > row["rival_only"]),
+        tuple(row for row in rivals if row.place not in shown),
+        tuple(row for row in rivals if row.place in shown and row["found_only"] < row["rival_only"]),
+    )
