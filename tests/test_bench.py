@@ -97,7 +97,7 @@ def test_the_big_archive_is_what_the_stages_leave_and_its_search_goes_on(tmp_pat
     with chdir(tmp_path):
         table = read_table(Candidates, made.method / "archive.parquet", "search")
         assert (table["split"] == "train").sum() == 200
-        _, again, _ = archive.search(load_stage(archive.TASK), made.method, archive.Forbidden)
+        _, again = archive.search(load_stage(archive.TASK), made.method, archive.Forbidden)
         pd.testing.assert_frame_equal(again.table(), table[list(COLUMNS)])
         report.report.fn()
     assert "simulated" in (tmp_path / "reports" / archive.NAME / "index.html").read_text()
