@@ -21,6 +21,7 @@ from flows.registry import LINEAGE, Registry, Version
 from flows.stored import Store
 from pipeline.deployed import BUNDLE, Deployed
 from pipeline.errors import TTSGraphError
+from pipeline.explain import counted
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
 from pipeline.parsing import parse
@@ -129,7 +130,7 @@ class _Walk:
             deployed = Deployed.from_dict(json.loads(text), BUNDLE, self.version.number)
             _same("the graph's hash", record.graph_hash, deployed.graph.content_hash)
             budget = record.budget
-            return f"{len(deployed.graph.nodes)} nodes, {budget['used']:.3g} of {budget['limit']:g} ({budget['metric']})"
+            return f"{counted(len(deployed.graph.nodes), 'node')}, {budget['used']:.3g} of {budget['limit']:g} ({budget['metric']})"
 
         self._link("version", self.version.label, version)
         if record is not None:
@@ -283,7 +284,7 @@ class _Walk:
         scored = [correct for correct in test.outcomes.values() if correct is not None]
         _same("the share of right answers", test.accuracy, sum(scored) / len(scored))
         _same("the run's test score", test.accuracy, self._client.get_run(record.run_id).data.metrics.get("test_found_accuracy"))
-        return f"on {len(scored)} questions, {100 * test.low:.1f} to {100 * test.high:.1f} %"
+        return f"on {counted(len(scored), 'question')}, {100 * test.low:.1f} to {100 * test.high:.1f} %"
 
     def _code(self, record: Provenance) -> str:
         commit = record.code.commit

@@ -19,6 +19,7 @@ import pandas as pd
 
 from flows.live import live
 from flows.stage import guarded
+from pipeline.explain import counted
 from pipeline.files import write_text
 from pipeline.progress import Answered, Publish, run_state
 from pipeline.settings import Profile, load_profile
@@ -41,7 +42,7 @@ def study(seeds: int, workers: int, first_seed: int = 0) -> None:
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.task, cell.seed), []).append(cell)
-    with live(run_state(f"study of {seeds} seeds (simulated)", len(cells) + len(groups))) as publish:
+    with live(run_state(f"study of {counted(seeds, 'seed')} (simulated)", len(cells) + len(groups))) as publish:
         if "humaneval" in settings.questions:
             _grades(settings, profile, "humaneval")
         rows, pilots = _run(groups, workers, publish)

@@ -20,7 +20,7 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
     models = ", ".join(f"{count} of {model}" for model, count in sorted(_count([n.model for n in calls]).items()))
     return [
-        f"{_number(len(graph.nodes), 'node')}, {_number(len(calls), 'model call')} a question ({models}); "
+        f"{counted(len(graph.nodes), 'node')}, {counted(len(calls), 'model call')} a question ({models}); "
         f"width {graph.width}, depth {graph.depth}; graph {graph.content_hash}",
         *(f"step {step}: {what}" for step, what in steps(graph)),
         f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}",
@@ -59,10 +59,11 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
         reads += min(degree, node.top_k) if node.top_k and node.role == "fuser" else degree
     prompt = len(calls) * lengths.prompt_tokens + reads * lengths.generated_tokens
     units = profile.cost_model(task).graph_cost(graph)
+    work = f"{flops.graph_cost(graph):.3g}"
     yield (
         f"a question of {task} costs about {flops.graph_cost(graph) * flops.unit:.3g} FLOPs, ${dollars.graph_cost(graph):.3g}, "
         f"{prompt:,.0f} tokens read and {len(calls) * lengths.generated_tokens:,.0f} written; "
-        f"that is the work of {flops.graph_cost(graph):.3g} calls of the cheapest model"
+        f"that is the work of {work} call{'' if work == '1' else 's'} of the cheapest model"
     )
     state = "within" if units <= budget.limit else "OVER"
     yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
@@ -90,7 +91,8 @@ def _count(names: Sequence[str]) -> dict[str, int]:
     return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
-def _number(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """ "1 node", "2 nodes"."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 

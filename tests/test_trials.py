@@ -54,6 +54,8 @@ def test_pilots_have_all_sweeps_and_runnable_graphs(roles):
     for case in cases:
         check_roles(case.graph)
         assert {node.role for node in case.graph.nodes} <= set(roles)
+    widths = [case.columns["label"].partition(",")[0] for case in cases if case.columns["sweep"] == "width"]
+    assert widths[:2] == ["1 answer", f"{PilotSettings().widths[1]} answers"]
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():

@@ -90,10 +90,12 @@ def _heat_map(rows: pd.DataFrame, path: Path) -> Path:
     axes.imshow(grid.to_numpy(), cmap="viridis", aspect="auto")
     axes.set_xticks(range(grid.shape[1]), [str(w) for w in grid.columns])
     axes.set_yticks(range(grid.shape[0]), [str(d) for d in grid.index])
+    middle = (np.nanmin(grid.to_numpy()) + np.nanmax(grid.to_numpy())) / 2
     for row in range(grid.shape[0]):
         for column in range(grid.shape[1]):
             if not np.isnan(value := grid.to_numpy()[row, column]):
-                axes.text(column, row, f"{value:.0f}", ha="center", va="center", color="white", fontsize=8)
+                tone = "#111111" if value > middle else "#f5f5f5"
+                axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=tone, fontsize=8)
     axes.set(xlabel="width", ylabel="depth of each branch", title=f"figure 4c: MATH, LLaMA 1B, accuracy % ({TITLE})")
     return save(figure, path)
 

@@ -1,20 +1,22 @@
-"""reports/study/: the tables as CSV and Markdown, the plots, and what they come to."""
+"""reports/study/: the tables as CSV, the plots, and what they come to, as Markdown and as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from pipeline.explain import counted
 from pipeline.files import write_text
 from pipeline.settings import Profile
 from pipeline.study import figures, paper, stats, tables
+from pipeline.study.page import Picture, Section, picture, section, write_page
 from pipeline.study.plan import StudySettings
 
 SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {
-    "block": ("", 0),
+    "block": ("on", 0),
     "name": ("method", 0),
     "score": ("score, %", 1),
     "paper_score": ("paper", 0),
@@ -28,20 +30,29 @@ SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {
     "p_seconds": ("p (search)", 4),
 }
 ABOUT = (
-    "All figures are simulated. {seeds} seeds; means with 95 % Student intervals; the paper's figures beside them are of "
+    "All figures are simulated. {seeds}; means with 95 % Student intervals; the paper's figures beside them are of "
     "real models. Search costs are those of calls that were made for the search: init stages where a method starts from them, "
     "training batches and validation; a call that is asked for twice is made once. Model seconds add up the calls' latencies. "
     "p-values are of {test}: in tables 1 and 3 against agent_reinforce, in table 2 against the full method. All searches of a task "
     "are tested on the same questions."
 )
 PILOT_COLUMNS: Mapping[str, tuple[str, int]] = {
-    "figure": ("", 0),
+    "figure": ("of", 0),
     "task": ("task", 0),
     "label": ("what", 0),
     "topology": ("topology", 0),
     "accuracy": ("accuracy, %", 1),
     "paper_accuracy": ("paper", 0),
 }
+HEADS = {
+    "table_1": "Table 1: every method at the main budget",
+    "table_2": "Table 2: Agent-REINFORCE without an insight or roles",
+    "table_3": "Table 3: MATH under other budgets, and for accuracy and latency",
+}
+BEST = "Figure 6: the best graph found on MATH"
+PILOTS = "Figures 1, 3 and 4, table 4: pilots"
+PILOT_FIGURES = ("figure_1", "figure_3", "figure_4a", "figure_4b", "figure_4c", "table_4")
+SCATTER = "Test score against what the search took"
 
 
 def write_study(folder: Path, settings: StudySettings, profile: Profile, rows: pd.DataFrame, pilots: pd.DataFrame) -> Path:
@@ -69,27 +80,55 @@ def write_study(folder: Path, settings: StudySettings, profile: Profile, rows: p
         figures.plot_curves(main, settings.search.max_iterations, folder / "figure_9_simulated.svg")
         best = figures.draw_best(main[main["method"] == paper.OURS], folder / "figure_6_simulated.svg")
         figures.plot_front(math[math["method"] == paper.OURS], folder / "pareto_front_simulated.svg")
+    about = ABOUT.format(seeds=counted(rows["seed"].nunique(), "seed"), test=stats.TEST)
+    holds = [*ranking(found["table_1"]), *ablation(found["table_2"])]
+    write_page(folder / "study_simulated.html", about, holds, _sections(folder, found, pilot, best), rows["seed"].nunique())
     path = folder / "study_simulated.md"
-    write_text(path, _page(found, pilot, best, rows))
+    write_text(path, _markdown(found, pilot, best, about, holds))
     return path
 
 
-def _page(found: Mapping[str, pd.DataFrame], pilot: pd.DataFrame, best: str, rows: pd.DataFrame) -> str:
-    heads = {
-        "table_1": "Table 1: every method at the main budget",
-        "table_2": "Table 2: Agent-REINFORCE without an insight or roles",
-        "table_3": "Table 3: MATH under other budgets, and for accuracy and latency",
+def _sections(folder: Path, found: Mapping[str, pd.DataFrame], pilot: pd.DataFrame, best: str) -> list[Section]:
+    """The page's sections; those without a row or a plot are left out."""
+
+    def plots(alts: Mapping[str, str]) -> list[Picture]:
+        return [shown for name, alt in alts.items() for shown in picture(folder, name, alt)]
+
+    by_iteration = {
+        "figure_9": "Best validation score by iteration",
+        "pareto_front": "Validation score and latency, and their front",
     }
-    parts = [
-        "# The study, on the simulated pool",
-        ABOUT.format(seeds=rows["seed"].nunique(), test=stats.TEST),
-        "## What holds",
-        "\n".join(f"- {line}" for line in [*ranking(found["table_1"]), *ablation(found["table_2"])]),
+    graph = (
+        [Section("figure_6", "Graph", BEST, best_found(best), plots({"figure_6": "The best graph found on MATH"}))] if best else []
+    )
+    return [
+        section(
+            "table_1", "Methods", HEADS["table_1"], found["table_1"], SEARCH_COLUMNS, plots({"table_1": SCATTER, **by_iteration})
+        ),
+        section("table_2", "Ablation", HEADS["table_2"], found["table_2"], SEARCH_COLUMNS),
+        section("table_3", "Budgets", HEADS["table_3"], found["table_3"], SEARCH_COLUMNS, plots({"table_3": SCATTER})),
+        *graph,
+        section(
+            "pilots",
+            "Pilots",
+            PILOTS,
+            pilot,
+            PILOT_COLUMNS,
+            plots({name: name.replace("_", " ").capitalize() for name in PILOT_FIGURES}),
+        ),
     ]
-    for name, head in heads.items():
+
+
+def best_found(best: str) -> str:
+    """The best graph beside the paper's, in words."""
+    return f"Here: {best}. The paper's {paper.BEST_GRAPH}."
+
+
+def _markdown(found: Mapping[str, pd.DataFrame], pilot: pd.DataFrame, best: str, about: str, holds: Sequence[str]) -> str:
+    parts = ["# The study, on the simulated pool", about, "## What holds", "\n".join(f"- {line}" for line in holds)]
+    for name, head in HEADS.items():
         parts += [f"## {head}", tables.markdown(found[name], SEARCH_COLUMNS)]
-    parts += ["## Figure 6: the best graph found on MATH", f"Here: {best}. The paper's {paper.BEST_GRAPH}."]
-    parts += ["## Figures 1, 3 and 4, table 4: pilots", tables.markdown(pilot, PILOT_COLUMNS)]
+    parts += [f"## {BEST}", best_found(best), f"## {PILOTS}", tables.markdown(pilot, PILOT_COLUMNS)]
     return "\n\n".join(parts) + "\n"
 
 

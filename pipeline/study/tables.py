@@ -115,13 +115,19 @@ def pilot_table(pilots: Rows) -> Rows:
     return pd.DataFrame(lines)
 
 
-def markdown(table: Rows, columns: Mapping[str, tuple[str, int]]) -> str:
-    """A table in Markdown: column -> (heading, digits); a column with `_low` and `_high` beside it shows its interval."""
-    shown = list(columns)
-    lines = ["| " + " | ".join(columns[name][0] for name in shown) + " |", "|" + "---|" * len(shown)]
-    for row in table.to_dict("records"):
-        lines.append("| " + " | ".join(_shown(row, name, columns[name][1]) for name in shown) + " |")
-    return "\n".join(lines)
+Columns = Mapping[str, tuple[str, int]]
+"""Column -> its heading, and how many digits its figures have."""
+
+
+def cells(table: Rows, columns: Columns) -> list[list[str]]:
+    """A table as it is shown; a column with `_low` and `_high` beside it shows its interval."""
+    return [[_shown(row, name, digits) for name, (_, digits) in columns.items()] for row in table.to_dict("records")]
+
+
+def markdown(table: Rows, columns: Columns) -> str:
+    """A table in Markdown."""
+    lines = [[heading for heading, _ in columns.values()], ["---"] * len(columns), *cells(table, columns)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _shown(row: Mapping[Any, Any], name: str, digits: int) -> str:
