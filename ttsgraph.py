@@ -17,7 +17,7 @@ from pipeline.dags import labeled_dags, unlabeled_dags
 from pipeline.deployed import FileLoader, Loader, read_shots
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.estimate import estimate_run
-from pipeline.files import md5
+from pipeline.files import CLOSED_TO_US, closed_to_us, md5
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import check_roles
 from pipeline.scaffold.commands import new_model, new_task
@@ -367,6 +367,9 @@ def main() -> None:
         app()
     except InputError as error:
         typer.echo(redact(f"error: {error}"), err=True)
+        sys.exit(2)
+    except CLOSED_TO_US as error:
+        typer.echo(redact(f"error: {closed_to_us(error)}"), err=True)
         sys.exit(2)
     except TTSGraphError as error:
         typer.echo(redact(f"stopped: {error}"), err=True)

@@ -16,6 +16,7 @@ import pandas as pd
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
 from pipeline.errors import InputError, LimitReached, RunStopped
+from pipeline.files import CLOSED_TO_US, closed_to_us
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Profiles, Questions, read_table
@@ -154,6 +155,9 @@ def guarded(work: Callable[[], Any]) -> None:
         work()
     except InputError as error:
         say(f"error: {error}")
+        sys.exit(EXIT_INPUT)
+    except CLOSED_TO_US as error:
+        say(f"error: {closed_to_us(error)}")
         sys.exit(EXIT_INPUT)
     except RunStopped as error:
         say(f"stopped: {error}")

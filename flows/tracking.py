@@ -14,10 +14,11 @@ import pandas as pd
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunStatus, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
 
 from pipeline.archive import Record
 from pipeline.errors import InputError
-from pipeline.files import md5
+from pipeline.files import CLOSED_TO_US, md5
 
 METRICS = (
     "accuracy",
@@ -46,7 +47,7 @@ def explained(tracking_uri: str) -> Iterator[None]:
     """Turns MLflow's errors into an InputError of one line that names the tracking URI."""
     try:
         yield
-    except MlflowException as error:
+    except (MlflowException, SQLAlchemyError, ImportError, *CLOSED_TO_US) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}") from None
 

@@ -53,6 +53,16 @@ def read_json(path: Path, made_by: str) -> Any:
         raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by)}") from None
 
 
+CLOSED_TO_US = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+"""What the system says of a place that can't be used as it has to be."""
+
+
+def closed_to_us(error: OSError) -> str:
+    """Which place that is, and what to do."""
+    why = error.strerror or type(error).__name__
+    return f"{error.filename}: expected to use this place, but {why}; correct its permissions, or move away what stands there"
+
+
 def makes(stage: str) -> str:
     """Which stage makes what is missing, and how it is run."""
     return f"the stage {stage!r} makes it: `python -m flows.{stage}`, or `make repro` with all before it"

@@ -176,6 +176,16 @@ class TestBadInputGetsOneLineAndExitCode2:
     def test_a_folder_that_dvc_does_not_keep(self, project):
         self.fails(project.run("python", "-m", "flows.repro"), "not inside of a DVC repository", "`dvc init --no-scm` first")
 
+    def test_a_file_where_a_folder_has_to_be(self, project):
+        (project.folder / "data").touch()
+        self.fails(project.stage("sample", "--task", "math"), "data", "expected to use this place", "move away what stands there")
+
+    @pytest.mark.parametrize("uri", ["postgresql://127.0.0.1:9/none", "sqlite:///dvc.yaml/mlflow.db"])
+    def test_a_tracking_uri_that_cannot_be_opened(self, project, uri):
+        project.params["tracking_uri"] = uri
+        project.save()
+        self.fails(project.ttsgraph("promote", "math/1"), f"MLflow at tracking_uri '{uri}' (params.yaml)")
+
     def test_an_empty_registry_says_one_line(self, project):
         done = project.ttsgraph("promote", "math/1")
         assert done.stderr.splitlines() == [
