@@ -102,10 +102,11 @@ def test_secrets_do_not_reach_the_server(make_spec: MakeSpec, monkeypatch: pytes
 
 
 PARENT = """
-import json, sys, threading
+import json, signal, sys, threading
 from pathlib import Path
 from pipeline.models.launcher import Launcher
 from pipeline.models.servers import ServerSpec
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
 name, command, port, log, ending = json.loads(sys.argv[1])
 launcher = Launcher([ServerSpec(name, (name,), tuple(command), {}, port, Path(log))], grace_s=0.3)
 if ending == "thread":  # the starting thread ends long before the process: the server must stay

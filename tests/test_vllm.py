@@ -155,10 +155,11 @@ def test_a_search_loses_nothing_when_a_server_is_killed(real_pool: RealPool, tmp
 
 
 PARENT = """
-import sys
+import signal, sys
 from pathlib import Path
 from pipeline.models.launcher import Launcher
 from pipeline.models.servers import Hosted, server_specs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
 python, weights, port, ending = sys.argv[1:]
 specs = server_specs("vllm", {"m": Hosted(weights, ports=(int(port),))}, log_dir=Path("logs"), python=python, max_model_len=512)
 with Launcher(specs, timeout_s=600, grace_s=3):
