@@ -62,13 +62,11 @@ def _inlined(svg: str, name: str) -> str:
     return _COLOUR.sub(lambda found: _COLOURS[found[0]], _ID.sub(f"{name}-", body))
 
 
-def section(
-    key: str, short: str, head: str, table: pd.DataFrame, columns: Columns, pictures: Sequence[Picture] = (), text: str = ""
-) -> Section:
+def section(key: str, short: str, head: str, table: pd.DataFrame, columns: Columns, pictures: Sequence[Picture] = ()) -> Section:
     """A section with a table, its figures as the Markdown report has them."""
     words = {name for name in columns if table[name].map(lambda value: isinstance(value, str)).any()}
     heads = [title if name in words else f"#{title}" for name, (title, _) in columns.items()]
-    return Section(key, short, head, text, pictures, heads, cells(table, columns), f"{key}_simulated.csv")
+    return Section(key, short, head, "", pictures, heads, cells(table, columns), f"{key}_simulated.csv")
 
 
 def write_page(path: Path, about: str, holds: Sequence[str], sections: Sequence[Section], seeds: int) -> None:
