@@ -111,7 +111,7 @@ def _write_settings(folder: Path, iterations: int) -> None:
     settings["tasks"][TASK] |= {"splits": {"train": 40, "val": 40, "test": 100}}
     settings["pilot"] = {"questions": 8, "widths": [1, 2, 4], "depths": [1, 2], "max_nodes": 8}
     settings["init"] = {"questions": 8, "candidates": 3, "topologies": 2}
-    settings["search"] = {"max_iterations": iterations, "patience": iterations, "candidates": PER_ITERATION, "batch": 16}
+    settings["search"] |= {"max_iterations": iterations, "patience": iterations, "candidates": PER_ITERATION, "batch": 16}
     (folder / "profiles").mkdir(parents=True, exist_ok=True)
     (folder / "profiles" / f"{NAME}.yaml").write_text(yaml.safe_dump(settings))
     params = {"profile": NAME, "tasks": [TASK], "methods": [METHOD], "seed": 0, "tracking_uri": "sqlite:///mlflow.db"}

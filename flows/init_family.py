@@ -16,8 +16,9 @@ from pipeline.environment import Environment
 from pipeline.files import write_text
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
+from pipeline.stage_settings import RacingSettings
 from pipeline.tasks.base import Question
-from pipeline.trials import evaluate_cases, trial_cases, trials_of
+from pipeline.trials import evaluate_trials, trial_cases, trials_of
 
 
 @flow(name="init_family")
@@ -32,7 +33,10 @@ def init_family(task: str, profile: str | None = None) -> None:
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[pd.DataFrame, Preference, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
-        table = await evaluate_cases(cases, environment, brief.cost, questions["train"][: settings.questions], publish)
+        # No race: the agent tells from each model's own scores what the whole budget spent on it promises.
+        table = await evaluate_trials(
+            cases, environment, brief, questions["train"][: settings.questions], RacingSettings(), publish
+        )
         preference = await asyncio.to_thread(agent.select_family_size, brief, trials_of(table))
         return table, preference, agent.take_exchanges()
 

@@ -17,7 +17,7 @@ from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
 from pipeline.tasks.base import Question
-from pipeline.trials import evaluate_cases, start_trial, trial_cases
+from pipeline.trials import evaluate_trials, start_trial, trial_cases
 
 
 @flow(name="init_instances")
@@ -25,7 +25,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     """Try model multisets over random topologies into init_instances.parquet, and the one to start from, with the agent's
     exchanges, into start.json."""
     stage = load_stage(task, profile)
-    brief, settings = stage.brief(), stage.profile.init
+    brief, settings, racing = stage.brief(), stage.profile.init, stage.profile.search.racing
     chosen = read_json(stage.results / "preference.json", "init_family")
     rng = np.random.default_rng([stage.params.seed, 1])
     preference = Preference(tuple(chosen["models"]), chosen["reason"])
@@ -36,8 +36,8 @@ def init_instances(task: str, profile: str | None = None) -> None:
         agent = make_agent(stage.profile.agent, rng, speak)
         multisets = await asyncio.to_thread(agent.select_instances, brief, preference, settings.candidates)
         cases = trial_cases(multisets, brief, settings.topologies, rng)
-        with live(run_state(f"init_instances {task}", len(cases) * settings.questions)) as publish:
-            table = await evaluate_cases(cases, environment, brief.cost, questions["train"][: settings.questions], publish)
+        with live(run_state(f"init_instances {task}", len(cases) * settings.questions, at_most=racing.enabled)) as publish:
+            table = await evaluate_trials(cases, environment, brief, questions["train"][: settings.questions], racing, publish)
         return table, agent.take_exchanges()
 
     table, exchanges = stage.with_agent(run)

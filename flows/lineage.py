@@ -21,7 +21,6 @@ from flows.registry import LINEAGE, Registry, Version
 from flows.stored import Store
 from pipeline.deployed import BUNDLE, Deployed
 from pipeline.errors import TTSGraphError
-from pipeline.explain import counted
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
 from pipeline.parsing import parse
@@ -29,6 +28,7 @@ from pipeline.provenance import Parent, Provenance, prompt_sha256, questions_sha
 from pipeline.schemas import Candidates, Questions, check
 from pipeline.settings import Profile
 from pipeline.tasks.questions import questions_of
+from pipeline.wording import counted
 
 State = Literal["ok", "broken", "unknown"]
 

@@ -19,7 +19,6 @@ import pandas as pd
 
 from flows.live import live
 from flows.stage import guarded
-from pipeline.explain import counted
 from pipeline.files import write_text
 from pipeline.progress import Answered, Publish, run_state
 from pipeline.settings import Profile, load_profile
@@ -27,6 +26,7 @@ from pipeline.study.pilots import run_pilots
 from pipeline.study.plan import Cell, StudySettings, all_cells, cell_digest, digest, load_study, require_simulated
 from pipeline.study.report import write_study
 from pipeline.study.run import Laboratory, grade_replies, run_cell
+from pipeline.wording import counted
 
 KEPT = Path("results/study-simulated")
 REPORT = Path("reports/study")

@@ -15,7 +15,7 @@ from pipeline.journal import Journal
 from pipeline.models.client import Usage
 
 Status = Literal["ok", "failed", "stopped"]
-"""stopped: beaten by a rival before it was asked all questions (pipeline/search/racing.py); its scores are over the first ones."""
+"""stopped: beaten by a rival before it was asked all questions (pipeline/racing.py); its scores are over the first ones."""
 Split = Literal["train", "val"]
 
 

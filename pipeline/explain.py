@@ -9,6 +9,7 @@ from pipeline.budget import CostModel
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import get_role
 from pipeline.settings import Profile
+from pipeline.wording import counted
 
 UNITS = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
@@ -89,11 +90,6 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
 
 def _count(names: Sequence[str]) -> dict[str, int]:
     return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
-def counted(count: int, what: str) -> str:
-    """ "1 node", "2 nodes"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _named(ids: Sequence[int]) -> str:

@@ -101,9 +101,13 @@ class Pilots(GraphScores):
 
 
 class Trials(GraphScores):
-    """One row per topology tried in an init stage; `counts` is the model multiset as JSON."""
+    """One row per topology tried in an init stage; `counts` is the model multiset as JSON.
+
+    One that was beaten in a race is `stopped`: its scores are over the first questions.
+    """
 
     counts: Series[str]
+    stopped: Series[bool]
 
     @pa.check("counts", name="valid_json")
     def _counts(self, counts: Series[str]) -> pd.Series[bool]:

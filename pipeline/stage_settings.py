@@ -43,7 +43,7 @@ class LimitSettings(Closed):
 
 
 class RacingSettings(Closed):
-    """Racing of candidates on growing batches of common questions (pipeline/search/racing.py)."""
+    """Racing of candidates, and of the init stages' multisets, on growing batches of common questions (pipeline/racing.py)."""
 
     enabled: bool = False
     confidence: Annotated[float, Field(gt=0, lt=1)] = Field(

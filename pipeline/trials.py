@@ -1,6 +1,6 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the arms of the test comparison.
 
-Each function says which graphs to run, or reads what came of them; `evaluate_cases` runs them all.
+Each function says which graphs to run, or reads what came of them; `evaluate_cases` and `evaluate_trials` run them.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,17 @@ from pipeline import topologies
 from pipeline.agent.base import Brief, Counts, Trial
 from pipeline.archive import graph_columns, score_columns
 from pipeline.budget import CostModel
+from pipeline.distribution import FloatArray
 from pipeline.environment import Environment, Feedback
 from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
 from pipeline.objective import ACCURACY, Objective
 from pipeline.progress import Best, Publish, ignore
-from pipeline.stage_settings import PilotSettings
+from pipeline.racing import NOTHING, joined, race
+from pipeline.stage_settings import PilotSettings, RacingSettings
 from pipeline.tasks.base import Question
+from pipeline.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +63,25 @@ async def cases_feedback(
         feedback = await environment.evaluate(case.graph, questions, publish)
         if feedback.accuracy > best:
             best = feedback.accuracy
-            publish(Best(best, *feedback.interval, ", ".join(case.columns.values())))
+            publish(_best(case, feedback))
         return feedback
 
     feedbacks = await asyncio.gather(*map(one, cases))
+    _require_scored(cases, feedbacks, environment)
+    return feedbacks
+
+
+def _best(case: Case, feedback: Feedback) -> Best:
+    return Best(feedback.accuracy, *feedback.interval, ", ".join(case.columns.values()))
+
+
+def _require_scored(cases: Sequence[Case], feedbacks: Sequence[Feedback], environment: Environment) -> None:
     for case, feedback in zip(cases, feedbacks, strict=True):
         if environment.failed(feedback):
-            shown = ", ".join(case.columns.values())
+            shown, asked = ", ".join(case.columns.values()), len(feedback.results)
             raise RunStopped(
-                f"{shown}: {feedback.n_unscored} of {len(questions)} questions unscored ({feedback.error}); start again to continue"
+                f"{shown}: {feedback.n_unscored} of {asked} questions unscored ({feedback.error}); start again to continue"
             )
-    return feedbacks
 
 
 def cases_table(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel) -> pd.DataFrame:
@@ -119,7 +131,7 @@ def pilot_cases(settings: PilotSettings, cost: CostModel, best_model: str, roles
     for sink in sinks:
         for width in settings.widths:
             graph = topologies.parallel([best_model] * width, best_model, sink)
-            cases.append(_case("width", f"{width} answer{'' if width == 1 else 's'}, {sink}", graph))
+            cases.append(_case("width", f"{counted(width, 'answer')}, {sink}", graph))
     cases += [_case("depth", f"chain of {d}", topologies.chain([best_model] * d)) for d in settings.depths]
     for width in settings.widths:
         for depth in settings.depths:
@@ -174,6 +186,54 @@ def trial_cases(multisets: Sequence[Counts], brief: Brief, topologies_each: int,
     return cases
 
 
+async def evaluate_trials(
+    cases: Sequence[Case],
+    environment: Environment,
+    brief: Brief,
+    questions: Sequence[Question],
+    racing: RacingSettings,
+    publish: Publish = ignore,
+) -> pd.DataFrame:
+    """As `evaluate_cases`, for trials of multisets (columns of schemas.Trials).
+
+    With races a multiset is run on growing batches, in all its topologies, until it is beaten: `stopped` says so.
+    """
+    if racing.enabled:
+        feedbacks = await _raced(cases, environment, brief.objective, questions, racing, publish)
+    else:
+        feedbacks = await cases_feedback(cases, environment, questions, publish)
+    return cases_table(cases, feedbacks, brief.cost).assign(stopped=[feedback.stopped for feedback in feedbacks])
+
+
+async def _raced(
+    cases: Sequence[Case],
+    environment: Environment,
+    objective: Objective,
+    questions: Sequence[Question],
+    racing: RacingSettings,
+    publish: Publish,
+) -> list[Feedback]:
+    """Feedback of each case, `stopped` where its multiset was beaten. Raises as `cases_feedback`."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for k, case in enumerate(cases):
+        places[case.columns["counts"]].append(k)
+    known = [NOTHING] * len(cases)
+
+    async def ask(labels: Collection[str], size: int) -> dict[str, FloatArray]:
+        asked = [k for label in labels for k in places[label]]
+        jobs = [(cases[k].graph, questions[len(known[k].results) : size]) for k in asked]
+        for k, more in zip(asked, await environment.evaluate_all(jobs, publish), strict=True):
+            known[k] = joined(known[k], more)
+        return {label: np.mean([objective.shares(known[k]) for k in places[label]], axis=0) for label in labels}
+
+    stopped = await race(places, len(questions), racing, ask, settle=False)
+    feedbacks = [replace(feedback, stopped=case.columns["counts"] in stopped) for case, feedback in zip(cases, known, strict=True)]
+    _require_scored(cases, feedbacks, environment)
+    left = [pair for pair in zip(cases, feedbacks, strict=True) if not pair[1].stopped]
+    publish(_best(*max(left, key=lambda pair: pair[1].accuracy)))
+    return feedbacks
+
+
 def trials_of(table: pd.DataFrame, objective: Objective = ACCURACY) -> list[Trial]:
     """The trials of an init stage: one per multiset, its accuracy, or its value under an objective, averaged over topologies."""
     found = []
@@ -186,10 +246,11 @@ def trials_of(table: pd.DataFrame, objective: Objective = ACCURACY) -> list[Tria
 def start_trial(table: pd.DataFrame, brief: Brief) -> Trial:
     """The multiset that starts the search: the best by mean value; of the same models, the largest that can't be told from it.
 
-    Section 5.2 takes the best. But the loop can leave nodes out and never add one, so among counts of the same models within a
-    standard error of the best the largest leaves the loop most room. On a tie the better one. Topologies share their questions, so
-    the standard error counts each question once.
+    `table` has the columns of schemas.Trials; multisets stopped in a race are out. Section 5.2 takes the best. But the loop
+    can leave nodes out and never add one, so among counts of the same models within a standard error of the best the largest leaves
+    the loop most room. On a tie the better one. Topologies share their questions, so the standard error counts each question once.
     """
+    table = table[~table["stopped"]]
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
         raise BudgetError("expected at least one model multiset that fits the budget and could be scored, found none")

@@ -32,7 +32,7 @@ class SimulatedProject(Copy):
         self.settings["tasks"]["math"]["splits"] = {"train": 40, "val": 30, "test": 200}
         self.settings["pilot"] = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 4}
         self.settings["init"] = {"questions": 16, "candidates": 3, "topologies": 2}
-        self.settings["search"] = {"max_iterations": 3, "patience": 2, "candidates": 3, "batch": 16}
+        self.settings["search"] |= {"max_iterations": 3, "patience": 2, "candidates": 3, "batch": 16}
         self.settings["budget"]["limit"] = 20
         # A model outside the pool that beats any graph of it by far, so that a small test can tell.
         self.settings["simulation"]["tasks"]["math"]["skill"]["llama-3.1-8b"] = 3.0

@@ -40,15 +40,15 @@ def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
 
 def test_searches_with_races_are_compared_with_those_without_seed_by_seed():
     full = [
-        {"score": 0.6, "graph": "a", "calls": 100, "init_calls": 20},
-        {"score": 0.5, "graph": "b", "calls": 140, "init_calls": 20},
+        {"score": 0.6, "graph": "a", "search_calls": 100, "loop_calls": 60},
+        {"score": 0.5, "graph": "b", "search_calls": 140, "loop_calls": 40},
     ]
     raced = [
-        {"score": 0.58, "graph": "a", "calls": 60, "init_calls": 20},
-        {"score": 0.5, "graph": "c", "calls": 80, "init_calls": 20},
+        {"score": 0.58, "graph": "a", "search_calls": 60, "loop_calls": 50},
+        {"score": 0.5, "graph": "c", "search_calls": 60, "loop_calls": 25},
     ]
-    found = racing.compared(full, raced, racing.SAVING)
-    assert (found.calls, found.same) == (0.5, 0.5)
+    found = racing.compared(full, raced)
+    assert (found.calls, found.loop, found.same) == (0.5, 0.75, 0.5)
     assert (found.lost, found.lost_error) == (pytest.approx(1.0), pytest.approx(1.0))
 
 

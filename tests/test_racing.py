@@ -13,65 +13,36 @@ from scipy.stats import beta
 from pipeline.archive import Archive
 from pipeline.environment import Environment, Feedback, QuestionResult
 from pipeline.errors import DataError
-from pipeline.graph import CollaborationGraph
 from pipeline.journal import Journal, read_journal
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import Completion, ModelClient, Request, Sampling, Usage
 from pipeline.objective import Objective
-from pipeline.progress import Publish, ignore
 from pipeline.prompts import Prompt
+from pipeline.racing import Race, batches, beaten, level
 from pipeline.schemas import Candidates, check
 from pipeline.search import Problem, make_searcher
 from pipeline.search.certainty import probability_best
 from pipeline.search.driver import Driver, Found
-from pipeline.search.racing import Race, batches, beaten, level
 from pipeline.search.terms import plain_terms, require_equal_terms
 from pipeline.settings import AgentSettings, SearchSettings
 from pipeline.stage_settings import RacingSettings
 from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
 from pipeline.topologies import parallel
 from tests import test_driver
-from tests.fakes import ArithmeticClient
+from tests.fakes import ArithmeticClient, Known, numbered
 from tests.test_driver import LAPTOP_POOL, arithmetic
 from tests.test_journal import outcome
 
 ON = RacingSettings(enabled=True, confidence=0.8, first=4)
 
 
-class Known:
-    """An environment whose graphs' answers are known beforehand: graph -> (N,) right or wrong."""
-
-    def __init__(self, answers: dict[str, np.ndarray]) -> None:
-        self.answers = answers
-        self.asked: list[tuple[str, tuple[str, ...]]] = []
-
-    def failed(self, feedback: Feedback) -> bool:
-        return feedback.n_scored == 0
-
-    async def evaluate_all(
-        self, jobs: Sequence[tuple[CollaborationGraph, Sequence[Question]]], publish: Publish = ignore
-    ) -> list[Feedback]:
-        found = []
-        for graph, questions in jobs:
-            text = graph.to_json()
-            self.asked.append((text, tuple(question.id for question in questions)))
-            results = [QuestionResult(q.id, bool(self.answers[text][int(q.id)]), "", 1.0) for q in questions]
-            found.append(Feedback(tuple(results), Usage(calls=len(results)), 0.1))
-        return found
-
-
 GRAPHS = [parallel(["small"] * k, "small", "voter") for k in range(1, 5)]
-
-
-def questions(count: int) -> list[Question]:
-    return [Question(str(k), "", "") for k in range(count)]
 
 
 def raced(answers: Sequence[np.ndarray], settings: RacingSettings, settle: bool = True) -> tuple[list[Feedback], Known]:
     graphs = GRAPHS[: len(answers)]
     environment = Known({graph.to_json(): rights for graph, rights in zip(graphs, answers, strict=True)})
-    race = Race(questions(len(answers[0])), settings, Objective(), settle)
+    race = Race(numbered(len(answers[0])), settings, Objective(), settle)
     return asyncio.run(race.run(graphs, [], environment)), environment
 
 
@@ -91,6 +62,19 @@ def test_a_graph_that_is_not_worse_on_the_whole_batch_is_stopped_no_oftener_than
         stopped += any(beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes)
     alpha = 1 - confidence
     assert stopped / draws <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / draws)
+
+
+@pytest.mark.parametrize("graphs", [2, 10])
+@pytest.mark.parametrize("confidence", [0.95, 0.5, 0.1])
+def test_means_of_several_graphs_keep_the_promise_too(graphs: int, confidence: float) -> None:
+    """Multisets in several topologies: a question's difference is one of two means."""
+    draws, total, rng, sizes = 3000, 32, np.random.default_rng(5), batches(32, RacingSettings())[:-1]
+    stopped = 0
+    for _ in range(draws):
+        half = rng.binomial(graphs, 0.5, total // 2) / graphs - rng.binomial(graphs, 0.5, total // 2) / graphs
+        order = rng.permutation(np.concatenate([half, -half]))
+        stopped += any(beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes)
+    assert stopped / draws <= 1 - confidence
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.5])
@@ -128,7 +112,7 @@ def test_where_one_is_left_alone_it_goes_no_further_unless_it_has_to_settle() ->
 
 def test_what_is_known_of_a_graph_is_not_asked_again_and_the_best_is_a_rival_later() -> None:
     answers = {graph.to_json(): np.arange(64) % 10 < right for graph, right in zip(GRAPHS, (9, 1, 2, 9), strict=True)}
-    environment, race = Known(answers), Race(questions(64), RacingSettings(enabled=True), Objective(), settle=True)
+    environment, race = Known(answers), Race(numbered(64), RacingSettings(enabled=True), Objective(), settle=True)
     asyncio.run(race.run(GRAPHS[:2], [], environment))
     environment.asked.clear()
     again, worse = asyncio.run(race.run([GRAPHS[0], GRAPHS[2]], [], environment))

@@ -30,9 +30,9 @@ from pipeline.environment import Evaluator, Feedback
 from pipeline.errors import RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.progress import Answered, Best, IterationBegan, Publish, ignore
+from pipeline.racing import Race
 from pipeline.search.base import Searcher
 from pipeline.search.certainty import probability_best
-from pipeline.search.racing import Race
 from pipeline.search.terms import Terms, plain_terms, terms_of
 from pipeline.settings import SearchSettings
 from pipeline.tasks.base import Question

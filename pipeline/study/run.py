@@ -21,13 +21,14 @@ from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver
 from pipeline.search.terms import plain_terms
 from pipeline.settings import AgentSettings, Profile
+from pipeline.stage_settings import RacingSettings
 from pipeline.study.ledger import Ledger, LedgerClient
 from pipeline.study.plan import Cell, StudySettings
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.sources import load_questions
 from pipeline.tasks.synthetic import named_in
-from pipeline.trials import evaluate_cases, single_cases, start_trial, trial_cases, trials_of
+from pipeline.trials import evaluate_cases, evaluate_trials, single_cases, start_trial, trial_cases, trials_of
 
 Grades = dict[str, list[bool]]
 """Question id -> the grade of each reply that the simulated pool can give to it."""
@@ -74,8 +75,18 @@ class Laboratory:
 
     async def start(self, cell: Cell, agent: AgentSettings, brief: Brief, train: list[Question]) -> Start:
         """The init stages (section 5.2) for these agent settings and this budget, run once."""
-        init = self.settings.init
-        key = json.dumps([cell.seed, cell.metric, cell.budget, brief.objective.model_dump(), agent.insight_1, list(brief.roles)])
+        init, racing = self.settings.init, self.settings.search.racing
+        key = json.dumps(
+            [
+                cell.seed,
+                cell.metric,
+                cell.budget,
+                brief.objective.model_dump(),
+                agent.insight_1,
+                list(brief.roles),
+                racing.model_dump(),
+            ]
+        )
         if key in self._starts:
             return self._starts[key]
         ledger, rng = Ledger(), np.random.default_rng([cell.seed, 1])
@@ -85,10 +96,11 @@ class Laboratory:
         brief = replace_scores(brief, singles)
         chooser = make_agent(agent, rng)
         cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
-        preference = chooser.select_family_size(brief, trials_of(await evaluate_cases(cases, environment, brief.cost, questions)))
+        tried = await evaluate_trials(cases, environment, brief, questions, RacingSettings())
+        preference = chooser.select_family_size(brief, trials_of(tried))
         multisets = chooser.select_instances(brief, preference, init.candidates)
         cases = trial_cases(multisets, brief, init.topologies, rng)
-        table = await evaluate_cases(cases, environment, brief.cost, questions)
+        table = await evaluate_trials(cases, environment, brief, questions, racing)
         self._starts[key] = Start(singles, start_trial(table, brief).counts, ledger)
         return self._starts[key]
 

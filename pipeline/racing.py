@@ -1,7 +1,8 @@
-"""Racing: graphs are run on growing batches of common questions, and one that a rival has beaten is stopped.
+"""Racing: contenders are run on growing batches of common questions, and one that a rival has beaten is stopped.
 
-All contenders answer the same first questions; at each look those still in the race are compared with the one that leads then, on
-the questions that all of them have answered. The test is about the whole batch: the null hypothesis is that with all of its
+A contender is a graph, or in the init stages a model multiset in several topologies, whose share of a question is their mean. All
+contenders answer the same first questions; at each look those still in the race are compared with the one that leads then, on the
+questions that all of them have answered. The test is about the whole batch: the null hypothesis is that with all of its
 questions the graph would not be worse than the leader. Differences are paired by question, and the questions are drawn from the
 batch without replacement, so the leader's lead D after n of N questions has, under the null, a mean of at most 0 and a variance of
 n (1 - n/N) times the mean square of a question's difference. That mean square is taken with one difference of 1 added, so that few
@@ -15,12 +16,13 @@ correction promises as much, but never stops a graph at a level above 1 / (looks
 It was chosen by measuring on batches of 16 to 100 questions: the exact sign test and the exact test on the highest lead of a random
 bridge, both for draws without replacement, kept the error rate too, but stopped a graph that is worse by 6 questions a side in 100
 later (after 85 % of the questions and more on average, this one after 79 %). Without the half question it would break its promise.
+Means of several graphs move in smaller steps, so that for multisets the same test is more careful still.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +38,9 @@ from pipeline.stage_settings import RacingSettings
 from pipeline.tasks.base import Question
 
 NOTHING = Feedback((), Usage(), 0.0)
+
+Ask = Callable[[Collection[str], int], Awaitable[Mapping[str, FloatArray]]]
+"""Brings the named contenders to so many questions; gives each one's shares (n,) in its value, NaN where there is no grade."""
 
 
 def batches(total: int, settings: RacingSettings) -> list[int]:
@@ -64,8 +69,44 @@ def beaten(leader: FloatArray, graph: FloatArray, total: int, alpha: float) -> b
     return lead - 0.5 > norm.isf(alpha) * math.sqrt(mean_square * n * (1 - n / total))
 
 
+def losers(shares: Mapping[str, FloatArray], total: int, alpha: float) -> set[str]:
+    """The contenders that the leader has beaten at level `alpha`, by their shares on the same first of `total` questions.
+
+    The leader is the one with the best mean. Where nothing is graded nobody leads or is beaten.
+    """
+    graded = [name for name in shares if not np.isnan(shares[name]).all()]
+    if not graded:
+        return set()
+    leader = max(graded, key=lambda name: float(np.nanmean(shares[name])))
+    return {name for name in graded if beaten(shares[leader], shares[name], total, alpha)}
+
+
+async def race(contenders: Collection[str], total: int, settings: RacingSettings, ask: Ask, settle: bool) -> set[str]:
+    """Race the named contenders over `total` questions; returns those that were stopped.
+
+    `settle` says that the others go on to the whole batch; otherwise one that is left alone goes no further.
+    """
+    running, stopped = list(contenders), set[str]()
+    sizes = batches(total, settings)
+    alpha = level(settings.confidence, (len(sizes) - 1) * (len(running) - 1))
+    for size in sizes:
+        shares = await ask(running, size)
+        if size == total:
+            break
+        stopped |= losers(shares, total, alpha)
+        running = [name for name in running if name not in stopped]
+        if len(running) == 1 and not settle:
+            break
+    return stopped
+
+
+def joined(known: Feedback, more: Feedback) -> Feedback:
+    """Feedback on some questions and on further ones, as one."""
+    return replace(known, results=known.results + more.results, usage=known.usage + more.usage, wall_s=known.wall_s + more.wall_s)
+
+
 class Race:
-    """Races on one batch of questions, one after another. What is known of a graph from an earlier one is not asked again.
+    """Races of graphs on one batch of questions, one after another. What is known from an earlier one is not asked again.
 
     `settle` says that graphs not stopped go on to the whole batch, and that the best of them is a rival in later races; otherwise
     a graph that is left alone goes no further.
@@ -110,40 +151,23 @@ class Race:
     async def _race(self, contenders: dict[str, CollaborationGraph], environment: Evaluator, publish: Publish) -> None:
         """One race, to its end; what came of it is in `_known`."""
         rivals = {self._best[1].to_json(): self._best[1]} if self._best else {}
-        running, total = contenders | rivals, len(self.questions)
-        sizes = batches(total, self.settings)
-        alpha = level(self.settings.confidence, (len(sizes) - 1) * (len(running) - 1))
-        for size in sizes:
-            await self._ask(running.values(), size, environment, publish)
-            if size == total:
-                break
-            for text in self._beaten(running, size, alpha):
-                self._known[text] = replace(self._known[text], stopped=True)
-                del running[text]
-            if len(running) == 1 and not self.settle:
-                break
-        for text in running:
-            self._known[text] = replace(self._known[text], stopped=False)
+        running = contenders | rivals
 
-    async def _ask(self, graphs: Collection[CollaborationGraph], size: int, environment: Evaluator, publish: Publish) -> None:
+        async def ask(names: Collection[str], size: int) -> dict[str, FloatArray]:
+            await self._ask([running[name] for name in names], size, environment, publish)
+            return {name: self.objective.shares(_first(self._known[name], size)) for name in names}
+
+        stopped = await race(running, len(self.questions), self.settings, ask, self.settle)
+        for text in running:
+            self._known[text] = replace(self._known[text], stopped=text in stopped)
+
+    async def _ask(self, graphs: Sequence[CollaborationGraph], size: int, environment: Evaluator, publish: Publish) -> None:
         """Bring these graphs to `size` questions."""
         so_far = [(graph, self._known.get(graph.to_json(), NOTHING)) for graph in graphs]
         short = [(graph, known) for graph, known in so_far if len(known.results) < size]
         jobs = [(graph, self.questions[len(known.results) : size]) for graph, known in short]
-        found = await environment.evaluate_all(jobs, publish)
-        for (graph, known), more in zip(short, found, strict=True):
-            self._known[graph.to_json()] = Feedback(
-                known.results + more.results, known.usage + more.usage, known.wall_s + more.wall_s, known.stopped
-            )
-
-    def _beaten(self, running: Collection[str], size: int, alpha: float) -> set[str]:
-        """Those that the leader on the first `size` questions has beaten."""
-        shares = {text: self.objective.shares(_first(self._known[text], size)) for text in running}
-        graded = [text for text in running if not np.isnan(shares[text]).all()]
-        if not graded:
-            return set()
-        leader = max(graded, key=lambda text: float(np.nanmean(shares[text])))
-        return {text for text in graded if beaten(shares[leader], shares[text], len(self.questions), alpha)}
+        for (graph, known), more in zip(short, await environment.evaluate_all(jobs, publish), strict=True):
+            self._known[graph.to_json()] = joined(known, more)
 
 
 def _first(feedback: Feedback, size: int) -> Feedback:
