@@ -133,6 +133,17 @@ def test_a_search_parameter_reruns_search_and_what_follows_only(built):
     assert "search@math-random" in stages_run(done.stdout)
 
 
+def test_races_concern_the_stages_that_race_only(built):
+    project, _ = built
+    project.profile["search"]["racing"]["enabled"] = True
+    project.save()
+    changed = json.loads(project.run("dvc", "status", "--json").stdout)
+    project.profile["search"]["racing"]["enabled"] = False
+    project.save()
+    stages = {stage.split("@")[0] for stage, why in changed.items() if any("changed deps" in part for part in why)}
+    assert stages == {"init_instances", "search"}
+
+
 def test_a_stage_runs_alone_and_answers_from_the_call_cache(built):
     project, stub = built
     before = len(stub.requests)
