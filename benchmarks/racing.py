@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -49,6 +49,7 @@ class Compared:
     same: float
 
     def __str__(self) -> str:
+        # 0 - lost, as -lost would print no loss as -0.00.
         return (
             f"calls x {self.calls:.3f} (x {self.loop:.3f} after the init stages), true score {0 - self.lost:+.2f} points "
             f"(standard error {self.lost_error:.2f}), the same graph in {self.same:.0%} of seeds"
@@ -106,13 +107,17 @@ class Trade:
         return found | {"all": compared(list(chain(*self.full.values())), list(chain(*raced.values())))}
 
 
+def _details(racing: RacingSettings, found: Mapping[str, Compared]) -> dict[str, Any]:
+    return {"confidence": racing.confidence} | {task: str(each) for task, each in found.items()}
+
+
 def measure() -> list[Ratio]:
     """Calls and true score where races are to save, the same graph at the default confidence, and what reuse saves by itself."""
     ratios = []
     for method, settings in SAVING.items():
         trade = Trade(method, TASKS if method == OURS else TASKS[:1], SEEDS)
         found = trade.off(settings)
-        saving, details = found["all"], {"confidence": settings.confidence} | {task: str(each) for task, each in found.items()}
+        saving, details = found["all"], _details(settings, found)
         ratios += [
             Ratio(f"{method}: calls with saving races over calls without", round(saving.calls, 3), "at most", 0.5, details),
             Ratio(f"{method}: points of true score lost by saving races", round(saving.lost, 2), "at most", 1.0, details),
@@ -120,12 +125,15 @@ def measure() -> list[Ratio]:
         ]
         if method == OURS:
             usual = trade.off(DEFAULT)
-            told = {"confidence": DEFAULT.confidence} | {task: str(each) for task, each in usual.items()}
             rows = trade.full["math"]
             reuse = _total(rows, "loop_calls") / _total(rows, "naive_calls")
             ratios += [
                 Ratio(
-                    "share of seeds with the same graph, races at the default confidence", usual["all"].same, "at least", 0.95, told
+                    "share of seeds with the same graph, races at the default confidence",
+                    usual["all"].same,
+                    "at least",
+                    0.95,
+                    _details(DEFAULT, usual),
                 ),
                 Ratio("distinct over naive calls of simulated searches at budget 80", round(reuse, 3), "at most", 0.4, {}),
             ]
