@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from scipy.stats import binomtest
@@ -26,10 +26,19 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
+class NodeResult:
+    """One node's answer to a question: whether it is right, and its extracted form, by which answers are told apart."""
+
+    correct: bool
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionResult:
     """One question's outcome. `correct` is None when a call failed for good: unscored, never wrong.
 
-    `error` says why, or for a scored question that a node had no answer because its prompt did not fit its model.
+    `error` says why, or for a scored question that a node had no answer because its prompt did not fit its model. `nodes` are the
+    answers of all nodes by id, where the environment grades them.
     """
 
     question_id: str
@@ -37,6 +46,7 @@ class QuestionResult:
     answer: str = ""
     latency_s: float = math.nan
     error: str = ""
+    nodes: Mapping[int, NodeResult] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,8 @@ class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client.
 
     `max_unscored` is the share of unscored questions above which an evaluation is failed: what is left would not be a fair
-    comparison. A `grader` given lets several environments share its memory.
+    comparison. A `grader` given lets several environments share its memory. With `grade_nodes` every node's answer is graded, not
+    the sink's alone.
     """
 
     def __init__(
@@ -146,14 +157,19 @@ class Environment:
         client: ModelClient,
         max_unscored: float = 0.25,
         grader: Grader | None = None,
+        grade_nodes: bool = False,
     ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
-        self.max_unscored = max_unscored
+        self.max_unscored, self.grade_nodes = max_unscored, grade_nodes
         self._grader = grader or Grader(prompt.task)
 
     def with_client(self, client: ModelClient) -> Environment:
         """The same environment, its grader's memory too, over another client."""
-        return Environment(self.prompt, self.sampling, self.pool, client, self.max_unscored, self._grader)
+        return Environment(self.prompt, self.sampling, self.pool, client, self.max_unscored, self._grader, self.grade_nodes)
+
+    def with_node_grades(self) -> Environment:
+        """The same environment, one that grades every node's answer."""
+        return Environment(self.prompt, self.sampling, self.pool, self.client, self.max_unscored, self._grader, grade_nodes=True)
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
@@ -186,6 +202,12 @@ class Environment:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
         try:
             correct = await self._grader.grade(question, answer.text)
+            nodes = await self._grade_nodes(question, answer.node_texts) if self.grade_nodes else {}
         except CallFailed as failure:
             return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
-        return QuestionResult(question.id, correct, answer.text, answer.latency_s, answer.note), answer.usage
+        return QuestionResult(question.id, correct, answer.text, answer.latency_s, answer.note, nodes), answer.usage
+
+    async def _grade_nodes(self, question: Question, texts: Mapping[int, str]) -> dict[int, NodeResult]:
+        """Each node's answer, graded. Raises CallFailed as the task's grader does."""
+        extract = self.prompt.task.extract
+        return {i: NodeResult(await self._grader.grade(question, text), extract(text) or "") for i, text in texts.items()}

@@ -57,6 +57,21 @@ def grid(width: int, depth: int, model: str, sink_role: str = "fuser") -> Collab
     return chain([model] * depth) if width == 1 else branches([[model] * depth] * width, model, sink_role)
 
 
+def panel(
+    drafts: Sequence[str], reviewers: Sequence[str], sink_model: str, sink_role: str, drafts_count: bool = False
+) -> CollaborationGraph:
+    """Drafts side by side, reviewers that each read all of them, and a sink that reads the reviewers.
+
+    A reviewer of one draft is an assistant, of several a fuser. With `drafts_count` the sink reads the drafts too.
+    """
+    role, n, k = "fuser" if len(drafts) > 1 else "assistant", len(drafts), len(reviewers)
+    nodes = [Node(i, "assistant", model) for i, model in enumerate(drafts)]
+    nodes += [Node(n + j, role, model) for j, model in enumerate(reviewers)]
+    edges = [(i, n + j) for i in range(n) for j in range(k)]
+    edges += [(i, n + k) for i in range(0 if drafts_count else n, n + k)]
+    return CollaborationGraph((*nodes, Node(n + k, sink_role, sink_model)), tuple(edges))
+
+
 def random_graph(
     counts: Mapping[str, int], roles: Sequence[str], cost: CostModel, budget: float, rng: np.random.Generator
 ) -> CollaborationGraph:

@@ -14,7 +14,18 @@ from dataclasses import dataclass, field
 from pipeline.budget import Lengths
 from pipeline.errors import DataError, SettingsError
 from pipeline.models.client import Completion, Request, cut_at_stop
-from pipeline.models.simulation import Chances, Simulation, Strain, TaskTraits, chances, difficulty, strain, uniforms
+from pipeline.models.simulation import (
+    Chances,
+    Simulation,
+    Strain,
+    TaskTraits,
+    chances,
+    difficulty,
+    family_difficulty,
+    miskeyed,
+    strain,
+    uniforms,
+)
 from pipeline.models.spec import ModelPool, ModelSpec
 from pipeline.prompts import REQUESTS
 from pipeline.tasks.synthetic import Problem, named_in
@@ -42,7 +53,9 @@ class _Asked:
     lengths: Lengths
     z: float
     favourite: float
+    swapped: bool
     chances: dict[str, Chances] = field(default_factory=dict)
+    habits: dict[str, list[float]] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     written: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -92,7 +105,8 @@ class SimulatedClient:
         traits = self._simulation.tasks[kind]
         z, position = difficulty(problem.name)
         low, high = traits.favourite
-        asked = _Asked(problem, kind, traits, self._lengths[kind], z, low + (high - low) * position)
+        favourite, swapped = low + (high - low) * position, miskeyed(traits, problem.name)
+        asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, swapped)
         self._asked[text] = asked
         return asked
 
@@ -102,7 +116,7 @@ class SimulatedClient:
         found = asked.read.get(text)
         if found is None:
             revisions = _REVISIONS.search(text)
-            known = (number for number, reply in enumerate(asked.problem.replies) if text.startswith(reply))
+            known = (number for number, reply in enumerate(_replies(asked)) if text.startswith(reply))
             found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
         return found
 
@@ -113,8 +127,11 @@ class SimulatedClient:
         name, traits = model.spec.name, asked.traits
         odds = asked.chances.get(name)
         if odds is None:
-            odds = asked.chances[name] = chances(traits, model.skill, asked.z)
+            z = family_difficulty(traits, asked.problem.name, model.spec.family, asked.z)
+            odds = asked.chances[name] = chances(traits, model.skill, z)
         if not drafts:
+            if traits.alike and draw[1] < traits.alike:
+                draw = _habit(asked, name)
             return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
         most = max(revision for _, revision in drafts)
         revision = 1 + (round(traits.carry * most) if fuse else most)
@@ -136,6 +153,19 @@ class SimulatedClient:
         if found is None:
             found = self._strains[key] = strain(asked.traits, model.capacity, load)
         return found
+
+
+def _habit(asked: _Asked, model: str) -> list[float]:
+    """The draws behind what a model always says to a question."""
+    if model not in asked.habits:
+        asked.habits[model] = uniforms(f"{asked.problem.name} {model}", 4)
+    return asked.habits[model]
+
+
+def _replies(asked: _Asked) -> tuple[str, ...]:
+    """The replies in the models' eyes, the right one first: where the key is wrong, that is not the one graded as right."""
+    right, favourite, *others = asked.problem.replies
+    return (favourite, right, *others) if asked.swapped else asked.problem.replies
 
 
 def _wrong(asked: _Asked, draw: float) -> int:
@@ -161,7 +191,7 @@ def _choose(replies: Sequence[int], majority: float, discernment: float, draw: f
 
 
 def _write(asked: _Asked, reply: int, revision: int) -> str:
-    text = f"{asked.problem.replies[reply]}\n(revision {revision})"
+    text = f"{_replies(asked)[reply]}\n(revision {revision})"
     asked.written[reply, revision] = text
     asked.read[text] = reply, revision
     return text

@@ -14,6 +14,10 @@ fuser      takes one of the different answers, with odds of (number of its suppo
 
 Wrong answers are few per question, and one of them is a favourite: its share among them is drawn per question between the two
 values of `favourite`. So errors agree with each other, and votes can fail.
+
+Three traits are 0 in the calibrated tasks and make other worlds (`worlds/`): `own` is the share of a question's difficulty that is a
+family's own, so that families complement each other; `alike` the probability that a draw repeats what the model always says to a
+question, so that draws of one model err alike; `noise` the share of questions whose key is wrong: the favourite counts as right.
 """
 
 from __future__ import annotations
@@ -54,6 +58,9 @@ class TaskTraits(Closed):
     carry: NonNegativeFloat
     steepness: PositiveFloat
     chance: Share
+    own: Share = 0.0
+    alike: Share = 0.0
+    noise: Share = 0.0
 
 
 class Simulation(Closed):
@@ -75,6 +82,19 @@ def difficulty(name: str) -> tuple[float, float]:
     """A question's latent difficulty z and its position, in [0, 1), between the two values of `favourite`."""
     a, b = uniforms(name, 2)
     return _NORMAL.inv_cdf(a), b
+
+
+def family_difficulty(traits: TaskTraits, name: str, family: str, z: float) -> float:
+    """The difficulty of a question for models of a family: `own` of its variance is the family's alone."""
+    if not traits.own:
+        return z
+    own = _NORMAL.inv_cdf(uniforms(f"{name} {family}", 1)[0])
+    return math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own
+
+
+def miskeyed(traits: TaskTraits, name: str) -> bool:
+    """Whether the question's key is wrong, so that the favourite wrong answer counts as right."""
+    return bool(traits.noise) and uniforms(f"{name} key", 1)[0] < traits.noise
 
 
 def chances(traits: TaskTraits, skill: float, z: float) -> Chances:

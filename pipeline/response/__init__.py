@@ -1,0 +1,1 @@
+"""The response model: how right a node is given what it reads, learnt from evidence, and what it predicts of graphs never run."""

@@ -1,0 +1,124 @@
+"""Predictions of graphs that were never run, by simulating them on the questions with what was learnt of their nodes."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from pipeline.distribution import FloatArray
+from pipeline.evidence import FORMS, Evidence, IntArray, call_signatures, revisions
+from pipeline.graph import CollaborationGraph, Node
+from pipeline.response.draws import fit_draws, sample_draws, wrong_form
+from pipeline.response.reactions import Reactions, fit_reactions
+from pipeline.roles import get_role
+
+MOST_DRAWS = 40
+"""Draws of one model that are simulated per question; a graph with more of them uses the first ones again."""
+
+UNIFORMS = 64
+"""Rows of uniform numbers that nodes share, by their place in the graph: graphs are compared on common random numbers."""
+
+KEPT = 4000
+"""Nodes whose simulated answers are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of one graph: accuracy with its standard deviation, and per question (Q,) the probability of being right."""
+
+    accuracy: float
+    spread: float
+    shares: FloatArray
+
+
+class ResponseModel:
+    """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by side on all questions.
+
+    The simulation's noise is the same for all graphs as far as they share nodes. `spread` is that over the samples: what the
+    evidence leaves open of roles and draws, not how far the model's form is from the truth.
+    """
+
+    def __init__(self, evidence: Evidence, models: tuple[str, ...], rng: np.random.Generator, samples: int = 4) -> None:
+        self.models, self.samples, self.total = models, samples, len(evidence.questions)
+        self.greedy = evidence.greedy
+        self._place = {model: k for k, model in enumerate(models)}
+        self._questions: IntArray = np.tile(np.arange(self.total), samples)
+        self._sample: IntArray = np.repeat(np.arange(samples), self.total)
+        self.draws = fit_draws(evidence, models)
+        self._alone = logit(self.draws.expected)[:, self._questions]
+        self._rng = rng
+        self._drawn: dict[str, IntArray] = {}
+        self._uniforms = rng.random((UNIFORMS, 2, len(self._questions)))
+        roles = {row.role for row in evidence.rows}
+        self._reactions: dict[str, Reactions] = {role: self._fit(evidence, role) for role in sorted(roles | {"assistant", "fuser"})}
+        self._said: OrderedDict[int, IntArray] = OrderedDict()
+
+    def _fit(self, evidence: Evidence, role: str) -> Reactions:
+        rows = [row for row in evidence.rows if row.role == role and row.model in self._place]
+        return fit_reactions(rows, self.draws, self.samples, self._rng)
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """What the graph is expected to score on the questions."""
+        right = (self._run(graph)[graph.sink] == 0).reshape(self.samples, self.total)
+        by_sample = right.mean(axis=1)
+        return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
+
+    def _run(self, graph: CollaborationGraph) -> dict[int, IntArray]:
+        """Node id -> (C,) simulated classes of its answers."""
+        levels, used, found = revisions(graph), Counter[str](), dict[int, IntArray]()
+        for place, (i, signature) in enumerate(call_signatures(graph, self.greedy).items()):
+            node, before = graph.node(i), graph.predecessors[i]
+            if not before:
+                found[i] = self._draw(node.model, used[node.model])
+                used[node.model] += 1
+                continue
+            known = self._said.get(signature)
+            if known is None:
+                inputs = np.stack([found[p] for p in before])
+                known = self._said[signature] = self._react(node, levels[i], inputs, place)
+                if len(self._said) > KEPT:
+                    self._said.popitem(last=False)
+            found[i] = known
+        return found
+
+    def _draw(self, model: str, number: int) -> IntArray:
+        if model not in self._drawn:
+            greedy = model in self.greedy
+            self._drawn[model] = sample_draws(
+                self.draws, self._place[model], self._questions, 1 if greedy else MOST_DRAWS, greedy, self._rng
+            )
+        drawn = self._drawn[model]
+        return drawn[number % len(drawn)]
+
+    def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
+        if not get_role(node.role).calls_model:
+            return _majority(inputs)
+        reactions = self._reactions.get(node.role) or self._reactions["assistant"]
+        model = self._place[node.model]
+        odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
+        first, second = self._uniforms[place % UNIFORMS]
+        return np.where(first < expit(odds), 0, self._taken_wrong(inputs, second))
+
+    def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
+        """(C,) a wrong answer: one of the wrong inputs, each as likely, or where all are right a form seen elsewhere."""
+        count, columns = len(inputs), np.arange(inputs.shape[1])
+        pick = (uniform * count).astype(np.intp)
+        taken = inputs[pick, columns]
+        for step in range(1, count):
+            if taken.all():
+                break
+            taken = np.where(taken == 0, inputs[(pick + step) % count, columns], taken)
+        none = taken == 0
+        if none.any():
+            taken[none] = wrong_form(self.draws, self._questions[none], uniform[none])
+        return taken
+
+
+def _majority(inputs: IntArray) -> IntArray:
+    """(C,) the most frequent class of inputs (d, C), the earliest on a tie, as the role `voter` decides."""
+    votes = np.stack([(inputs == form).sum(axis=0) for form in range(FORMS)])
+    columns = np.arange(inputs.shape[1])
+    return np.asarray(inputs[votes[inputs, columns].argmax(axis=0), columns])

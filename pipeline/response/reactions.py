@@ -1,0 +1,123 @@
+"""How a node that reads others' answers responds: the probability that its answer is right, per role.
+
+A ridge regression on the log odds, in three cases: all that it reads is wrong, some is right, all is right. In each it may depend
+on how many answers are read, how many revisions they have been through, how likely the model is right on the question alone, and
+on the model itself, whose own effect leans on the others' until there is evidence (a hierarchical prior). Where some is right, the
+share of right answers and whether they are the most frequent count too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from pipeline.distribution import FloatArray
+from pipeline.evidence import FORMS, IntArray, Rows
+from pipeline.response.draws import Draws
+
+CASES = 3
+ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)
+TERMS = 5
+"""Terms of a case: level, log of how many are read, how many are read, revisions, log odds of the model alone."""
+
+SHARE, PLURALITY = CASES * TERMS, CASES * TERMS + 1
+SHARED = CASES * TERMS + 2
+"""Terms that all models share; each model has one more per case."""
+
+STEPS = 6
+"""Newton steps, from the prior's mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """Coefficients (S, F) of one role: S draws from their posterior around its mode."""
+
+    coefficients: FloatArray
+
+    def log_odds(self, model: int, level: int, inputs: IntArray, alone: FloatArray, sample: IntArray) -> FloatArray:
+        """(C,) log odds of being right for inputs (d, C), log odds alone (C,) and the place of a draw per column (C,)."""
+        table, count = self.coefficients, len(inputs)
+        case, right = _case(inputs)
+        base = np.stack(
+            [
+                table[:, TERMS * k]
+                + table[:, TERMS * k + 1] * math.log(count)
+                + table[:, TERMS * k + 2] * count / 8
+                + table[:, TERMS * k + 3] * (level - 1)
+                + table[:, SHARED + CASES * model + k]
+                for k in range(CASES)
+            ],
+            axis=1,
+        )
+        slope = table[:, [TERMS * k + 4 for k in range(CASES)]]
+        odds = base[sample, case] + slope[sample, case] * alone
+        mixed = np.flatnonzero(case == MIXED)
+        if len(mixed):
+            share, plurality = _mixture(inputs[:, mixed], right[mixed])
+            odds[mixed] += table[sample[mixed], SHARE] * share + table[sample[mixed], PLURALITY] * plurality
+        return np.asarray(odds)
+
+
+def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator) -> Reactions:
+    """The posterior of one role's coefficients given the calls seen, by Laplace's approximation."""
+    mean, precision = _prior(len(draws.models))
+    mode, hessian = mean, np.diag(precision)
+    if rows:
+        places = {model: k for k, model in enumerate(draws.models)}
+        features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
+        right = np.concatenate([row.answers == 0 for row in rows]).astype(float)
+        for _ in range(STEPS):
+            p = expit(features @ mode)
+            hessian = (features * (p * (1 - p))[:, None]).T @ features + np.diag(precision)
+            mode = mode + np.linalg.solve(hessian, features.T @ (right - p) - precision * (mode - mean))
+    root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
+    noise = rng.standard_normal((samples, len(mode)))
+    # Draws in opposite pairs, so that their mean is the mode.
+    noise = np.concatenate([noise[: samples // 2], -noise[: samples // 2], np.zeros((samples % 2, len(mode)))])
+    return Reactions(mode + noise @ root.T)
+
+
+def _prior(models: int) -> tuple[FloatArray, FloatArray]:
+    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is right stays right, and among
+    different answers the frequent one is likelier to be taken."""
+    mean, spread = np.zeros(SHARED + CASES * models), np.full(SHARED + CASES * models, 0.6)
+    for case, (level, alone) in enumerate(((-2.0, 0.5), (0.0, 0.3), (2.5, 0.3))):
+        mean[TERMS * case], mean[TERMS * case + 4] = level, alone
+        spread[TERMS * case : TERMS * case + TERMS] = 1.0, 0.4, 0.5, 0.4, 0.5
+    mean[SHARE], mean[PLURALITY] = 0.5, 0.7
+    spread[[SHARE, PLURALITY]] = 0.5
+    return mean, spread**-2
+
+
+def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
+    """(C,) the case of each column, and how many of its inputs are right."""
+    right = (inputs == 0).sum(axis=0)
+    return np.where(right == 0, ALL_WRONG, np.where(right == len(inputs), ALL_RIGHT, MIXED)), right
+
+
+def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
+    """(C,) log odds of the share of right inputs, and whether they are more (1), as many (0) or fewer (-1) than the most
+    frequent wrong form."""
+    count = len(inputs)
+    rival = np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0) if count > 2 else np.ones(len(right))
+    return np.log((right + 0.5) / (count - right + 0.5)), np.sign(right - rival)
+
+
+def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
+    """(n, F) of one node's calls."""
+    case, right = _case(row.inputs)
+    count, n = len(row.inputs), len(case)
+    alone = logit(draws.expected[model][row.questions])
+    terms = np.stack([np.ones(n), np.full(n, math.log(count)), np.full(n, count / 8), np.full(n, row.level - 1.0), alone], axis=1)
+    found = np.zeros((n, SHARED + CASES * len(draws.models)))
+    for k in range(CASES):
+        inside = case == k
+        found[inside, TERMS * k : TERMS * (k + 1)] = terms[inside]
+        found[inside, SHARED + CASES * model + k] = 1.0
+    mixed = case == MIXED
+    found[mixed, SHARE], found[mixed, PLURALITY] = _mixture(row.inputs[:, mixed], right[mixed])
+    return found

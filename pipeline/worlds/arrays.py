@@ -1,0 +1,222 @@
+"""The simulated pool as arrays: all questions at once, the same stochastic model as `pipeline/models/simulated.py`, drawn anew.
+
+A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000 questions takes milliseconds. The
+draws differ from the text client's, their distribution doesn't (tests/test_worlds.py compares the two).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from pipeline.budget import Lengths, critical_path
+from pipeline.distribution import FloatArray
+from pipeline.environment import Feedback, Job, NodeResult, QuestionResult
+from pipeline.evidence import BoolArray, IntArray, call_signatures
+from pipeline.graph import CollaborationGraph, Node
+from pipeline.models.client import Usage
+from pipeline.models.simulation import TaskTraits
+from pipeline.models.spec import ModelPool
+from pipeline.progress import Publish, ignore
+from pipeline.roles import get_role
+from pipeline.tasks.base import Question
+
+REPLIES = 4
+"""Replies to a synthetic question: the right one, then the wrong ones, the favourite first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One node's answers: which reply to each question (Q,), and how many revisions each has been through (Q,)."""
+
+    replies: IntArray
+    revisions: FloatArray
+
+
+class ArrayWorld:
+    """`count` questions of a world, drawn with `seed`, and what the pool's models answer to them.
+
+    A node's answers depend on its call signature and the seed alone, so that graphs share the calls that a cache would share.
+    `kept` bounds how many nodes' answers are remembered.
+    """
+
+    def __init__(self, traits: TaskTraits, pool: ModelPool, count: int, seed: int, kept: int = 3000) -> None:
+        self.traits, self.pool, self.count, self.seed, self.kept = traits, pool, count, seed, kept
+        rng = np.random.default_rng([seed, 0])
+        z = rng.standard_normal(count)
+        low, high = traits.favourite
+        self._favourite = low + (high - low) * rng.random(count)
+        # Where the key is wrong the favourite is graded as right.
+        self.right = (rng.random(count) < traits.noise).astype(np.intp)
+        own = {family: rng.standard_normal(count) for family in sorted(pool.families)}
+        self._alone: dict[str, FloatArray] = {}
+        self._repair: dict[str, FloatArray] = {}
+        self._habit: dict[str, tuple[FloatArray, FloatArray]] = {}
+        for name, spec in pool.items():
+            hard = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own[spec.family]
+            skill = traits.skill[name]
+            self._alone[name] = expit(skill - traits.spread * hard)
+            self._repair[name] = traits.repair * expit(skill + traits.insight - traits.spread * hard)
+            self._habit[name] = rng.random(count), rng.random(count)
+        self._said: OrderedDict[int, Said] = OrderedDict()
+
+    def run(self, graph: CollaborationGraph) -> BoolArray:
+        """(Q,) whether the graph answers each question right."""
+        return np.asarray(self.nodes(graph)[graph.sink].replies == self.right)
+
+    def accuracy(self, graph: CollaborationGraph) -> float:
+        """The share of all questions that the graph answers right."""
+        return float(self.run(graph).mean())
+
+    def nodes(self, graph: CollaborationGraph) -> dict[int, Said]:
+        """What each node says to all questions."""
+        found: dict[int, Said] = {}
+        for i, signature in call_signatures(graph).items():
+            said = self._said.get(signature)
+            if said is None:
+                said = self._said[signature] = self._speak(graph.node(i), [found[p] for p in graph.predecessors[i]], signature)
+                if len(self._said) > self.kept:
+                    self._said.popitem(last=False)
+            found[i] = said
+        return found
+
+    def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
+        if not get_role(node.role).calls_model:
+            return _voted(inputs)
+        draws = np.random.default_rng([self.seed, 1, signature]).random((4, self.count))
+        if not inputs:
+            return Said(self._answer(node.model, draws), np.zeros(self.count))
+        return self._react(node, inputs, draws)
+
+    def _answer(self, model: str, draws: FloatArray) -> IntArray:
+        first, last = draws[0], draws[3]
+        if self.traits.alike:
+            habitual, habit = draws[1] < self.traits.alike, self._habit[model]
+            first, last = np.where(habitual, habit[0], first), np.where(habitual, habit[1], last)
+        return np.where(first < self._alone[model], 0, self._wrong(last))
+
+    def _react(self, node: Node, inputs: Sequence[Said], draws: FloatArray) -> Said:
+        traits, model = self.traits, node.model
+        replies = np.stack([said.replies for said in inputs])
+        revisions = np.stack([said.revisions for said in inputs])
+        most, fuse = revisions.max(axis=0), node.role == "fuser"
+        revision = 1 + (np.round(traits.carry * most) if fuse else most)
+        share = (len(inputs) + traits.growth * revisions.sum(axis=0)) / traits.capacity[model]
+        lost = -np.expm1(-(share**traits.steepness))
+        by_chance = np.where(draws[1] < traits.chance, 0, self._wrong(draws[3]))
+        if fuse:
+            taken = self._chosen(replies, traits.discernment * np.exp(-traits.blur * share), draws[1])
+            reply = np.where(draws[2] < traits.mend * self._repair[model], 0, taken)
+        else:
+            taken = replies[(draws[1] * len(inputs)).astype(np.intp), np.arange(self.count)]
+            spoilt = np.where(draws[2] < traits.corrupt * (1 - self._alone[model]), self._wrong(draws[3]), 0)
+            repaired = np.where(draws[2] < self._repair[model], 0, taken)
+            reply = np.where(taken == 0, spoilt, repaired)
+        return Said(np.where(draws[0] < lost, by_chance, reply), revision)
+
+    def _chosen(self, replies: IntArray, discernment: FloatArray, draws: FloatArray) -> IntArray:
+        """The reply that a fuser takes: odds grow with its supporters, and are better for the right one."""
+        supporters = np.stack([(replies == k).sum(axis=0) for k in range(REPLIES)]).astype(float)
+        odds = np.where(supporters > 0, supporters**self.traits.majority, 0.0)
+        odds[0] *= discernment
+        cumulative = odds.cumsum(axis=0)
+        return np.minimum((draws * cumulative[-1] >= cumulative).sum(axis=0), REPLIES - 1)
+
+    def _wrong(self, draws: FloatArray) -> IntArray:
+        """One of the wrong replies: the favourite with its share, the others evenly."""
+        others = REPLIES - 2
+        rest = (draws - self._favourite) / (1 - self._favourite) * others
+        return np.where(draws < self._favourite, 1, 2 + np.clip(rest, 0, others - 1).astype(np.intp))
+
+
+def _voted(inputs: Sequence[Said]) -> Said:
+    """The most frequent reply, the earliest on a tie, as it came."""
+    replies = np.stack([said.replies for said in inputs])
+    votes = np.stack([(replies == k).sum(axis=0) for k in range(REPLIES)])
+    columns = np.arange(replies.shape[1])
+    first = votes[replies, columns].argmax(axis=0)
+    return Said(replies[first, columns], np.stack([said.revisions for said in inputs])[first, columns])
+
+
+class ArrayEnvironment:
+    """An Evaluator over an ArrayWorld that counts calls as a call cache would: what was made is not made again.
+
+    `seconds` are model seconds of one server that answers one call after another.
+    """
+
+    max_unscored = 0.25
+
+    def __init__(self, world: ArrayWorld, questions: Sequence[Question], lengths: Lengths) -> None:
+        self.world, self.questions, self.lengths = world, questions, lengths
+        self._places = {question.id: place for place, question in enumerate(questions)}
+        self._made: dict[int, BoolArray] = {}
+        self.calls = 0
+        self.seconds = 0.0
+
+    def with_node_grades(self) -> ArrayEnvironment:
+        """Itself: all nodes' answers are known."""
+        return self
+
+    def copy(self) -> ArrayEnvironment:
+        """The same state, to go on from."""
+        other = ArrayEnvironment(self.world, self.questions, self.lengths)
+        other._made = {signature: made.copy() for signature, made in self._made.items()}
+        other.calls, other.seconds = self.calls, self.seconds
+        return other
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Never: nothing is lost here."""
+        return False
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """Feedback for each graph on its questions."""
+        return [self._evaluate(graph, questions) for graph, questions in jobs]
+
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+        """As `evaluate_all`, for one graph."""
+        return self._evaluate(graph, questions)
+
+    def _evaluate(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
+        places = np.array([self._places[question.id] for question in questions], dtype=np.intp)
+        usage, seconds = self._pay(graph, places)
+        latency = critical_path(graph, seconds)
+        right = self.world.right[places]
+        columns = {i: said.replies[places] for i, said in self.world.nodes(graph).items()}
+        correct = {i: (replies == right).tolist() for i, replies in columns.items()}
+        forms = {i: replies.tolist() for i, replies in columns.items()}
+        results = tuple(
+            QuestionResult(
+                question.id,
+                correct[graph.sink][k],
+                latency_s=latency,
+                nodes={i: NodeResult(correct[i][k], str(forms[i][k])) for i in columns},
+            )
+            for k, question in enumerate(questions)
+        )
+        return Feedback(results, usage, 0.0)
+
+    def _pay(self, graph: CollaborationGraph, places: IntArray) -> tuple[Usage, Mapping[int, float]]:
+        """What the graph's calls use, and what one call of each node takes; calls that were made before cost nothing."""
+        usage, seconds = Usage(), {node.id: 0.0 for node in graph.nodes}
+        for i, signature in call_signatures(graph).items():
+            node = graph.node(i)
+            if not get_role(node.role).calls_model:
+                continue
+            spec = self.world.pool[node.model]
+            prompt = self.lengths.prompt_tokens + graph.in_degree(i) * self.lengths.generated_tokens
+            written = self.lengths.generated_tokens
+            per_prompt_token, per_written_token = spec.speed or (0.0, 0.0)
+            seconds[i] = prompt * per_prompt_token + written * per_written_token
+            made = self._made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
+            new = int((~made[places]).sum())
+            made[places] = True
+            self.calls += new
+            self.seconds += new * seconds[i]
+            price, n = spec.dollars(prompt, written), len(places)
+            usage += Usage(round(n * prompt), round(n * written), n * price, new * price, n, n - new)
+        return usage, seconds
