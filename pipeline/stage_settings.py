@@ -18,12 +18,27 @@ class PilotSettings(Closed):
     max_nodes: PositiveInt = 24
 
 
+class ContestSettings(Closed):
+    """The contest of structured graphs (pipeline/contest.py): how many calls it makes, and how it shares them out."""
+
+    calls: PositiveInt = Field(default=1500, description="model calls that are not in the cache, at most")
+    block: PositiveInt = Field(default=24, description="training questions of the probes, and of each round")
+    rounds: PositiveInt = 3
+    picks: PositiveInt = Field(default=4, description="graphs run in a round")
+    variations: int = Field(default=0, ge=0, description="changed copies of the best graphs that a round looks at")
+    finalists: PositiveInt = 6
+    final_block: PositiveInt = Field(default=32, description="questions of each heat of the finals")
+    search_share: Annotated[float, Field(gt=0, le=1)] = Field(default=0.7, description="of the calls, before the finals")
+    samples: Annotated[int, Field(ge=2)] = Field(default=4, description="draws of what the response model leaves open")
+
+
 class InitSettings(Closed):
     """The init stages: training questions per trial, multisets in the second stage, random topologies averaged per multiset."""
 
     questions: PositiveInt = 16
     candidates: PositiveInt = 6
     topologies: PositiveInt = 3
+    contest: ContestSettings = ContestSettings()
 
 
 class EvaluateSettings(Closed):

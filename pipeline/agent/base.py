@@ -41,8 +41,8 @@ class Trial:
 class Brief:
     """What an agent knows before the loop: the task, the pool with its costs, the budget, and single-model accuracies.
 
-    `objective` is what the search maximises: accuracy, or latency too (A.9). `greedy` are the members of the pool that always give a
-    question the same answer, so that asking them twice adds nothing.
+    `objective` is what the search maximises: accuracy, or latency too (A.9). `greedy` are the members of the pool that always give
+    a question the same answer, so that asking them twice adds nothing.
     """
 
     task: str

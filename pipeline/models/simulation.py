@@ -15,9 +15,9 @@ fuser      takes one of the different answers, with odds of (number of its suppo
 Wrong answers are few per question, and one of them is a favourite: its share among them is drawn per question between the two
 values of `favourite`. So errors agree with each other, and votes can fail.
 
-Three traits are 0 in the calibrated tasks and make other worlds (`worlds/`): `own` is the share of a question's difficulty that is a
-family's own, so that families complement each other; `alike` the probability that a draw repeats what the model always says to a
-question, so that draws of one model err alike; `noise` the share of questions whose key is wrong: the favourite counts as right.
+Three traits are 0 in the calibrated tasks and make other worlds (`worlds/`): `own` is the share of a question's difficulty that is
+a family's own, so that families complement each other; `alike` the probability that a draw repeats what the model always says to
+a question, so that draws of one model err alike; `noise` the share of questions whose key is wrong: the favourite counts as right.
 """
 
 from __future__ import annotations

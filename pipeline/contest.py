@@ -1,0 +1,209 @@
+"""The contest: which graph answers best within the budget, found with few calls, by evidence of every node.
+
+1. Each model alone on all training questions: what the profile stage asked, so from the cache.
+2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth for the models that lead.
+3. Rounds: the response model predicts every contender, and changed copies of the best; those that are promising for the new calls
+   they take are run on the next questions. Each call teaches the model something about all graphs with such nodes.
+4. Finals: the best few are run on further questions, validation questions last, half of them dropped at a time.
+
+A graph's value is the model's prediction, corrected by how the graph itself did where it was run: by the more, the more questions
+those were and the less certain the prediction. So where the model is wrong of a graph, running the graph corrects it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from pipeline import topologies
+from pipeline.agent.base import Brief
+from pipeline.contenders import Contenders
+from pipeline.environment import Feedback, Job
+from pipeline.evidence import Evidence, IntArray
+from pipeline.graph import CollaborationGraph
+from pipeline.mutations import changed
+from pipeline.probes import probes
+from pipeline.progress import Publish, ignore
+from pipeline.response.model import ResponseModel
+from pipeline.stage_settings import ContestSettings
+from pipeline.tasks.base import Question
+
+MISFIT = 0.03
+"""Standard deviation, in accuracy, of what the response model's form gets wrong of a graph."""
+
+LEAST_VARIANCE = 0.12
+"""A question's outcome varies by this much at least around its prediction, however well few of them agree."""
+
+WATCHED = 120
+"""Contenders that are predicted anew in each round: the best of the first prediction."""
+
+PROBE_SHARE = 0.45
+"""The most of all calls that probes may take."""
+
+HOPE, PRICE = 0.5, 0.0008
+"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per question has to be worth."""
+
+WITHIN_REACH = 0.06
+"""Graphs that are expected to be worse than the best by more are not run."""
+
+
+class Graded(Protocol):
+    """An environment that grades every node's answer."""
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Whether too many questions of an evaluation were lost to infrastructure."""
+        ...
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """Feedback for each graph on its questions, with all nodes' answers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of one contender: its label, value with standard deviation, prediction, and questions that it was run on."""
+
+    graph: CollaborationGraph
+    label: str
+    units: float
+    value: float
+    spread: float
+    predicted: float
+    observed: float
+    n_scored: int
+
+
+@dataclass(slots=True)
+class Contest:
+    """One contest, on training and validation questions. `rng` is its own."""
+
+    brief: Brief
+    train: Sequence[Question]
+    val: Sequence[Question]
+    settings: ContestSettings
+    rng: np.random.Generator
+    evidence: Evidence = field(init=False)
+    labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
+    calls: int = field(init=False, default=0)
+    standings: list[Standing] = field(init=False, default_factory=list)
+    _order: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
+        shuffled = self.rng.permutation(len(self.train))
+        self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(np.intp)
+
+    async def run(self, environment: Graded, publish: Publish = ignore) -> list[Standing]:
+        """Run all of it; returns the standings, the best first."""
+        await self._alone(environment, publish)
+        contenders = Contenders(self.brief)
+        self.labels = dict(contenders.graphs)
+        await self._probe(contenders, environment, publish)
+        for number in range(self.settings.rounds):
+            await self._round(number, environment, publish)
+        await self._finals(environment, publish)
+        return self.standings
+
+    async def _alone(self, environment: Graded, publish: Publish) -> None:
+        singles = [topologies.single(model) for model in self.brief.cost.pool]
+        places = np.arange(len(self.train))
+        await self._evaluate([(graph, places) for graph in singles], environment, publish)
+        self.calls = 0
+
+    async def _probe(self, contenders: Contenders, environment: Graded, publish: Publish) -> None:
+        places = self._order[: self.settings.block]
+        for graph, label in probes(contenders).items():
+            if self.calls + self.evidence.new_calls(graph, places) <= PROBE_SHARE * self.settings.calls:
+                self.labels.setdefault(graph, label)
+                await self._evaluate([(graph, places)], environment, publish)
+
+    async def _round(self, number: int, environment: Graded, publish: Publish) -> None:
+        settings = self.settings
+        self._rank()
+        if number:
+            self._vary()
+        first = (number + 1) * settings.block
+        places = self._order[first : first + settings.block]
+        left = settings.search_share * settings.calls - self.calls
+        allowed = left / (settings.rounds - number)
+        prices = {s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings}
+        hopes = {s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings}
+        best, spent, picked = max(hopes.values()), 0, 0
+        for graph in sorted(hopes, key=lambda g: -hopes[g]):
+            if picked >= settings.picks or hopes[graph] < best - WITHIN_REACH:
+                break
+            price = self.evidence.new_calls(graph, places)
+            if spent + price > allowed:
+                continue
+            await self._evaluate([(graph, places)], environment, publish)
+            spent += price
+            picked += price > 0
+
+    async def _finals(self, environment: Graded, publish: Publish) -> None:
+        settings = self.settings
+        self._rank()
+        alive = [s.graph for s in self.standings[: settings.finalists]]
+        place = (settings.rounds + 1) * settings.block
+        while len(alive) > 1 and place < len(self._order):
+            places = self._order[place : place + settings.final_block]
+            place += settings.final_block
+            jobs = []
+            for graph in alive:
+                if self.calls + self.evidence.new_calls(graph, places) <= settings.calls:
+                    await self._evaluate([(graph, places)], environment, publish)
+                    jobs.append(graph)
+            if not jobs:
+                break
+            self._rank()
+            values = {s.graph: s.value for s in self.standings}
+            alive = sorted(alive, key=lambda g: -values[g])[: (len(alive) + 1) // 2]
+        finalists = set(alive)
+        self.standings.sort(key=lambda s: (s.graph not in finalists, -s.value))
+
+    async def _evaluate(self, jobs: Sequence[tuple[CollaborationGraph, IntArray]], environment: Graded, publish: Publish) -> None:
+        """Run graphs on those questions that they were not run on, and take in the evidence."""
+        questions = self.evidence.questions
+        asked = []
+        for graph, places in jobs:
+            missing = self.evidence.missing(graph, places)
+            if len(missing):
+                self.calls += self.evidence.new_calls(graph, missing)
+                asked.append((graph, [questions[k] for k in missing.tolist()]))
+        for (graph, _), feedback in zip(asked, await environment.evaluate_all(asked, publish), strict=True):
+            self.evidence.add(graph, feedback)
+
+    def _rank(self) -> None:
+        """Predict all contenders that are watched and value them."""
+        model = ResponseModel(self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples)
+        self.standings = sorted((self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value)
+        kept = self.standings[:WATCHED]
+        self.labels = {s.graph: s.label for s in kept}
+        self.standings = kept
+
+    def _standing(self, graph: CollaborationGraph, model: ResponseModel) -> Standing:
+        predicted = model.predict(graph)
+        value, variance = predicted.accuracy, predicted.spread**2 + MISFIT**2
+        seen = self.evidence.graphs.get(graph)
+        observed, count = math.nan, 0
+        if seen is not None:
+            residual = seen.right - predicted.shares[seen.questions]
+            observed, count = float(seen.right.mean()), len(residual)
+            error = max(LEAST_VARIANCE, float(residual.var())) / count
+            weight = variance / (variance + error)
+            value, variance = value + weight * float(residual.mean()), variance * (1 - weight)
+        units = self.brief.cost.graph_cost(graph)
+        return Standing(graph, self.labels[graph], units, value, math.sqrt(variance), predicted.accuracy, observed, count)
+
+    def _vary(self) -> None:
+        """Add changed copies of the best standings to the contenders, if they are expected to be as good."""
+        for _ in range(self.settings.variations):
+            rank = min(int(self.rng.exponential(2.0)), len(self.standings) - 1)
+            graph = changed(self.standings[rank].graph, self.brief, self.rng)
+            if graph is not None and graph not in self.labels:
+                self.labels[graph] = f"variation of {self.standings[rank].label.removeprefix('variation of ')}"
+        if self.settings.variations:
+            self._rank()
