@@ -15,6 +15,8 @@ import yaml
 
 from pipeline import trials
 from pipeline.ablation import node_table
+from pipeline.agent.base import Brief
+from pipeline.agent.context import pool_table
 from pipeline.budget import CostModel
 from pipeline.deployed import Deployed
 from pipeline.environment import Environment
@@ -28,7 +30,7 @@ from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import Completion, Message, Request, Sampling
 from pipeline.models.endpoints import Patience
 from pipeline.models.openai_client import OpenAIClient, Retries
-from pipeline.models.serving import endpoints
+from pipeline.models.serving import endpoints, local_specs
 from pipeline.newcomers import pool_fingerprint
 from pipeline.parsing import parse
 from pipeline.provenance import revisions, settings_sha256
@@ -263,7 +265,14 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
 
 
 class TestServing:
-    GRAPH = parallel(["small:t0", "small:brief"], "small:thinking", "fuser")
+    GRAPH = parallel(["small:t0", "small:t0", "small:brief"], "small:thinking", "fuser")
+
+    def test_a_model_has_one_server_for_all_its_variants(self, tmp_path):
+        data = profile().model_dump(mode="json", exclude_none=True)
+        data["engine"] = {"kind": "vllm", "device": "cpu"}
+        data["pool"] = {name: model | {"weights": {"path": str(tmp_path)}} for name, model in data["pool"].items()}
+        specs = local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
+        assert [spec.served_models for spec in specs] == [("small",), ("large",)]
 
     def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(self, tmp_path):
         made = Deployed("math", self.GRAPH, profile())
@@ -286,7 +295,7 @@ class TestServing:
                 stub.reply = lambda body: "w " * 64
                 answer = client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
         assert {body["model"] for body in stub.bodies} == {"small"}
-        assert [body["temperature"] for body in stub.bodies].count(0) == 1
+        assert [body["temperature"] for body in stub.bodies].count(0) == 2  # a service has no call cache unless it is told to
         assert stub.bodies[-1]["reasoning_effort"] == "high"
         brief = next(body for body in stub.bodies if body["max_tokens"] == 5)
         assert brief["messages"][0]["content"] == "Say the number.\n\nBe kind."
@@ -302,6 +311,14 @@ class TestServing:
                 client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
                 with pytest.raises(openai.BadRequestError, match="answers a single question"):
                     client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
+
+
+def test_an_agent_is_told_what_a_variant_is():
+    known = profile()
+    brief = Brief("math", known.cost_model("math"), 8, {"small:t0": 0.5}, ("assistant",), 8)
+    assert "small:t0: family f, 0.1B parameters, at temperature 0, accuracy alone 0.500" in pool_table(
+        brief, ["small", "small:t0"], 500
+    )
 
 
 class TestPictures:
