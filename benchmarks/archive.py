@@ -129,8 +129,9 @@ def _write_results(stage: Stage, folder: Path) -> None:
     write_text(folder / "graph.json", found.graph.to_json())
     cost, limits = stage.profile.cost_model(TASK), stage.profile.budget
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
-    best = best_single(stage.profile_table(), cost, limits.limit)
-    cases = test_cases(found.graph, pilots, cost, limits.limit, limits.max_nodes, best)
+    profiled = stage.profile_table()
+    best, voter = (best_single(profiled, cost, limits.limit, repeated=repeated) for repeated in (False, True))
+    cases = test_cases(found.graph, pilots, cost, limits.limit, limits.max_nodes, best, voter)
     made_up = environment(stage, MadeUp)
     asked, graph = stage.questions(), found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))

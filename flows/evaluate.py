@@ -33,8 +33,9 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     folder, graph = stage.results / method, read_graph(stage, method)
     cost, budget = stage.profile.cost_model(task), stage.profile.budget.limit
     pilot = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
-    best = best_single(stage.profile_table(), cost, budget)
-    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best)
+    profiled = stage.profile_table()
+    best, voter = best_single(profiled, cost, budget), best_single(profiled, cost, budget, repeated=True)
+    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best, voter)
     count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
     removed = removal_cases(removals(graph, cost)) if count else []
 

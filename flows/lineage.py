@@ -307,7 +307,8 @@ class _Walk:
             raise _Broken(f"the commit has no profiles/{record.profile}.yaml")
         profile = parse(Profile, yaml.safe_load(text), f"profiles/{record.profile}.yaml")
         known = profile.newcomers | profile.pool
-        then = profile.model_copy(update={"pool": {name: known[name] for name in record.models}})
+        # The record lists variants too, which are settings of their models.
+        then = profile.model_copy(update={"pool": {name: known[name] for name in record.models if name in known}})
         _same("the hash of the settings in the commit", record.settings_sha256, settings_sha256(then, record.task))
         return f"those of the bundle, and of profiles/{record.profile}.yaml in the commit"
 

@@ -15,7 +15,7 @@ def pilot(task: str, profile: str | None = None) -> None:
     """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet and plots beside it."""
     stage = load_stage(task, profile)
     cost, settings = stage.profile.cost_model(task), stage.profile.pilot
-    best = best_single(stage.profile_table(), cost, stage.profile.budget.limit)
+    best = best_single(stage.profile_table(), cost, stage.profile.budget.limit, repeated=True)
     cases = pilot_cases(settings, cost, best, stage.profile.roles)
     with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:
         table = stage.with_models(

@@ -111,7 +111,7 @@ def node_table(
             "is_sink": node.id == graph.sink,
             "budget_units": units[node.id],
             "cost_share": units[node.id] / total if total else 0.0,
-            "prompt": prompt_text(graph, node.id, prompt, example),
+            "prompt": prompt_text(graph, node.id, cost.pool[node.model].prompt(prompt), example),
             "nodes_left": 0 if rest is None else len(rest.nodes),
             "whole_accuracy": whole.accuracy if digest in feedbacks else math.nan,
         }

@@ -57,7 +57,8 @@ class Deployed:
     @property
     def serving_profile(self) -> Profile:
         """The profile with only the models that the graph calls, so that no other server is needed."""
-        used = sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model})
+        pool = self.profile.model_pool()
+        used = sorted({pool[node.model].model for node in self.graph.nodes if get_role(node.role).calls_model})
         return self.profile.model_copy(update={"pool": {name: self.profile.pool[name] for name in used}})
 
     def runner(self, client: ModelClient, prompt: Prompt | None = None) -> GraphRunner:
@@ -118,7 +119,8 @@ class Deployed:
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
     """The worked examples that the task's prompts need, from the sample stage's table; none if they need none."""
     settings = profile.task(task)
-    if settings.prompt.style != "few_shot" or settings.splits.shots == 0:
+    styles = {settings.prompt.style, *(spec.variant.style for spec in profile.model_pool().values() if spec.variant)}
+    if "few_shot" not in styles or settings.splits.shots == 0:
         return ()
     return tuple(questions_of(read_table(Questions, questions_path(profile_name, task), "sample"))["shots"])
 

@@ -28,7 +28,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     cost, budget = profile.cost_model(task), profile.budget.limit
     cost.require_feasible(budget)
     per_graph = _most_per_graph(profile, task, cost)
-    models, families = len(profile.pool), len(profile.model_pool().families)
+    models, families = len(cost.pool), len(cost.pool.families)
     pilot_graphs = len(pilot_cases(profile.pilot, cost, next(iter(profile.pool)), profile.roles))
     ablation = min(profile.evaluate.ablation, settings.splits.test)
     graphs = {

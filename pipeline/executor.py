@@ -17,13 +17,33 @@ from pipeline.budget import critical_path
 from pipeline.errors import CallFailed, ContextOverflow
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.models.client import Begin, Completion, Later, ModelClient, Request, Sampling, Usage, beginning
-from pipeline.models.spec import ModelPool
+from pipeline.models.spec import ModelPool, ModelSpec
 from pipeline.prompts import Prompt
 from pipeline.roles import Role, get_role
 from pipeline.tasks.base import Question
 
 Finish = Callable[[Request], Awaitable[Completion]]
 """Makes the sink's call in place of the client: to hand its text over while it is written, or to ask for less of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a member of the pool is asked on a task: the model and revision that its requests name, its sampling and its prompts."""
+
+    model: str
+    revision: str
+    sampling: Sampling
+    prompt: Prompt
+
+    @property
+    def asks(self) -> tuple[object, ...]:
+        """The same for two members of the pool that ask the same, whatever they are called."""
+        return self.model, self.sampling, self.prompt.style, self.prompt.instruction
+
+
+def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> Manner:
+    """How a member is asked on a task of this sampling and prompt: what a variant sets comes before what the task has."""
+    return Manner(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +75,14 @@ class GraphRunner:
     """One graph made ready to answer many questions. Raises GraphError for an unknown role, SettingsError for an unknown model."""
 
     def __init__(self, graph: CollaborationGraph, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient) -> None:
-        self.graph, self.prompt, self.sampling, self.pool = graph, prompt, sampling, pool
+        self.graph, self.prompt, self.pool = graph, prompt, pool
         self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
-        self.revisions = {name: pool[name].revision for name in {node.model for node in graph.nodes}}
+        self.manners = {name: manner_of(pool[name], sampling, prompt) for name in {node.model for node in graph.nodes}}
         self.in_degrees = {i: len(before) for i, before in graph.predecessors.items()}
         self.sink = graph.sink
         self.sources = [i for i in graph.order if not self.in_degrees[i]]
-        self.replicas = replica_numbers(graph)
+        self.replicas = replica_numbers(graph, self.manners)
         self.begin = beginning(client)
 
     async def answer(self, question: Question, finish: Finish | None = None) -> Answer:
@@ -73,23 +93,25 @@ class GraphRunner:
         return run.result()
 
 
-def replica_numbers(graph: CollaborationGraph) -> dict[int, int]:
+def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) -> dict[int, int]:
     """Node id -> which draw it is among the calls of this graph that could ask the same: k parallel nodes are k different draws.
 
-    Two calls can be the same only if their nodes have one model and read equally many answers, so a node's number is its rank among
-    those, in the graph's order. That depends on the graph alone, not on which answer came first, and graphs that share a prefix
-    share its numbers. (A role that hides what it read could make nodes of different in-degrees ask the same; these share a draw.)
+    Two calls can be the same only if their nodes ask one model in one manner and read equally many answers, so a node's number is
+    its rank among those, in the graph's order. That depends on the graph alone, not on which answer came first, and graphs that
+    share a prefix share its numbers. (A role that hides what it read could make nodes of different in-degrees ask the same; these
+    share a draw.) Greedy calls have one answer, so all of them are the first draw: those that ask the same are one call.
     """
-    ranks: Counter[tuple[str, int]] = Counter()
+    ranks: Counter[tuple[object, ...]] = Counter()
     numbers = {}
     for i in graph.order:
         node = graph.node(i)
         if not get_role(node.role).calls_model:
             continue
-        reads = len(graph.predecessors[i])
-        alike = (node.model, reads if node.top_k is None else min(reads, node.top_k))
+        reads, manner = len(graph.predecessors[i]), manners[node.model]
+        alike = (*manner.asks, reads if node.top_k is None else min(reads, node.top_k))
         numbers[i] = ranks[alike]
-        ranks[alike] += 1
+        if not manner.sampling.greedy:
+            ranks[alike] += 1
     return numbers
 
 
@@ -162,8 +184,9 @@ class _Run:
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner, node = self.runner, self.runner.nodes[i]
         assert role.speak is not None
-        messages = role.speak(runner.prompt, self.question, most_supported(answers, runner.prompt, node))
-        return Request(node.model, runner.revisions[node.model], messages, runner.sampling, runner.replicas[i])
+        manner = runner.manners[node.model]
+        messages = role.speak(manner.prompt, self.question, most_supported(answers, manner.prompt, node))
+        return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
     def _arrived(self, i: int, completion: Completion) -> list[int]:
         self.texts[i], self.completions[i] = completion.text, completion

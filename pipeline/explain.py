@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.budget import CostModel
 from pipeline.graph import CollaborationGraph
+from pipeline.models.spec import ModelPool
 from pipeline.roles import get_role
 from pipeline.settings import Profile
 from pipeline.wording import counted
@@ -19,17 +20,18 @@ MOST_NAMED = 6
 def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
     """The graph in lines of plain words, for one task. Raises SettingsError for a model that is not in the profile's pool."""
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
-    models = ", ".join(f"{count} of {model}" for model, count in sorted(_count([n.model for n in calls]).items()))
+    pool = profile.model_pool()
+    models = ", ".join(f"{count} of {pool[model].words}" for model, count in sorted(_count([n.model for n in calls]).items()))
     return [
         f"{counted(len(graph.nodes), 'node')}, {counted(len(calls), 'model call')} a question ({models}); "
         f"width {graph.width}, depth {graph.depth}; graph {graph.content_hash}",
-        *(f"step {step}: {what}" for step, what in steps(graph)),
+        *(f"step {step}: {what}" for step, what in steps(graph, pool)),
         f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}",
         *_costs(graph, profile, task),
     ]
 
 
-def steps(graph: CollaborationGraph) -> Iterator[tuple[int, str]]:
+def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
     """For each set of nodes that do the same at the same time: the number of the step, and what they do."""
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = {}
@@ -37,13 +39,13 @@ def steps(graph: CollaborationGraph) -> Iterator[tuple[int, str]]:
             node = graph.node(i)
             alike.setdefault((node.role, node.model, node.top_k, graph.predecessors[i]), []).append(i)
         for ids in alike.values():
-            yield step, _doing(graph, ids)
+            yield step, _doing(graph, ids, pool)
 
 
-def _doing(graph: CollaborationGraph, ids: Sequence[int]) -> str:
+def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:
     node, read = graph.node(ids[0]), graph.predecessors[ids[0]]
     role = get_role(node.role)
-    who = _named(ids) + (f" ({node.role}, {node.model})" if role.calls_model else f" ({node.role}, no model call)")
+    who = _named(ids) + (f" ({node.role}, {pool[node.model].words})" if role.calls_model else f" ({node.role}, no model call)")
     each = "each " if len(ids) > 1 else ""
     if not read:
         return f"{who} {each}answer{'' if len(ids) > 1 else 's'} the question alone"
@@ -84,7 +86,7 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
             models[node.model] = models.get(node.model, 0.0) + costs[node.id]
     ranked = sorted(models.items(), key=lambda item: -item[1])
     dearest = max(costs, key=lambda i: costs[i])
-    shares = ", ".join(f"{100 * part / whole:.0f} % {model}" for model, part in ranked)
+    shares = ", ".join(f"{100 * part / whole:.0f} % {cost.pool[model].words}" for model, part in ranked)
     return f"{shares}; the dearest node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
 
 

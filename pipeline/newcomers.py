@@ -19,8 +19,8 @@ def with_newcomers(profile: Profile) -> Profile:
 
 
 def pool_fingerprint(profile: Profile) -> str:
-    """A hash of the pool's models and their identities; it changes when a model joins, leaves or gets another revision."""
-    return sha256(canonical({name: model.identity(profile.engine) for name, model in profile.pool.items()}))
+    """A hash of the pool's members and their identities; it changes when a model or variant joins, leaves or becomes another."""
+    return sha256(canonical({name: spec.identity for name, spec in profile.model_pool().items()}))
 
 
 def _is_served(name: str, model: ModelSettings) -> bool:

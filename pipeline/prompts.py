@@ -45,7 +45,8 @@ class Layout:
 class Prompt:
     """A task's way of speaking to models: instruction, style, and for few_shot the worked examples and their layout.
 
-    `history` is what a conversation held before the question; chat prompts show it to every node, few_shot ones have no place.
+    `system` and `history` are of a conversation: what its system messages add to the instruction, and what it held before the
+    question. Chat prompts show both to every node, few_shot ones have no place for them.
     """
 
     task: Task
@@ -54,6 +55,7 @@ class Prompt:
     shots: tuple[Question, ...] = ()
     layout: Layout = Layout()
     history: tuple[Message, ...] = ()
+    system: tuple[str, ...] = ()
 
 
 def compose(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> tuple[Message, ...]:
@@ -69,7 +71,8 @@ def _chat(prompt: Prompt, question: Question, answers: Sequence[str], purpose: P
         parts += [f"Solution {number}:\n{answer.strip()}" for number, answer in enumerate(answers, 1)]
         parts.append(REQUESTS[purpose])
     user = Message("user", "\n\n".join(parts))
-    system = (Message("system", prompt.instruction),) if prompt.instruction else ()
+    instruction = "\n\n".join(text for text in (prompt.instruction, *prompt.system) if text)
+    system = (Message("system", instruction),) if instruction else ()
     return (*system, *prompt.history, user)
 
 

@@ -39,7 +39,7 @@ class Dataset(Closed):
 
 
 class ModelRevision(Closed):
-    """A model of the pool: the revision the profile pins, and the identity that its calls are cached under."""
+    """A model or variant of the pool: the revision that the profile pins, and its identity (`ModelSpec.identity`)."""
 
     revision: str
     identity: str
@@ -124,7 +124,10 @@ def settings_sha256(profile: Profile, task: str) -> str:
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
-    """Hash of what a task's prompts are made of beside the code: kind, instruction, style, layout and worked examples."""
+    """Hash of what a task's prompts are made of beside the code: kind, instruction, style, layout and worked examples.
+
+    What variants say in another way is in the hash of the settings.
+    """
     settings = profile.task(task)
     return sha256(canonical([settings.kind, settings.prompt.model_dump(mode="json"), [[shot.text, shot.answer] for shot in shots]]))
 
@@ -140,10 +143,10 @@ def questions_sha256(questions: Sequence[Question]) -> str:
 
 
 def revisions(profile: Profile) -> dict[str, ModelRevision]:
-    """The pool's models with their revisions and identities."""
+    """The pool's models and variants with their revisions and identities."""
     return {
-        name: ModelRevision(revision=model.revision, identity=model.identity(profile.engine))
-        for name, model in profile.pool.items()
+        name: ModelRevision(revision=profile.pool[spec.model].revision, identity=spec.identity)
+        for name, spec in profile.model_pool().items()
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +21,7 @@ from pipeline.errors import SettingsError
 from pipeline.models.client import Sampling
 from pipeline.models.simulation import Simulation
 from pipeline.models.spec import ModelPool, ModelSpec, Price
+from pipeline.models.variants import Temperature, TopP, Variants, variant_name
 from pipeline.objective import ACCURACY, Objective
 from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
@@ -71,7 +73,7 @@ class WeightsSettings(Closed):
 
 
 class ModelSettings(Closed):
-    """One model of the pool."""
+    """One model of the pool, and its variants: members of the pool beside it that ask it in another way."""
 
     family: str
     total: PositiveFloat
@@ -88,6 +90,8 @@ class ModelSettings(Closed):
         default=None, description="its endpoint, where the engine is external; several share the load"
     )
     api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
+    # Left out where there are none, so that a profile without variants has the hash that it always had.
+    variants: Variants = Field(default_factory=dict, exclude_if=lambda variants: not variants)
 
     @property
     def base_urls(self) -> tuple[str, ...]:
@@ -103,10 +107,12 @@ class ModelSettings(Closed):
         parts = [self.revision, self.served_as, where, self.weights and self.weights.model_dump(mode="json"), engine.extra_args]
         return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
 
-    def spec(self, name: str, engine: EngineSettings) -> ModelSpec:
-        """The facts that budget and search need."""
+    def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
+        """The facts that budget and search need, of the model and then of each variant."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
-        return ModelSpec(name, self.family, *facts, _price(self.price), self.identity(engine), self.speed)
+        plain = ModelSpec(name, self.family, *facts, _price(self.price), self.identity(engine), self.speed)
+        variants = self.variants.items()
+        return plain, *(replace(plain, name=variant_name(name, v), variant_of=name, variant=variant) for v, variant in variants)
 
 
 class SplitSettings(Closed):
@@ -148,8 +154,8 @@ class PromptSettings(Closed):
 class SamplingSettings(Closed):
     """How completions are drawn."""
 
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.9
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: Temperature = 0.9
+    top_p: TopP = 1.0
     max_tokens: PositiveInt = 512
     stop: tuple[str, ...] = ()
 
@@ -233,7 +239,7 @@ class AgentSettings(Closed):
     response_format: Literal["schema", "object", "text"] = Field(
         default="schema", description="how an answer's form is asked for; an endpoint that refuses gets the next weaker one"
     )
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(default=None, description="the endpoint's default if not given")
+    temperature: Temperature | None = Field(default=None, description="the endpoint's default if not given")
     max_tokens: PositiveInt = Field(default=8192, description="of one answer, its reasoning included")
     tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     context_tokens: PositiveInt = Field(default=16384, description="of what is sent, as estimated; longer tables are summarised")
@@ -288,6 +294,15 @@ class Profile(Closed):
         return self
 
     @model_validator(mode="after")
+    def _distinct_members(self) -> Profile:
+        models = self.pool | self.newcomers
+        for name, model in models.items():
+            for variant in model.variants:
+                if variant_name(name, variant) in models:
+                    raise ValueError(f"variant {variant!r} of {name!r}: expected a name of its own, but a model has its name")
+        return self
+
+    @model_validator(mode="after")
     def _reachable_newcomers(self) -> Profile:
         for name, model in self.newcomers.items():
             if name in self.pool or not model.base_urls:
@@ -308,6 +323,9 @@ class Profile(Closed):
                     raise ValueError(f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks")
                 if task.source.kind != "synthetic" or task.source.task != task.kind or task.prompt.style != "chat":
                     raise ValueError(f"task {name!r}: expected a synthetic source of its kind and chat prompts, to be simulated")
+            for spec in self.model_pool().values():
+                if spec.variant and spec.variant.style == "few_shot":
+                    raise ValueError(f"variant {spec.name!r}: expected chat prompts, to be simulated")
         return self
 
     @model_validator(mode="after")
@@ -324,8 +342,8 @@ class Profile(Closed):
         return _price(self.pool[agent.model or ""].price if agent.price is None else agent.price)
 
     def model_pool(self) -> ModelPool:
-        """The pool as facts, in the profile's order."""
-        return ModelPool(tuple(settings.spec(name, self.engine) for name, settings in self.pool.items()))
+        """The pool as facts, in the profile's order, each model before its variants."""
+        return ModelPool(tuple(spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)))
 
     def task(self, name: str) -> TaskSettings:
         """One task's settings. Raises SettingsError that lists the profile's tasks."""

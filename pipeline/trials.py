@@ -266,19 +266,25 @@ def _calls_cost(counts: Counts, brief: Brief) -> float:
 
 
 def test_cases(
-    found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel, budget: float, max_nodes: int, best_model: str
+    found: CollaborationGraph,
+    pilot: pd.DataFrame,
+    cost: CostModel,
+    budget: float,
+    max_nodes: int,
+    best_model: str,
+    voting_model: str,
 ) -> list[Case]:
-    """What the found graph has to beat within the same budget: the best single model, as many votes of it
-    as the budget and max_nodes hold, and the pilot's best topology that fits."""
+    """What the found graph has to beat within the same budget: the best single model, as many votes of the voting model (the best
+    whose answers differ) as the budget and max_nodes hold, and the pilot's best topology that fits."""
     cases = [
         Case(found, {"arm": "found", "label": "found graph"}),
         Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
     ]
-    price = cost.single(best_model)
+    price = cost.single(voting_model)
     votes = min(max_nodes - 1, int(budget / price) if cost.metric != "runtime" and price > 0 else max_nodes)
     if votes >= 2:
-        voting = topologies.parallel([best_model] * votes, best_model, "voter")
-        cases.append(Case(voting, {"arm": "self_consistency", "label": f"majority of {votes} x {best_model}"}))
+        voting = topologies.parallel([voting_model] * votes, voting_model, "voter")
+        cases.append(Case(voting, {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"}))
     fitting = pilot[pilot["budget_units"] <= budget].sort_values(["accuracy", "budget_units"], ascending=[False, True])
     if len(fitting):
         row: Any = fitting.iloc[0]
@@ -287,9 +293,14 @@ def test_cases(
     return cases
 
 
-def best_single(profile: pd.DataFrame, cost: CostModel, budget: float) -> str:
-    """The model with the best accuracy alone among those whose single call fits the budget; the cheaper one on a tie."""
+def best_single(profile: pd.DataFrame, cost: CostModel, budget: float, repeated: bool = False) -> str:
+    """The member of the pool with the best accuracy alone among those whose single call fits the budget; the cheaper one on a tie.
+
+    `repeated` says that it is to be asked several times, which is of no use with a greedy variant: it is out if another fits.
+    """
     fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget]
     if not fits:
         cost.require_feasible(budget)
+    if repeated:
+        fits = [row for row in fits if not cost.pool[row["model"]].greedy] or fits
     return str(max(fits, key=lambda row: (row["accuracy"], -cost.single(row["model"])))["model"])

@@ -21,6 +21,7 @@ from flows import report
 from pipeline.environment import CONFIDENCE
 from pipeline.explain import steps
 from pipeline.graph import CollaborationGraph
+from pipeline.settings import load_profile
 from tests.simulated_project import SimulatedProject
 
 pytestmark = pytest.mark.slow
@@ -149,7 +150,8 @@ def test_every_figure_is_the_one_in_the_table_it_names(words, look_up, built):
             assert text in [message["content"] for message in json.loads(value)]
         elif attributes["data-as"] == "steps":
             file = built.parents[1] / attributes["data-at"].partition("#")[0]
-            assert text in [what for _, what in steps(CollaborationGraph.read(file))], attributes
+            pool = load_profile("simulated-small", built.parents[1] / "profiles").model_pool()
+            assert text in [what for _, what in steps(CollaborationGraph.read(file), pool)], attributes
         elif attributes["data-as"] == "text":
             assert text == str(value), attributes
         else:

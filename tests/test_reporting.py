@@ -12,6 +12,7 @@ import pytest
 import vl_convert
 
 from pipeline.graph import CollaborationGraph, Node
+from pipeline.models.spec import ModelPool, ModelSpec, Price
 from pipeline.reporting import sources
 from pipeline.reporting.charts import validated_front
 from pipeline.reporting.drawing import HEIGHT, WIDTH, draw
@@ -151,9 +152,13 @@ WIDE = CollaborationGraph(
 )
 
 
+def pool_of(*models: str) -> ModelPool:
+    return ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in models))
+
+
 @pytest.mark.parametrize("graph", [WIDE, chain(["m"] * 6), parallel(["m", "k"] * 6, "k", "voter")])
 def test_no_node_of_a_drawing_covers_another_and_every_edge_has_its_arrow(graph: CollaborationGraph) -> None:
-    drawing = draw(graph, ["k", "m"])
+    drawing = draw(graph, pool_of("k", "m"))
     assert {box.id for box in drawing.boxes} == {node.id for node in graph.nodes}
     for a, b in itertools.combinations(drawing.boxes, 2):
         assert abs(a.x - b.x) >= WIDTH or abs(a.y - b.y) >= HEIGHT
@@ -167,9 +172,9 @@ def test_no_node_of_a_drawing_covers_another_and_every_edge_has_its_arrow(graph:
 
 
 def test_a_model_has_one_colour_in_all_drawings_and_a_voter_has_none() -> None:
-    colours = dict(draw(WIDE, ["k", "other", "m"]).models)
+    colours = dict(draw(WIDE, pool_of("k", "other", "m")).models)
     assert colours == {"k": "var(--series-0)", "m": "var(--series-2)"}
-    voter = next(box for box in draw(WIDE, ["k", "m"]).boxes if box.role == "voter")
+    voter = next(box for box in draw(WIDE, pool_of("k", "m")).boxes if box.role == "voter")
     assert (voter.model, voter.colour) == ("no model call", "var(--quiet)")
 
 

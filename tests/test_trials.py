@@ -124,7 +124,7 @@ def test_the_found_graph_is_compared_within_the_same_budget():
         ]
     )
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
-    cases = rivals(found, sweep, COST, 40.0, 80, "gemma-3-1b")
+    cases = rivals(found, sweep, COST, 40.0, 80, "gemma-3-1b", "gemma-3-1b")
     assert [case.columns["arm"] for case in cases] == ["found", "single", "self_consistency", "fixed_topology"]
     assert all(COST.graph_cost(case.graph) <= 40.0 for case in cases)
     assert cases[2].graph.model_counts() == {"gemma-3-1b": 41}

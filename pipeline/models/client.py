@@ -20,12 +20,26 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's own is used."""
+    """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's own is used.
+
+    `reasoning_effort` is sent, and part of the identity, only where it is set.
+    """
 
     temperature: float | None = 0.9
     top_p: float = 1.0
     max_tokens: int = 512
     stop: tuple[str, ...] = ()
+    reasoning_effort: str | None = None
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken each time, so that the same call has the same answer."""
+        return self.temperature == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, without a reasoning effort that is not set."""
+        plain = asdict(self)
+        return plain if self.reasoning_effort is not None else {k: v for k, v in plain.items() if k != "reasoning_effort"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,7 @@ class Request:
 @lru_cache(maxsize=1024)
 def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, str] | None) -> str:
     """The part of a key that most calls of a run share: making it costs more than hashing it."""
-    return json.dumps([model, revision, asdict(sampling), schema])
+    return json.dumps([model, revision, sampling.to_dict(), schema])
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,4 +96,4 @@ class OfflineClient:
 
 
 def _line(request: Request) -> str:
-    return json.dumps({"messages": [asdict(message) for message in request.messages], "sampling": asdict(request.sampling)})
+    return json.dumps({"messages": [asdict(message) for message in request.messages], "sampling": request.sampling.to_dict()})

@@ -31,8 +31,11 @@ def main(arguments: Sequence[str]) -> int:
     defaults = llm.model_config.get_diff_sampling_param()
     prompts, sampling, places = [], [], []
     for place, request in enumerate(requests):
-        tokens = tokenizer.apply_chat_template(request["messages"], add_generation_prompt=True, return_dict=False)
         wanted: dict[str, Any] = {name: value for name, value in request["sampling"].items() if value is not None}
+        effort = wanted.pop("reasoning_effort", None)
+        # As a server hands it to the model's template.
+        thinking = {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+        tokens = tokenizer.apply_chat_template(request["messages"], add_generation_prompt=True, return_dict=False, **thinking)
         if len(tokens) + wanted["max_tokens"] <= longest:
             prompts.append({"prompt_token_ids": list(tokens)})
             sampling.append(SamplingParams(**{**defaults, **wanted}))

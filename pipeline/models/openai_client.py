@@ -216,6 +216,8 @@ class OpenAIClient:
             body["temperature"] = sampling.temperature
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if sampling.reasoning_effort is not None:
+            body["reasoning_effort"] = sampling.reasoning_effort
         if endpoint.seeds:
             # From the content key, so that a lost cache comes back the same where the server can repeat itself.
             body["seed"] = int(request.key()[:8], 16)

@@ -2,7 +2,8 @@
 
 It reads what a server would read, the messages alone: which synthetic question is asked, and what the predecessors answered. An
 answer depends on the request's content key and on nothing else, so nothing is stored: to make it again costs less than to look it
-up. Answers follow `simulation.py`, tokens the task's average lengths, and latencies the model's speed.
+up. Answers follow `simulation.py`, tokens the task's average lengths, and latencies the model's speed. A variant has its model's
+skill and capacity, or those that stand under its own name.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 from pipeline.budget import Lengths
 from pipeline.errors import DataError, SettingsError
-from pipeline.models.client import Completion, Request, cut_at_stop
+from pipeline.models.client import Completion, Request, Sampling, cut_at_stop
 from pipeline.models.simulation import (
     Chances,
     Simulation,
@@ -36,7 +37,7 @@ _RIGHT = 0
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """One model on one task."""
+    """One model on one task, or a variant with traits of its own."""
 
     spec: ModelSpec
     skill: float
@@ -69,6 +70,11 @@ class SimulatedClient:
     def __init__(self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]) -> None:
         self._simulation, self._lengths = simulation, lengths
         self._models = {(kind, name): _model(simulation, kind, spec) for kind in lengths for name, spec in pool.items()}
+        self._members: dict[tuple[str, Sampling, str], str] = {}
+        self._variants: dict[str, list[ModelSpec]] = {}
+        for spec in pool.values():
+            if spec.variant is not None:
+                self._variants.setdefault(spec.model, []).append(spec)
         self._asked: dict[str, _Asked] = {}
         self._strains: dict[tuple[str, str, float], Strain] = {}
 
@@ -81,7 +87,8 @@ class SimulatedClient:
         content = request.messages[-1].content
         blocks = content.split("\n\n")
         asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
-        model = self._models[asked.kind, request.model]
+        name = self._member(request) if request.model in self._variants else request.model
+        model = self._models[asked.kind, name]
         draw = uniforms(request.key(), 5)
         drafts = [self._read(asked, block) for block in blocks[1:-1]]
         reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
@@ -97,6 +104,20 @@ class SimulatedClient:
 
     async def aclose(self) -> None:
         """Nothing is open."""
+
+    def _member(self, request: Request) -> str:
+        """The member of the pool that asks so: of the variants whose settings the request has, the one with most; or the model."""
+        first = request.messages[0]
+        asked = request.model, request.sampling, first.content if first.role == "system" else ""
+        if asked not in self._members:
+            model, sampling, instruction = asked
+            fitting = [
+                (len(spec.variant.changes), spec.name)
+                for spec in self._variants[model]
+                if spec.variant and spec.variant.instruction in (None, instruction) and spec.sampling(sampling) == sampling
+            ]
+            self._members[asked] = max(fitting)[1] if fitting else model
+        return self._members[asked]
 
     def _recognise(self, text: str) -> _Asked:
         problem = named_in(text)
@@ -202,6 +223,7 @@ def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
         raise SettingsError(f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token) to simulate it")
     try:
         traits = simulation.tasks[kind]
-        return _Model(spec, traits.skill[spec.name], traits.capacity[spec.name])
+        skill, capacity = (of[spec.name if spec.name in of else spec.model] for of in (traits.skill, traits.capacity))
+        return _Model(spec, skill, capacity)
     except KeyError as error:
         raise SettingsError(f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}") from None

@@ -40,7 +40,8 @@ _NORMAL = NormalDist()
 class TaskTraits(Closed):
     """How a task's questions behave, and each model on them; the names are explained at the top of this module.
 
-    A model whose load is its capacity loses the thread with probability 1 - 1/e.
+    A model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may stand beside its model under
+    its own name; where it does not, it is as its model.
     """
 
     skill: dict[str, float]

@@ -1,4 +1,4 @@
-"""Facts about the models of a pool: size, architecture, price, and how to name them to an endpoint."""
+"""Facts about the members of a pool: size, architecture, price, how their calls name them, and what a variant asks otherwise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.errors import SettingsError
+from pipeline.models.client import Sampling
+from pipeline.models.variants import VariantSettings
+from pipeline.prompts import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +25,11 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model of the pool.
+    """One member of the pool: a model as the task asks it, or a variant of one, which has its facts.
 
     `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture that Theorem 1 needs; `speed` is
-    optional and needed only for a runtime budget: seconds per prompt token and per generated token.
+    optional and needed only for a runtime budget: seconds per prompt token and per generated token. Of a variant, `variant_of` is
+    its model, and `variant` what it asks in another way.
     """
 
     name: str
@@ -37,6 +41,36 @@ class ModelSpec:
     price: Price
     revision: str = "unpinned"
     speed: tuple[float, float] | None = None
+    variant_of: str | None = None
+    variant: VariantSettings | None = None
+
+    @property
+    def model(self) -> str:
+        """The model that its calls go to, for endpoints, prices and call keys: of a variant, the one that it is a variant of."""
+        return self.variant_of or self.name
+
+    @property
+    def identity(self) -> str:
+        """What tells it from every other member under its name: the model's revision, and what a variant asks in another way."""
+        return f"{self.revision}-{self.variant.digest}" if self.variant else self.revision
+
+    @property
+    def greedy(self) -> bool:
+        """Whether it is a variant that gives the same answer to the same question, so that asking it again adds nothing."""
+        return self.variant is not None and self.variant.temperature == 0
+
+    def sampling(self, task: Sampling) -> Sampling:
+        """How its completions are drawn, on a task whose own are drawn so."""
+        return self.variant.sampling(task) if self.variant else task
+
+    def prompt(self, task: Prompt) -> Prompt:
+        """How it is spoken to, on a task that speaks to models so."""
+        return self.variant.prompt(task) if self.variant else task
+
+    @property
+    def words(self) -> str:
+        """ "smollm2-135m", "smollm2-135m at temperature 0"."""
+        return f"{self.model} {self.variant.words}" if self.variant else self.name
 
     def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
         """Price of one call with these token counts."""
@@ -44,7 +78,10 @@ class ModelSpec:
 
 
 class ModelPool(Mapping[str, ModelSpec]):
-    """The models a search may use, by name, in the profile's order. Raises SettingsError for a name it does not have."""
+    """The models and variants that a search may use, by name, in the profile's order.
+
+    Raises SettingsError for a name it does not have.
+    """
 
     def __init__(self, specs: tuple[ModelSpec, ...]) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -66,7 +103,7 @@ class ModelPool(Mapping[str, ModelSpec]):
 
     @property
     def families(self) -> dict[str, tuple[ModelSpec, ...]]:
-        """Family -> its models, smallest first."""
+        """Family -> its models, smallest first, each before its variants."""
         found: dict[str, list[ModelSpec]] = {}
         for spec in sorted(self._specs.values(), key=lambda s: s.total):
             found.setdefault(spec.family, []).append(spec)

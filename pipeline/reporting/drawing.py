@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.graph import CollaborationGraph
+from pipeline.models.spec import ModelPool
 from pipeline.reporting.style import colour
 from pipeline.roles import get_role
 
@@ -24,11 +25,15 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node: its place in pixels (left, top), outline by role, and colour by model; no colour where it calls none."""
+    """A node: its place in pixels (left, top), outline by role, and colour by model; no colour where it calls none.
+
+    `words` say of a variant what `model`, its name, stands for.
+    """
 
     id: int
     role: str
     model: str
+    words: str
     x: float
     y: float
     outline: str
@@ -58,8 +63,8 @@ class Drawing:
     roles: tuple[str, ...]
 
 
-def draw(graph: CollaborationGraph, models: list[str]) -> Drawing:
-    """Lay a graph out. `models` are those of the pool in order, so that a model has one colour in all pictures."""
+def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
+    """Lay a graph out. The pool is that of the profile, so that a model and its variants have one colour in all pictures."""
     columns = _ordered(graph)
     height = max(_height(items) for items in columns) + 2 * GAP_Y
     places: dict[tuple[int, Item], tuple[float, float]] = {}
@@ -80,15 +85,18 @@ def draw(graph: CollaborationGraph, models: list[str]) -> Drawing:
         arrows.append(Arrow(a, b, _route([(x1 + WIDTH, y1), *lanes, end])))
     x1, y1 = node_places[graph.sink]
     arrows.append(Arrow(graph.sink, -1, _route([(x1 + WIDTH, y1), (width - END, middle)])))
-    used = [model for model in models if any(n.model == model and get_role(n.role).calls_model for n in graph.nodes)]
+    models = list(dict.fromkeys(spec.model for spec in pool.values()))
+    called = {pool[node.model].model for node in graph.nodes if get_role(node.role).calls_model}
+    used = [model for model in models if model in called]
     tints = {model: colour(models.index(model)) for model in used}
     boxes = []
     for node in graph.nodes:
         calls = get_role(node.role).calls_model
         x, y = node_places[node.id][0], node_places[node.id][1] - HEIGHT / 2
-        tint = tints[node.model] if calls else "var(--quiet)"
-        model = node.model if calls else "no model call"
-        boxes.append(Box(node.id, node.role, model, x, y, _outline(node.role, x, y), tint, node.id == graph.sink))
+        spec = pool[node.model]
+        tint = tints[spec.model] if calls else "var(--quiet)"
+        model, words = (node.model, spec.words) if calls else ("no model call", "no model call")
+        boxes.append(Box(node.id, node.role, model, words, x, y, _outline(node.role, x, y), tint, node.id == graph.sink))
     roles = tuple(dict.fromkeys(node.role for node in graph.nodes))
     return Drawing(width, height, middle, tuple(boxes), tuple(arrows), tuple(tints.items()), roles)
 

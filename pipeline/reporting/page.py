@@ -146,10 +146,11 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
 def _picture(report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool) -> str:
     """The found graph as SVG: part of the page, or a file of its own with the light theme's colours."""
     graph: CollaborationGraph = method.graph
-    models = ", ".join(f"{count} of {model}" for model, count in graph.model_counts().items())
+    pool = report.profile.model_pool()
+    models = ", ".join(f"{count} of {pool[model].words}" for model, count in graph.model_counts().items())
     title = f"Graph found by {method.name} on {task.name}: {models}; width {graph.width}, depth {graph.depth}"
     picture = templates.get_template("graph.svg.j2").render(
-        d=draw(graph, list(report.profile.pool)),
+        d=draw(graph, pool),
         key=f"{task.name}-{method.name}",
         title=title,
         note="simulated" if report.simulated else "",

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from pipeline.environment import CONFIDENCE
 from pipeline.explain import steps
 from pipeline.graph import CollaborationGraph
+from pipeline.models.spec import ModelPool
 
 MISSING = "–"
 
@@ -151,9 +152,9 @@ def interval(row: Row, key: str = "accuracy") -> Markup:
     return num(row, key, "percent") + Markup(' <span class="interval">({} to {})</span>').format(low, high)
 
 
-def steps_of(graph: CollaborationGraph, file: str) -> list[tuple[int, Markup]]:
+def steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[tuple[int, Markup]]:
     """What a graph does step by step, in words that follow from its file."""
-    return [(step, _data(what, f"{file}#/nodes", "steps")) for step, what in steps(graph)]
+    return [(step, _data(what, f"{file}#/nodes", "steps")) for step, what in steps(graph, pool)]
 
 
 def confidence() -> Markup:

@@ -52,7 +52,7 @@ class Terms:
 def terms_of(brief: Brief, settings: SearchSettings, batch: Sequence[Question], val: Sequence[Question]) -> Terms:
     """The terms that the driver runs a search on."""
     return Terms(
-        [f"{spec.name} {spec.revision}" for spec in brief.cost.pool.values()],
+        [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
         brief.cost.metric,
         brief.budget,
         brief.max_nodes,

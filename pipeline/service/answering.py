@@ -26,7 +26,7 @@ class Answering:
 
     def __init__(self, live: Live, asked: ChatRequest, timeout_s: float) -> None:
         self.live, self.asked = live, asked
-        prompt = asked.prompt(live.prompt)
+        prompt = asked.prompt(live.prompt, live.takes_conversations)
         self._runner = live.runner if prompt is None else live.deployed.runner(live.client, prompt)
         self._timeout_s = timeout_s
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
@@ -88,7 +88,7 @@ class Answering:
         """`length` when the last node's answer is as long as it may be, else `stop`."""
         graph = self.live.deployed.graph
         last = answer.completions.get(graph.sink)
-        limit = self.live.deployed.profile.task(self.live.deployed.task).sampling.max_tokens
+        limit = self._runner.manners[graph.node(graph.sink).model].sampling.max_tokens
         return "length" if last and last.completion_tokens >= min(limit, self.asked.max_tokens or limit) else "stop"
 
     def trace(self, answer: Answer) -> list[dict[str, Any]]:

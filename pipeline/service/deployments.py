@@ -22,6 +22,7 @@ from pipeline.models.client import ModelClient
 from pipeline.models.endpoints import Patience
 from pipeline.models.openai_client import Retries
 from pipeline.models.serving import connect, open_cache, running_servers
+from pipeline.roles import get_role
 from pipeline.service.errors import ApiError
 from pipeline.service.metrics import Metrics
 from pipeline.service.settings import ServiceSettings
@@ -37,6 +38,8 @@ class Live:
         self.name, self.deployed, self.client = name, deployed, client
         self.prompt = deployed.prompt
         self.runner = deployed.runner(client)
+        styles = {self.runner.manners[node.model].prompt.style for node in deployed.graph.nodes if get_role(node.role).calls_model}
+        self.takes_conversations = styles <= {"chat"}  # few-shot prompts have no place for them
         self._connection, self._users, self._retired = connection, 0, False
 
     def hold(self, work: asyncio.Task[Any]) -> None:

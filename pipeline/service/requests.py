@@ -100,14 +100,13 @@ class ChatRequest:
     trace: bool = False
     ignored: tuple[str, ...] = ()
 
-    def prompt(self, prompt: Prompt) -> Prompt | None:
+    def prompt(self, prompt: Prompt, has_place: bool) -> Prompt | None:
         """The version's prompt with the conversation in it; None when there is none. Raises ApiError where it has no place."""
         if not self.system and not self.history:
             return None
-        if prompt.style == "few_shot":
+        if not has_place:
             raise ApiError(400, "this model answers a single question: expected one user message and no other", "messages")
-        instruction = "\n\n".join(text for text in (prompt.instruction, *self.system) if text)
-        return replace(prompt, instruction=instruction, history=self.history)
+        return replace(prompt, system=self.system, history=self.history)
 
 
 def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
