@@ -25,7 +25,7 @@ from pipeline.environment import Environment, Feedback
 from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
-from pipeline.objective import ACCURACY, Objective
+from pipeline.objective import Objective
 from pipeline.progress import Best, Publish, ignore
 from pipeline.racing import NOTHING, joined, race
 from pipeline.stage_settings import PilotSettings, RacingSettings
@@ -234,8 +234,8 @@ async def _raced(
     return feedbacks
 
 
-def trials_of(table: pd.DataFrame, objective: Objective = ACCURACY) -> list[Trial]:
-    """The trials of an init stage: one per multiset, its accuracy, or its value under an objective, averaged over topologies."""
+def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
+    """The trials of an init stage: one per multiset, its value under the objective averaged over topologies."""
     found = []
     for label, rows in table.groupby("counts", sort=False):
         values = [objective.of(*pair) for pair in zip(rows["accuracy"], rows["latency_s"], strict=True)]
