@@ -29,11 +29,10 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     cost.require_feasible(budget)
     per_graph = _most_per_graph(profile, task, cost)
     models, families = len(profile.pool), len(profile.model_pool().families)
-    pilot_graphs = len(pilot_cases(profile.pilot, cost, next(iter(profile.pool)), profile.roles))
     ablation = min(profile.evaluate.ablation, settings.splits.test)
     graphs = {
         "profile": models * settings.splits.train,
-        "pilot": pilot_graphs * profile.pilot.questions,
+        "pilot": max(_pilot_graphs(profile, cost, model) for model in profile.pool) * profile.pilot.questions,
         "init_family": (models + 2 * families * init.topologies) * init.questions,
         "init_instances": init.candidates * init.topologies * init.questions,
         "search": search.max_iterations * (search.candidates * search.batch + settings.splits.val),
@@ -56,6 +55,14 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "agent": _agent(profile),
         "note": "upper bounds for one method; reuse of calls is not counted",
     }
+
+
+def _pilot_graphs(profile: Profile, cost: CostModel, best_model: str) -> float:
+    """How many graphs at their limits the pilot sweeps come to; one over the budget counts for several."""
+    budget = profile.budget
+    cases = pilot_cases(profile.pilot, cost, best_model, profile.roles, np.random.default_rng(0))
+    sizes = ((cost.graph_cost(case.graph) / budget.limit, len(case.graph.nodes) / budget.max_nodes) for case in cases)
+    return sum(max(1.0, *size) for size in sizes)
 
 
 def _agent(profile: Profile) -> dict[str, float]:
