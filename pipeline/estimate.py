@@ -20,9 +20,9 @@ FIXED_ARMS = 3
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Upper bounds per stage and in all for one task and one method.
 
-    Every graph is taken to spend its whole budget on the calls that yield most of the quantity per unit of budget, and no call
-    to be reused: real runs take less. Seconds need the engine's `effective_tflops`, or a `speed` for every model and then
-    assume full concurrency; else null. Raises BudgetError when the budget holds no call.
+    Every graph but the pilot's is taken to spend its whole budget on the calls that yield most of the quantity per unit of budget,
+    and no call to be reused: real runs take less. Seconds need the engine's `effective_tflops`, or a `speed` for every model and
+    then assume full concurrency; else null. Raises BudgetError when the budget holds no call.
     """
     settings, search, init = profile.task(task), profile.search, profile.init
     cost, budget = profile.cost_model(task), profile.budget.limit
@@ -58,11 +58,12 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
 
 
 def _pilot_graphs(profile: Profile, cost: CostModel, best_model: str) -> float:
-    """How many graphs at their limits the pilot sweeps come to; one over the budget counts for several."""
-    budget = profile.budget
+    """How many graphs that spend the whole budget the pilot's come to: of a graph of known nodes, each node's share of the budget,
+    and where max_nodes bounds a graph more tightly, of its nodes."""
+    limit, most = profile.budget.limit, profile.budget.max_nodes
     cases = pilot_cases(profile.pilot, cost, best_model, profile.roles, np.random.default_rng(0))
-    sizes = ((cost.graph_cost(case.graph) / budget.limit, len(case.graph.nodes) / budget.max_nodes) for case in cases)
-    return sum(max(1.0, *size) for size in sizes)
+    nodes = ((node, case.graph.in_degree(node.id)) for case in cases for node in case.graph.nodes)
+    return sum(max(cost.node_cost(node, in_degree) / limit, 1 / most) for node, in_degree in nodes)
 
 
 def _agent(profile: Profile) -> dict[str, float]:

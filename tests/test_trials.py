@@ -168,9 +168,10 @@ def test_pilots_are_drawn_by_the_seed():
     assert graphs[0] != graphs[2]
 
 
-def test_an_estimate_bounds_the_pilots_calls_also_where_its_graphs_are_over_the_budget():
+@pytest.mark.parametrize("limits", [{"limit": 2.0}, {"limit": 900.0, "max_nodes": 4}, {}])
+def test_an_estimate_bounds_the_pilots_calls_also_where_its_graphs_are_over_the_budget(limits):
     profile = load_profile("simulated")
-    profile = profile.model_copy(update={"budget": profile.budget.model_copy(update={"limit": 2.0, "max_nodes": 4})})
+    profile = profile.model_copy(update={"budget": profile.budget.model_copy(update=limits)})
     settings = profile.pilot
     calls = sum(len(case.graph.nodes) for case in piloted(settings)) * settings.questions
     assert estimate_run(profile, "math")["calls"]["pilot"] >= calls
