@@ -27,7 +27,7 @@ from pipeline.provenance import (
 from pipeline.tasks.base import Question
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "journal.jsonl", "search.json", "trajectory.csv")
-START_FILES = ("profile.parquet", "start.json")
+START_FILES = ("profile.parquet", "pilot.parquet", "start.json")
 CODE = ("flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
 
 
@@ -48,7 +48,8 @@ def deploy(
     journal = read_journal(folder / "journal.jsonl")
     begun = read_json(start / "start.json", "init_instances")
     champion = registry.champion(stage.task)
-    files = [*(folder / name for name in SEARCH_FILES), *(start / name for name in START_FILES)]
+    # A warm search has no pilot of its own.
+    files = [*(folder / name for name in SEARCH_FILES), *(start / name for name in START_FILES if (start / name).exists())]
     cost = stage.profile.cost_model(stage.task)
     record = Provenance(
         task=stage.task,

@@ -17,7 +17,7 @@ from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.promotion import against_first
 from pipeline.provenance import test_result
-from pipeline.schemas import Evaluations, Nodes, Pilots, read_table, write_table
+from pipeline.schemas import Evaluations, Nodes, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
@@ -32,7 +32,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     folder, graph = stage.results / method, read_graph(stage, method)
     cost, budget = stage.profile.cost_model(task), stage.profile.budget.limit
-    pilot = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
+    pilot = stage.pilot_table()
     profiled = stage.profile_table()
     best, voter = best_single(profiled, cost, budget), best_single(profiled, cost, budget, repeated=True)
     cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best, voter)

@@ -37,7 +37,7 @@ def init_family(task: str, profile: str | None = None) -> None:
         table = await evaluate_trials(
             cases, environment, brief, questions["train"][: settings.questions], RacingSettings(), publish
         )
-        preference = await asyncio.to_thread(agent.select_family_size, brief, trials_of(table))
+        preference = await asyncio.to_thread(agent.select_family_size, brief, trials_of(table, brief.objective))
         return table, preference, agent.take_exchanges()
 
     with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:

@@ -1,5 +1,6 @@
 """Stage pilot: how accuracy moves with width, depth, family, size and topology on this task (paper, section 4)."""
 
+import numpy as np
 from prefect import flow
 
 from flows.live import live
@@ -14,13 +15,14 @@ from pipeline.trials import best_single, evaluate_cases, pilot_cases
 def pilot(task: str, profile: str | None = None) -> None:
     """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet and plots beside it."""
     stage = load_stage(task, profile)
-    cost, settings = stage.profile.cost_model(task), stage.profile.pilot
-    best = best_single(stage.profile_table(), cost, stage.profile.budget.limit, repeated=True)
-    cases = pilot_cases(settings, cost, best, stage.profile.roles)
+    cost, settings, budget = stage.profile.cost_model(task), stage.profile.pilot, stage.profile.budget.limit
+    best = best_single(stage.profile_table(), cost, budget, repeated=True)
+    cases = pilot_cases(settings, cost, best, stage.profile.roles, np.random.default_rng([stage.params.seed, 2]))
     with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:
         table = stage.with_models(
             lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish)
         )
+    table = table.assign(within_budget=table["budget_units"] <= budget)
     write_table(table, Pilots, stage.results / "pilot.parquet")
     pilot_plots(table, stage.results / "pilot_plots")
 

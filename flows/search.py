@@ -57,7 +57,8 @@ def search(task: str, method: str, profile: str | None = None) -> None:
         return method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak)), settings
 
     calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
-    decisive = {"start": start["counts"], "profile.parquet": md5(stage.results / "profile.parquet")}
+    known = {name: md5(stage.results / name) for name in ("profile.parquet", "pilot.parquet")}
+    decisive = {"start": start["counts"], **known}
     told = start.get("exchanges", [])
     tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
 

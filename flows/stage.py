@@ -19,12 +19,13 @@ from pipeline.errors import InputError, LimitReached, RunStopped
 from pipeline.files import CLOSED_TO_US, closed_to_us
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_agent, open_client
-from pipeline.schemas import Profiles, Questions, read_table
+from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.secrets import hide_secrets_in_output, redact
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
+from pipeline.trials import pilot_scores
 from pipeline.workers import environment_for
 
 EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
@@ -67,6 +68,10 @@ class Stage:
         """The profile stage's table. Raises DataError when it has not run."""
         return read_table(Profiles, self.results / "profile.parquet", "profile")
 
+    def pilot_table(self) -> pd.DataFrame:
+        """The pilot stage's table. Raises DataError when it has not run."""
+        return read_table(Pilots, self.results / "pilot.parquet", "pilot")
+
     def brief(self) -> Brief:
         """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
         cost, budget = self.profile.cost_model(self.task), self.profile.budget.limit
@@ -74,7 +79,9 @@ class Stage:
         table = self.profile_table()
         scores = dict(zip(table["model"], table["accuracy"], strict=True))
         roles = self.profile.roles if self.profile.agent.roles else ("assistant",)
-        return Brief(self.task, cost, budget, scores, roles, self.profile.budget.max_nodes, self.profile.objective)
+        objective, most = self.profile.objective, self.profile.budget.max_nodes
+        piloted = pilot_scores(self.pilot_table(), objective)
+        return Brief(self.task, cost, budget, scores, roles, most, objective, piloted)
 
     def grader(self) -> Task:
         """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""

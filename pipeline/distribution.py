@@ -122,6 +122,10 @@ class GraphDistribution:
         """(n, M) softmax of psi."""
         return np.asarray(softmax(self.psi, axis=-1))
 
+    def open_models(self) -> BoolArray:
+        """(n,) whether a node's model is still a matter of chance."""
+        return np.asarray(self.model_probabilities().max(axis=-1) < 1.0)
+
     def role_preferences(self) -> FloatArray:
         """(n, R) softmax of pi: each node's roles before in-degree tilts or forbids any."""
         return np.asarray(softmax(self.pi, axis=-1))

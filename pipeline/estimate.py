@@ -20,20 +20,19 @@ FIXED_ARMS = 3
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Upper bounds per stage and in all for one task and one method.
 
-    Every graph is taken to spend its whole budget on the calls that yield most of the quantity per unit of budget, and no call
-    to be reused: real runs take less. Seconds need the engine's `effective_tflops`, or a `speed` for every model and then
-    assume full concurrency; else null. Raises BudgetError when the budget holds no call.
+    Every graph but the pilot's is taken to spend its whole budget on the calls that yield most of the quantity per unit of budget,
+    and no call to be reused: real runs take less. Seconds need the engine's `effective_tflops`, or a `speed` for every model and
+    then assume full concurrency; else null. Raises BudgetError when the budget holds no call.
     """
     settings, search, init = profile.task(task), profile.search, profile.init
     cost, budget = profile.cost_model(task), profile.budget.limit
     cost.require_feasible(budget)
     per_graph = _most_per_graph(profile, task, cost)
     models, families = len(cost.pool), len(cost.pool.families)
-    pilot_graphs = len(pilot_cases(profile.pilot, cost, next(iter(profile.pool)), profile.roles))
     ablation = min(profile.evaluate.ablation, settings.splits.test)
     graphs = {
         "profile": models * settings.splits.train,
-        "pilot": pilot_graphs * profile.pilot.questions,
+        "pilot": max(_pilot_graphs(profile, cost, model) for model in profile.pool) * profile.pilot.questions,
         "init_family": (models + 2 * families * init.topologies) * init.questions,
         "init_instances": init.candidates * init.topologies * init.questions,
         "search": search.max_iterations * (search.candidates * search.batch + settings.splits.val),
@@ -56,6 +55,15 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "agent": _agent(profile),
         "note": "upper bounds for one method; reuse of calls is not counted",
     }
+
+
+def _pilot_graphs(profile: Profile, cost: CostModel, best_model: str) -> float:
+    """How many graphs that spend the whole budget the pilot's come to: of a graph of known nodes, each node's share of the budget,
+    and where max_nodes bounds a graph more tightly, of its nodes."""
+    limit, most = profile.budget.limit, profile.budget.max_nodes
+    cases = pilot_cases(profile.pilot, cost, best_model, profile.roles, np.random.default_rng(0))
+    nodes = ((node, case.graph.in_degree(node.id)) for case in cases for node in case.graph.nodes)
+    return sum(max(cost.node_cost(node, in_degree) / limit, 1 / most) for node, in_degree in nodes)
 
 
 def _agent(profile: Profile) -> dict[str, float]:

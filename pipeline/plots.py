@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import networkx as nx
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -80,25 +81,28 @@ def _roles(graph: CollaborationGraph) -> list[str]:
     return sorted({node.role for node in graph.nodes})
 
 
-def _intervals(axes: Axes, table: pd.DataFrame, labels: list[str]) -> None:
-    """Horizontal points with intervals, the first row on top."""
-    y = list(range(len(table)))[::-1]
-    errors = [table["accuracy"] - table["accuracy_low"], table["accuracy_high"] - table["accuracy"]]
-    axes.errorbar(table["accuracy"], y, xerr=errors, fmt="o", color=PALETTE[0], capsize=2, ms=4)
-    axes.set_yticks(y, labels)
-    axes.set(xlim=(0, 1), xlabel="accuracy")
+def _intervals(axes: Axes, table: pd.DataFrame) -> None:
+    """Horizontal points with intervals, the first label on top; hollow where a graph is over the budget."""
+    labels = list(dict.fromkeys(table["label"]))
+    for within, rows in table.groupby("within_budget"):
+        y = [len(labels) - 1 - labels.index(label) for label in rows["label"]]
+        errors = [rows["accuracy"] - rows["accuracy_low"], rows["accuracy_high"] - rows["accuracy"]]
+        face = PALETTE[0] if within else "white"
+        axes.errorbar(rows["accuracy"], y, xerr=errors, fmt="o", color=PALETTE[0], mfc=face, capsize=2, ms=4)
+    axes.set_yticks(range(len(labels)), labels[::-1])
+    axes.set(xlim=(0, 1), xlabel="accuracy" if table["within_budget"].all() else "accuracy (hollow: over the budget)")
 
 
 def pilot_plots(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """One plot per sweep: points with intervals, and a heat map for width x depth."""
+    """One plot per sweep: points with intervals, and a heat map for width x depth. What is over the budget is marked."""
     paths = []
     for sweep, rows in table.groupby("sweep", sort=False):
         if sweep == "width_x_depth":
             paths.append(_heat_map(rows, folder / "width_x_depth.svg"))
             continue
-        figure = Figure(figsize=(4.6, 0.6 + 0.32 * len(rows)))
+        figure = Figure(figsize=(4.6, 0.6 + 0.32 * rows["label"].nunique()))
         axes = figure.subplots()
-        _intervals(axes, rows, list(rows["label"]))
+        _intervals(axes, rows)
         axes.set_title(str(sweep))
         paths.append(save(figure, folder / f"{sweep!s}.svg"))
     return paths
@@ -106,14 +110,18 @@ def pilot_plots(table: pd.DataFrame, folder: Path) -> list[Path]:
 
 def _heat_map(rows: pd.DataFrame, path: Path) -> Path:
     sides = rows["label"].str.split(" x ", expand=True).astype(int)
-    grid = rows.assign(w=sides[0], d=sides[1]).pivot_table(index="d", columns="w", values="accuracy")
+    cells = rows.assign(w=sides[0], d=sides[1])
+    grid, within = (cells.pivot_table(index="d", columns="w", values=name) for name in ("accuracy", "within_budget"))
     figure = Figure(figsize=(1.2 + 0.8 * grid.shape[1], 1.0 + 0.6 * grid.shape[0]))
     axes = figure.subplots()
     axes.imshow(grid.to_numpy(), cmap="viridis", vmin=0, vmax=max(0.05, float(grid.max().max())), aspect="auto")
     axes.set_xticks(range(len(grid.columns)), [str(w) for w in grid.columns])
     axes.set_yticks(range(len(grid.index)), [str(d) for d in grid.index])
-    for (row, column), value in ((divmod(k, grid.shape[1]), v) for k, v in enumerate(grid.to_numpy().ravel())):
+    for (row, column), value in np.ndenumerate(grid.to_numpy()):
         if value == value:
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="white", fontsize=8)
+            star = "" if within.to_numpy()[row, column] else "*"
+            axes.text(column, row, f"{value:.2f}{star}", ha="center", va="center", color="white", fontsize=8)
     axes.set(xlabel="width", ylabel="depth of each branch", title="width x depth")
+    if not rows["within_budget"].all():
+        axes.set_title("width x depth (*: over the budget)")
     return save(figure, path)

@@ -94,10 +94,11 @@ class GraphScores(Scores):
 
 
 class Pilots(GraphScores):
-    """One row per graph of a pilot sweep."""
+    """One row per graph of a pilot sweep. One that is not `within_budget` shows how the task scales; no search may find it."""
 
     sweep: Series[str] = pa.Field(isin=["width", "depth", "width_x_depth", "family", "size", "topology"])
     label: Series[str]
+    within_budget: Series[bool]
 
 
 class Trials(GraphScores):

@@ -219,7 +219,7 @@ class SearchSettings(Closed):
 
 
 class AgentSettings(Closed):
-    """Who guides Agent-REINFORCE, and which of the paper's insights it may use (the ablations of table 2).
+    """Who guides a search, and which of the paper's insights it may use (the ablations of table 2).
 
     `step` is the heuristic's; everything from `model` on is for `kind: llm`, a language model behind an OpenAI-compatible endpoint.
     Without a `base_url` its `model` is one of the pool, asked where the pool's calls go.
@@ -229,6 +229,9 @@ class AgentSettings(Closed):
     insight_1: bool = True
     insight_2: bool = True
     insight_3: bool = True
+    scaling_rules: bool = Field(
+        default=True, description="whether prompts have the rules of test-time scaling (A.12, R-3 and R-4); rivals never get them"
+    )
     roles: bool = True
     step: Annotated[float, Field(gt=0, le=1)] = 0.3
     model: str | None = Field(default=None, description="its name at the endpoint, or in the pool")

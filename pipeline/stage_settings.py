@@ -10,12 +10,13 @@ from pipeline.parsing import Closed
 
 
 class PilotSettings(Closed):
-    """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on."""
+    """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on. The paper has ten random graphs."""
 
     questions: PositiveInt = 24
     widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
     depths: tuple[PositiveInt, ...] = (1, 2, 4)
     max_nodes: PositiveInt = 24
+    random_graphs: PositiveInt = Field(default=2, description="random graphs for each pair of families, and of each size alone")
 
 
 class ContestSettings(Closed):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,20 +17,23 @@ import numpy as np
 import pandas as pd
 
 from pipeline import topologies
-from pipeline.agent.base import Brief, Counts, Trial
+from pipeline.agent.base import Brief, Counts, Scored, Trial
 from pipeline.archive import graph_columns, score_columns
 from pipeline.budget import CostModel
 from pipeline.distribution import FloatArray
 from pipeline.environment import Environment, Feedback
 from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
-from pipeline.models.spec import ModelPool
-from pipeline.objective import ACCURACY, Objective
+from pipeline.models.spec import ModelPool, ModelSpec
+from pipeline.objective import Objective
 from pipeline.progress import Best, Publish, ignore
 from pipeline.racing import NOTHING, joined, race
 from pipeline.stage_settings import PilotSettings, RacingSettings
 from pipeline.tasks.base import Question
 from pipeline.wording import counted
+
+SHAPE_NODES = 4
+"""Answering nodes of a graph that compares families or topologies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +124,13 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def pilot_cases(settings: PilotSettings, cost: CostModel, best_model: str, roles: Sequence[str]) -> list[Case]:
+def pilot_cases(
+    settings: PilotSettings, cost: CostModel, best_model: str, roles: Sequence[str], rng: np.random.Generator
+) -> list[Case]:
     """The sweeps behind the insights: width, depth, width x depth, families, sizes and topologies (section 4, A.3, A.6).
 
-    Width and depth use the best single model. Sinks are fusers, and voters too where the settings allow that role.
+    Width and depth use the best single model. Sinks are fusers, and voters too where the settings allow that role. The budget
+    bounds no sweep: insight 2 is about what lies beyond it, too.
     """
     sinks = [role for role in ("fuser", "voter") if role in roles] or ["assistant"]
     cases = []
@@ -138,38 +144,79 @@ def pilot_cases(settings: PilotSettings, cost: CostModel, best_model: str, roles
             if width * depth <= settings.max_nodes:
                 graph = topologies.grid(width, depth, best_model, sinks[-1])
                 cases.append(_case("width_x_depth", f"{width} x {depth}", graph))
-    return cases + _family_cases(cost.pool, sinks[-1]) + _size_cases(settings, cost, sinks[-1]) + _shape_cases(best_model, sinks)
+
+    def at_random(sweep: str, counts: Counts, label: str) -> list[Case]:
+        drawn = [topologies.random_graph(counts, roles, cost, math.inf, rng) for _ in range(settings.random_graphs)]
+        return [_case(sweep, label, graph) for graph in drawn]
+
+    for pair in _family_pairs(cost.pool):
+        counts = Counter(pair * 2)
+        cases += at_random("family", counts, " + ".join(f"{count} x {model}" for model, count in counts.items()))
+    cases += _size_cases(settings, cost, sinks[-1])
+    for model in _small_and_middle(cost.pool, best_model):
+        cases += [*_shape_cases(model, sinks), *at_random("topology", {model: SHAPE_NODES}, f"random, {model}")]
+    return cases
 
 
 def _case(sweep: str, label: str, graph: CollaborationGraph) -> Case:
     return Case(graph, {"sweep": sweep, "label": label})
 
 
-def _family_cases(pool: ModelPool, sink: str) -> list[Case]:
-    """Two instances of one family's model, or one of each: each pair of families, by their smallest models."""
-    small = [models[0].name for models in pool.families.values()]
-    pairs = [[a, b] for i, a in enumerate(small) for b in small[i:]]
-    return [_case("family", " + ".join(pair), topologies.parallel(pair, pair[0], sink)) for pair in pairs]
+def _middle(models: Sequence[ModelSpec]) -> str:
+    """Of a family's models, smallest first, the one of middle size; of an even number the smaller."""
+    return models[(len(models) - 1) // 2].name
+
+
+def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
+    """Each pair of families, a family with itself included, by their smallest models and by those of middle size (figure 3)."""
+    levels = [[models[0].name for models in pool.families.values()], [_middle(models) for models in pool.families.values()]]
+    return list(dict.fromkeys((a, b) for level in levels for i, a in enumerate(level) for b in level[i:]))
+
+
+def _small_and_middle(pool: ModelPool, best_model: str) -> list[str]:
+    """The best model, and the smallest and the middle one of its family (table 4)."""
+    family = pool.families[pool[best_model].family]
+    return list(dict.fromkeys((family[0].name, _middle(family), best_model)))
 
 
 def _size_cases(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
-    """Each model as often in parallel as the dearest model's single call costs; an LLM sink adds its own call."""
+    """Each model once, twice, and as often in parallel as the dearest model's single call costs; an LLM sink adds its own call."""
     dearest = max(cost.single(model) for model in cost.pool)
     cases = []
     for model in cost.pool:
-        count = max(1, min(settings.max_nodes, round(dearest / cost.single(model)) if cost.single(model) else 1))
-        graph = topologies.single(model) if count == 1 else topologies.parallel([model] * count, model, sink)
-        cases.append(_case("size", f"{count} x {model}", graph))
+        as_dear = max(1, min(settings.max_nodes, round(dearest / cost.single(model)) if cost.single(model) else 1))
+        for count in sorted({1, 2, as_dear}):
+            graph = topologies.single(model) if count == 1 else topologies.parallel([model] * count, model, sink)
+            cases.append(_case("size", f"{count} x {model}", graph))
     return cases
 
 
 def _shape_cases(model: str, sinks: Sequence[str]) -> list[Case]:
     """Four answering nodes in a row, side by side, and two by two."""
-    cases = [_case("topology", "sequential", topologies.chain([model] * 4))]
+    cases = [_case("topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES))]
     for sink in sinks:
-        cases.append(_case("topology", f"parallel, {sink}", topologies.parallel([model] * 4, model, sink)))
-        cases.append(_case("topology", f"hybrid, {sink}", topologies.branches([[model] * 2] * 2, model, sink)))
+        cases.append(_case("topology", f"parallel, {sink}, {model}", topologies.parallel([model] * SHAPE_NODES, model, sink)))
+        hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
+        cases.append(_case("topology", f"hybrid, {sink}, {model}", hybrid))
     return cases
+
+
+def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
+    """What the pilot found, as agents are told of it: each graph that could be scored, those over the budget included.
+
+    `table` has the columns of schemas.Pilots.
+    """
+    return tuple(
+        Scored(
+            CollaborationGraph.from_json(row["graph"]),
+            round(row["accuracy"] * row["n_scored"]),
+            row["n_scored"],
+            0,
+            row["latency_s"],
+            objective,
+        )
+        for row in table[table["n_scored"] > 0].to_dict("records")
+    )
 
 
 def trial_cases(multisets: Sequence[Counts], brief: Brief, topologies_each: int, rng: np.random.Generator) -> list[Case]:
@@ -234,8 +281,8 @@ async def _raced(
     return feedbacks
 
 
-def trials_of(table: pd.DataFrame, objective: Objective = ACCURACY) -> list[Trial]:
-    """The trials of an init stage: one per multiset, its accuracy, or its value under an objective, averaged over topologies."""
+def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
+    """The trials of an init stage: one per multiset, its value under the objective averaged over topologies."""
     found = []
     for label, rows in table.groupby("counts", sort=False):
         values = [objective.of(*pair) for pair in zip(rows["accuracy"], rows["latency_s"], strict=True)]

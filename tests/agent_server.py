@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.agent.base import Brief, Exchange
+from pipeline.agent.base import Brief, Exchange, Reply, Speak
 from pipeline.archive import Archive
 from pipeline.budget import CostModel, Lengths
 from pipeline.environment import Environment
 from pipeline.journal import Journal
 from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import ModelClient, Request, Sampling
+from pipeline.models.client import Completion, ModelClient, Request, Sampling
 from pipeline.models.openai_client import Endpoint
 from pipeline.models.spec import Price
 from pipeline.prompts import Prompt
@@ -51,6 +51,17 @@ def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
 
 def settings(**changes: Any) -> AgentSettings:
     return AgentSettings(**({"kind": "llm", "model": "guide", "base_url": "http://unused", "price": 1, "max_retries": 0} | changes))
+
+
+def scripted(*answers: str) -> tuple[Speak, list[tuple[Any, ...]]]:
+    """A way to speak to a model with these answers, the last one for good, and what it is sent: messages, name, schema."""
+    sent: list[tuple[Any, ...]] = []
+
+    def speak(messages: Any, name: str, schema: str) -> Reply:
+        sent.append((messages, name, json.loads(schema)))
+        return Reply(Completion(answers[min(len(sent), len(answers)) - 1], 100, 10, 0.5), 0.001)
+
+    return speak, sent
 
 
 class SpoiledByFusing(ArithmeticClient):

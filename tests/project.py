@@ -63,7 +63,7 @@ class Copy:
 
         with prefect_server(self.folder / ".ttsgraph") as url, pytest.MonkeyPatch.context() as patch:
             patch.setenv("PREFECT_API_URL", url)
-            for stage in ("sample", "profile", "init_family", "init_instances"):
+            for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
                 done = self.stage(stage, "--task", "math")
                 assert done.returncode == 0, done.stderr
             yield

@@ -29,11 +29,12 @@ STAGES = """
 import os
 from flows.init_family import init_family
 from flows.init_instances import init_instances
+from flows.pilot import pilot
 from flows.profile import profile_models
 from flows.sample import sample
 from flows.search import search
 from pipeline.errors import EndpointError
-for stage in (sample, profile_models, init_family, init_instances):
+for stage in (sample, profile_models, pilot, init_family, init_instances):
     stage("math")
 search("math", "agent_reinforce")
 del os.environ["AGENT_KEY"]

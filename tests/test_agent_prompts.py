@@ -10,26 +10,21 @@ import pytest
 
 from pipeline.agent import make_agent
 from pipeline.agent.answers import read_answer
-from pipeline.agent.base import Preference, Reply, Scored, Trial, legal_counts
+from pipeline.agent.base import Preference, Scored, Trial, legal_counts
 from pipeline.agent.context import estimate_tokens
 from pipeline.agent.edits import Combinations, Edits, Ranking
 from pipeline.distribution import GraphDistribution
 from pipeline.errors import SettingsError
-from pipeline.models.client import Completion
 from pipeline.objective import Objective
-from tests.agent_server import NOTHING, settings
+from pipeline.topologies import chain, parallel
+from tests.agent_server import NOTHING, scripted, settings
 from tests.oracles import PAPER_POOL
 from tests.test_search import BRIEF as PAPER_BRIEF
 
 
 def agent_that_says(*answers: str, **changes):
     """An LLM agent with scripted replies by injection, and what it was sent."""
-    sent = []
-
-    def speak(messages, name, schema):
-        sent.append((messages, name, json.loads(schema)))
-        return Reply(Completion(answers[min(len(sent), len(answers)) - 1], 100, 10, 0.5), 0.001)
-
+    speak, sent = scripted(*answers)
     return make_agent(settings(**changes), np.random.default_rng(0), speak), sent
 
 
@@ -146,17 +141,34 @@ class TestUpdatePrompt:
         assert phrase in self.prompt()
         assert phrase not in self.prompt(**{switch: False})
 
-    def test_insight_1_has_its_switch(self):
-        for wanted in (True, False):
-            agent, sent = agent_that_says("", reasks=0, insight_1=wanted)
-            agent.select_instances(PAPER_BRIEF, agent.select_family_size(PAPER_BRIEF, []), 3)
-            assert [("Tasks differ in the models" in messages[0].content) for messages, _, _ in sent] == [wanted] * 2
+    def test_insight_1_has_its_switch_without_it_the_start_is_random_and_nobody_is_asked(self):
+        agent, sent = agent_that_says("", reasks=0)
+        agent.select_instances(PAPER_BRIEF, agent.select_family_size(PAPER_BRIEF, []), 3)
+        assert [("Tasks differ in the models" in messages[0].content) for messages, _, _ in sent] == [True] * 2
+        agent, sent = agent_that_says(json.dumps({"ranking": list(PAPER_POOL), "reason": ""}), insight_1=False)
+        preference = agent.select_family_size(PAPER_BRIEF, [])
+        starts = agent.select_instances(PAPER_BRIEF, preference, 6)
+        assert sent == []
+        assert "insight 1 is off" in preference.reason
+        assert len({tuple(sorted(counts)) for counts in starts}) > 1
+        assert all(legal_counts(counts, PAPER_BRIEF) for counts in starts)
 
     def test_latency_is_spoken_of_under_a_joint_objective_only(self):
         joint = self.prompt(replace(PAPER_BRIEF, objective=Objective(kind="joint")))
         assert "Latency responds more to the number of nodes and to the width" in joint
         assert " s a question" in joint
         assert "atency" not in self.prompt()
+
+    def test_the_best_come_first_by_what_the_objective_makes_of_them(self):
+        brief = replace(PAPER_BRIEF, objective=Objective(kind="joint", weight=0.5, half_s=2.0))
+        distribution, history = crowd(6, 8)
+        slow, fast = (replace(s, objective=brief.objective, iteration=9) for s in history[:2])
+        slow, fast = replace(slow, n_correct=24, latency_s=60.0), replace(fast, n_correct=20, latency_s=1.0)
+        agent, sent = agent_that_says(NOTHING)
+        agent.update(distribution, [slow, fast], brief)
+        prompt = sent[0][0][0].content
+        assert "value 0.646 (20 of 32 right, 1 s a question)" in prompt
+        assert prompt.index("20 of 32 right") < prompt.index("24 of 32 right")
 
     def test_it_has_the_rules_the_tables_and_the_history(self):
         prompt = self.prompt()
@@ -173,6 +185,50 @@ class TestUpdatePrompt:
         ):
             assert part in prompt
         assert prompt.index("R-1") < prompt.index("R-2") < prompt.index("R-3") < prompt.index("R-4")
+
+    def test_without_the_rules_of_scaling_what_is_legal_is_still_said(self):
+        prompt = self.prompt(scaling_rules=False)
+        assert "R-3" not in prompt
+        assert "R-4" not in prompt
+        assert "Grow from the sink" not in prompt
+        for part in ("R-1", "R-2", "never back", "budget of 40 (flops)"):
+            assert part in prompt
+
+
+def asked_at_each_stage(brief, **changes) -> list[str]:
+    """The prompts of both init stages and of an update."""
+    agent, sent = agent_that_says("", reasks=0, **changes)
+    agent.select_instances(brief, agent.select_family_size(brief, []), 3)
+    agent.update(*crowd(6, 8), brief)
+    return [messages[0].content for messages, _, _ in sent]
+
+
+class TestWhatEveryStageIsTold:
+    def test_how_much_latency_counts(self):
+        brief = replace(PAPER_BRIEF, objective=Objective(kind="joint", weight=0.37, half_s=12.5))
+        formula = "(1 - 0.37) x accuracy + 0.37 x 12.5 / (12.5 + latency)"
+        assert [formula in prompt for prompt in asked_at_each_stage(brief)] == [True] * 3
+        assert not any("x accuracy" in prompt for prompt in asked_at_each_stage(PAPER_BRIEF))
+
+    def test_what_the_pilot_found_with_graphs_over_the_budget_marked_and_last(self):
+        dear = Scored(parallel(["llama-3.1-8b"] * 8, "llama-3.1-8b"), 14, 16, 0)
+        pilot = (dear, Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0), Scored(chain(["gemma-3-1b"] * 3), 9, 16, 0))
+        for prompt in asked_at_each_stage(replace(PAPER_BRIEF, pilot=pilot)):
+            lines = prompt.split("## Pilot runs")[1].split("\n\n")[1].splitlines()
+            assert [line.partition(":")[0] for line in lines] == [
+                "3 x gemma-3-1b, width 1, depth 3, last a assistant",
+                "2 x gemma-3-1b, width 1, depth 2, last a assistant",
+                "9 x llama-3.1-8b, width 8, depth 2, last a fuser",
+            ]
+            assert "9 of 16 right" in lines[0]
+            assert [line.endswith("over the budget") for line in lines] == [False, False, True]
+        assert not any("Pilot" in prompt for prompt in asked_at_each_stage(PAPER_BRIEF))
+
+    def test_an_agent_without_insights_is_not_told_what_the_pilot_found(self):
+        pilot = (Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),)
+        brief = replace(PAPER_BRIEF, pilot=pilot)
+        (prompt,) = asked_at_each_stage(brief, insight_1=False, insight_2=False, insight_3=False)
+        assert "Pilot" not in prompt
 
 
 @cache

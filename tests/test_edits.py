@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from pipeline.agent.base import apply_edits, check_edits
-from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
+from pipeline.agent.edits import EdgeEdit, Edits, ModelEdit, ProposedGraph, RoleEdit
 from pipeline.distribution import GraphDistribution
 from pipeline.search import make_searcher
+from tests.oracles import PAPER_POOL
 from tests.test_search import BRIEF, problem
 
 
@@ -20,6 +21,10 @@ def edge(source: int, target: int, probability: float) -> Edits:
 
 def role(node: int, *wanted: tuple[str, float]) -> Edits:
     return Edits(role_changes=tuple(RoleEdit(node=node, role=name, probability=p, reason="r") for name, p in wanted))
+
+
+def model(node: int, *wanted: tuple[str, float]) -> Edits:
+    return Edits(model_changes=tuple(ModelEdit(node=node, model=name, probability=p, reason="r") for name, p in wanted))
 
 
 def graph(nodes: list[tuple[int, str, str]], *edges: list[int]) -> Edits:
@@ -68,6 +73,7 @@ class TestApplyEdits:
             (role(7, ("fuser", -1.0)), r"outside \[0, 1\]"),
             (role(7, ("fuser", math.inf)), r"outside \[0, 1\]"),
             (role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)), "expected a positive sum"),
+            (model(7, (G, 0.9)), "model of node 7: it is fixed"),
             (graph([(99, "assistant", G)]), "not the distribution's"),
             (graph([(7, "critic", L3)]), "not the distribution's"),
             (graph([(7, "assistant", G)]), "not the one assigned"),
@@ -97,3 +103,57 @@ class TestApplyEdits:
         _, refused = apply_edits(d, Edits(edge_changes=twice), BRIEF)
         assert refused == ["edge 0->7 is changed twice"]
         assert d.edge_probabilities()[0, 7] == pytest.approx(0.9)
+
+
+class TestOpenModels:
+    def distribution(self) -> GraphDistribution:
+        return GraphDistribution.uniform(3, BRIEF.roles, tuple(PAPER_POOL), np.random.default_rng(0))
+
+    def test_it_is_the_distribution_that_says_whether_models_are_open(self):
+        d = self.distribution()
+        d.psi[1, 2] = 1000.0
+        assert d.open_models().tolist() == [True, False, True]
+        assert not make_searcher("agent_reinforce", problem()).distribution.open_models().any()
+
+    def test_model_probabilities_are_changed_and_the_other_models_share_the_rest_as_before(self):
+        d = self.distribution()
+        assert apply_edits(d, model(2, (L3, 0.5), (G, 0.1)), BRIEF) == (None, [])
+        table = dict(zip(d.models, d.model_probabilities()[2], strict=True))
+        assert table == pytest.approx(dict.fromkeys(PAPER_POOL, 0.1) | {L3: 0.5})
+        assert d.model_probabilities()[:2] == pytest.approx(1 / 6)
+
+    def test_a_model_made_certain_can_be_moved_again(self):
+        d = self.distribution()
+        apply_edits(d, model(2, (L3, 1.0)), BRIEF)
+        assert d.open_models().all()
+        apply_edits(d, model(2, (L3, 0.2)), BRIEF)
+        assert d.model_probabilities()[2, d.models.index(L3)] == pytest.approx(0.2)
+
+    @pytest.mark.parametrize(
+        ("edits", "reason"),
+        [
+            (model(9, (G, 0.5)), "model of node 9: no such node"),
+            (model(2, ("gpt", 0.5)), "unknown model 'gpt'"),
+            (model(2, (G, 1.5)), r"outside \[0, 1\]"),
+            (model(2, (G, math.nan)), r"outside \[0, 1\]"),
+            (model(2, *((name, 0.0) for name in PAPER_POOL)), "expected a positive sum"),
+            (graph([(2, "assistant", "gpt")]), "has model 'gpt'; expected one of llama-3.2-1b, "),
+        ],
+    )
+    def test_illegal_changes_are_refused_with_the_reason(self, edits, reason):
+        d = self.distribution()
+        proposal, refused = apply_edits(d, edits, BRIEF)
+        assert proposal is None
+        assert len(refused) == 1
+        assert re.search(reason, refused[0])
+        assert np.ptp(d.psi) == 0.0
+
+    def test_a_proposal_names_any_model_of_the_pool_where_models_are_open(self):
+        d = self.distribution()
+        d.psi[0, d.models.index(G)] = 1000.0
+        wanted = [(0, "assistant", G), (1, "assistant", L1), (2, "fuser", L3)]
+        proposal, refused = apply_edits(d, graph(wanted, [0, 2], [1, 2]), BRIEF)
+        assert refused == []
+        assert proposal.model_counts() == {G: 1, L1: 1, L3: 1}
+        fixed = [(0, "assistant", L1), (2, "fuser", L3)]
+        assert "not the one assigned" in apply_edits(d, graph(fixed, [0, 2]), BRIEF)[1][0]

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,8 +14,9 @@ import vl_convert
 
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.models.spec import ModelPool, ModelSpec, Price
+from pipeline.plots import pilot_plots
 from pipeline.reporting import sources
-from pipeline.reporting.charts import validated_front
+from pipeline.reporting.charts import sweep, validated_front, width_x_depth
 from pipeline.reporting.drawing import HEIGHT, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
@@ -228,3 +230,53 @@ def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name: str, colu
     filled = template.replace('"<DVC_METRIC_DATA>"', "[]").replace("<DVC_METRIC_TITLE>", name)
     assert "<DVC_" not in filled
     assert vl_convert.vegalite_to_vega(filled)["marks"]
+
+
+def pilots(**within: bool) -> pd.DataFrame:
+    """Rows of a pilot: two random graphs over the same models, a third over others, and two of width x depth."""
+    labels = ["4 x a", "4 x a", "2 x a + 2 x b", "1 x 2", "2 x 2"]
+    table = pd.DataFrame({"sweep": ["family"] * 3 + ["width_x_depth"] * 2, "label": labels, "accuracy": [0.4, 0.5, 0.6, 0.3, 0.7]})
+    scores = {
+        "accuracy_low": table["accuracy"] - 0.1,
+        "accuracy_high": table["accuracy"] + 0.1,
+        "n_scored": 20,
+        "budget_units": 4.0,
+    }
+    return table.assign(**scores, within_budget=[within.get(sweep, True) for sweep in table["sweep"]])
+
+
+def test_random_graphs_over_the_same_models_share_a_line() -> None:
+    chart = sweep("math", Source("pilot.parquet", pilots()), "family")
+    assert chart is not None
+    assert chart.spec["height"] == 28 * 2 + 10
+    assert len(chart.spec["data"]["values"]) == 3
+
+
+def drawn(table: pd.DataFrame) -> list[str]:
+    """The report's plots of a pilot as SVG."""
+    source = Source("pilot.parquet", table)
+    charts = [sweep("math", source, "family"), width_x_depth("math", source)]
+    return [vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in charts if chart is not None]
+
+
+def test_the_report_marks_pilot_graphs_over_the_budget() -> None:
+    dots, heat_map = drawn(pilots())
+    faint_dots, starred = drawn(pilots(family=False, width_x_depth=False))
+    assert 'opacity="0.35"' in faint_dots
+    assert 'opacity="0.35"' not in dots
+    assert "70%*" in starred
+    assert "70%" in heat_map
+    assert not any("*" in text for text in re.findall(r">([^<]*%[^<]*)<", heat_map))
+
+
+def test_the_pilots_own_plots_mark_graphs_over_the_budget(tmp_path) -> None:
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        for name, table in (("all", pilots()), ("some", pilots(family=False, width_x_depth=False))):
+            assert {path.stem for path in pilot_plots(table, tmp_path / name)} == {"family", "width_x_depth"}
+    family, grid = ((tmp_path / "some" / f"{name}.svg").read_text() for name in ("family", "width_x_depth"))
+    assert family.count(">4 x a<") == 1
+    assert "hollow: over the budget" in family
+    assert "0.70*" in grid
+    family, grid = ((tmp_path / "all" / f"{name}.svg").read_text() for name in ("family", "width_x_depth"))
+    assert "over the budget" not in family + grid
+    assert "*" not in re.findall(r">(0\.70[^<]*)<", grid)[0]

@@ -3,19 +3,26 @@
 import json
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from pipeline.agent.base import Brief, legal_counts
+from pipeline.agent.base import Brief, Scored, legal_counts
 from pipeline.agent.heuristic import HeuristicAgent
+from pipeline.budget import CostModel
 from pipeline.distribution import GraphDistribution
+from pipeline.models.spec import ModelPool
 from pipeline.search import Problem, make_searcher
 from pipeline.search.gptswarm import Adam, GPTSwarm
 from pipeline.search.textgrad import maximal_counts
 from pipeline.search.uniform import decoded, uniform_start
 from pipeline.settings import AgentSettings, SearchSettings
-from tests.test_search import BRIEF, COST, feedback, problem
+from pipeline.topologies import chain
+from tests.agent_server import NOTHING, scripted, settings
+from tests.test_search import BRIEF, COST, START, feedback, problem
 
 
 def rounds(searcher, score, count: int) -> None:
@@ -89,6 +96,72 @@ class TestMaaO:
         agent = make_searcher(method, problem()).agent
         assert isinstance(agent, HeuristicAgent)
         assert (agent.insight_1, agent.insight_2, agent.insight_3) == (False, False, False)
+
+    def test_its_language_model_is_told_the_models_drawn_and_changes_their_probabilities(self):
+        changes = [{"node": i, "model": "llama-3.2-3b", "probability": 0.99, "reason": "r"} for i in range(7)]
+        speak, sent = scripted(json.dumps({"model_changes": changes}))
+        searcher = make_searcher("maao", Problem(BRIEF, SearchSettings(), settings(), {}, 0, speak))
+        assert searcher.distribution.n == 7
+        rounds(searcher, big_sink, 1)
+        graphs = searcher.ask(4)
+        searcher.tell([(graph, feedback(0.5)) for graph in graphs])
+        prompt, schema = sent[0][0][0].content, sent[0][2]
+        lines = prompt.split("## Last round, best first\n\n")[1].split("\n\n")[0].splitlines()
+        shown = [dict(part.split(" ", 1) for part in line.split("; ")[1:]) for line in lines]
+        drawn = [{m: " ".join(str(n.id) for n in graph.nodes if n.model == m) for m in graph.model_counts()} for graph in graphs]
+        assert [{m: ids for m, ids in row.items() if m in COST.pool} for row in shown] == drawn
+        assert "model_changes" in schema["properties"]
+        assert "llama-3.1-8b 0.1" in prompt.split("## Nodes and their model probabilities")[1].split("##")[0]
+        wanted = searcher.distribution.models.index("llama-3.2-3b")
+        assert searcher.distribution.model_probabilities()[:, wanted] == pytest.approx(0.99)
+        assert searcher.snapshot()["refused"] == []
+
+    @pytest.mark.parametrize("method", ["maao", "textgrad"])
+    def test_a_rivals_language_model_gets_no_knowledge_of_test_time_scaling(self, method):
+        told = {}
+        brief = replace(BRIEF, pilot=(Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),))
+        for name in (method, "agent_reinforce"):
+            speak, sent = scripted(NOTHING)
+            searcher = make_searcher(name, Problem(brief, SearchSettings(), settings(), START, 0, speak))
+            rounds(searcher, big_sink, 2)
+            told[name] = sent[-1][0][0].content
+        phrases = ("R-3", "R-4", "Grow from the sink", "in-degrees moderate", "long chains", "What is known", "Pilot runs")
+        assert [phrase in told["agent_reinforce"] for phrase in phrases] == [True] * len(phrases)
+        assert [phrase in told[method] for phrase in phrases] == [False] * len(phrases)
+
+
+class TestRandom:
+    def draws(self, budget: float, most: int, count: int, pool: tuple[str, ...] = ("gemma-3-1b",), roles=("assistant",)):
+        cost = CostModel(ModelPool(tuple(COST.pool[name] for name in pool)), COST.task)
+        searcher = make_searcher(
+            "random", Problem(Brief("math", cost, budget, {}, roles, most), SearchSettings(), AgentSettings(), {}, 0)
+        )
+        return searcher.ask(count)
+
+    def test_every_forward_edge_is_there_in_half_of_the_draws_whatever_the_others_are(self):
+        graphs = [graph for graph in self.draws(1e9, 6, 6000) if graph.sink == 5]
+        assert len(graphs) > 900
+        in_degrees = Counter(graph.in_degree(5) for graph in graphs)
+        expected = len(graphs) * stats.binom.pmf(np.arange(6), 5, 0.5)
+        assert stats.chisquare([in_degrees[d] for d in range(6)], expected).pvalue > 0.01
+
+    def test_models_and_legal_roles_are_uniform_at_every_node(self):
+        graphs = self.draws(1e9, 3, 3000, tuple(COST.pool), ("assistant", "fuser", "voter"))
+        sinks = Counter(graph.node(graph.sink).model for graph in graphs)
+        assert stats.chisquare([sinks[model] for model in COST.pool]).pvalue > 0.01
+        alone = Counter(graph.node(graph.sink).role for graph in graphs if graph.in_degree(graph.sink) == 0)
+        assert set(alone) == {"assistant", "fuser"}, "a voter needs an answer to count"
+        assert stats.chisquare(list(alone.values())).pvalue > 0.01
+        fed = Counter(graph.node(graph.sink).role for graph in graphs if graph.in_degree(graph.sink) > 0)
+        assert stats.chisquare([fed[role] for role in ("assistant", "fuser", "voter")]).pvalue > 0.01
+
+    def test_draws_over_the_budget_are_rejected_and_not_trimmed(self):
+        # Two calls fit, but not the edge between them. Of two nodes without it the first is dead, so only single calls are left:
+        # 2 to 1 for a draw of one node. Trimming the draws with the edge would make it 1 to 1.
+        graphs = self.draws(2.2, 2, 1500)
+        ids = Counter(graph.sink for graph in graphs)
+        assert {len(graph.nodes) for graph in graphs} == {1}
+        assert stats.chisquare([ids[0], ids[1]], [1000, 500]).pvalue > 0.01
 
 
 class TestTextGrad:

@@ -15,6 +15,7 @@ from pipeline.environment import Feedback, QuestionResult
 from pipeline.errors import SettingsError, TTSGraphError
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.models.client import Usage
+from pipeline.objective import Objective
 from pipeline.search import SEARCHERS, Problem, make_searcher
 from pipeline.settings import AgentSettings, SearchSettings
 from tests.oracles import PAPER_POOL
@@ -182,6 +183,17 @@ class TestHeuristicAgent:
         scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
         brief = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
         assert self.agent().select_family_size(brief, [Trial({"llama-3.2-1b": 2}, twice, 20)]).models[0] == first
+
+    def test_under_a_joint_objective_the_order_follows_values_and_not_accuracies(self):
+        # The 8B model answers better and takes so long that a small one has the higher value; a second small one gains some more.
+        scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
+        trials = [Trial({"llama-3.2-1b": 1}, 0.6, 20), Trial({"llama-3.1-8b": 1}, 0.3, 20), Trial({"llama-3.2-1b": 2}, 0.62, 20)]
+        joint = Brief("math", COST, 40.0, scores, BRIEF.roles, 24, Objective(kind="joint"))
+        preference = self.agent().select_family_size(joint, trials)
+        assert preference.models[0] == "llama-3.2-1b"
+        assert "promised value within the budget: llama-3.2-1b 0.63" in preference.reason
+        accuracy = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
+        assert self.agent().select_family_size(accuracy, [Trial({"llama-3.2-1b": 2}, 0.41, 20)]).models[0] == "llama-3.1-8b"
 
     def test_instances_replicate_models_of_the_preferred_family_within_the_budget(self):
         preference = Preference(("llama-3.2-3b", "llama-3.2-1b", "gemma-3-1b"), "")

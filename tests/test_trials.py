@@ -11,18 +11,22 @@ import pytest
 
 from flows.init_family import init_family
 from flows.init_instances import init_instances
+from flows.pilot import pilot
 from flows.profile import profile_models
 from flows.sample import sample
+from flows.stage import load_stage
 from flows.tracking import SearchTracker
-from pipeline.agent.base import Brief
+from pipeline.agent.base import Brief, Scored
 from pipeline.budget import CostModel, Lengths
 from pipeline.errors import InputError, RunStopped
+from pipeline.estimate import estimate_run
 from pipeline.objective import Objective
 from pipeline.roles import check_roles
-from pipeline.schemas import Trials, check
+from pipeline.schemas import Pilots, Trials, check, read_table
+from pipeline.settings import load_profile
 from pipeline.stage_settings import PilotSettings, RacingSettings
 from pipeline.topologies import chain, parallel
-from pipeline.trials import evaluate_trials, pilot_cases, start_trial, trial_cases
+from pipeline.trials import evaluate_trials, pilot_cases, pilot_scores, start_trial, trial_cases, trials_of
 from pipeline.trials import test_cases as rivals
 from tests.fakes import Known, numbered
 from tests.oracles import PAPER_POOL
@@ -89,7 +93,7 @@ def test_the_stage_races_its_multisets_where_the_profile_says_so(tmp_path):
     project.settings["search"]["racing"] = {"enabled": True, "confidence": 0.5, "first": 4}
     project.save()
     with chdir(project.folder):
-        for stage in (sample, profile_models, init_family, init_instances):
+        for stage in (sample, profile_models, pilot, init_family, init_instances):
             stage.fn("math")
     table = check(pd.read_parquet(project.results / "init_instances.parquet"), Trials, "trials")
     assert table["stopped"].any()
@@ -105,15 +109,105 @@ def test_under_a_joint_objective_the_start_weighs_latency():
     assert start_trial(table, joint).counts == {"gemma-3-1b": 2}
 
 
+def piloted(settings: PilotSettings, seed: int = 0, roles: tuple[str, ...] = ("assistant", "fuser")):
+    return pilot_cases(settings, COST, "llama-3.1-8b", roles, np.random.default_rng(seed))
+
+
 @pytest.mark.parametrize("roles", [("assistant",), ("assistant", "fuser"), ("assistant", "fuser", "voter")])
 def test_pilots_have_all_sweeps_and_runnable_graphs(roles):
-    cases = pilot_cases(PilotSettings(), COST, "llama-3.2-1b", roles)
+    cases = piloted(PilotSettings(), roles=roles)
     assert {case.columns["sweep"] for case in cases} == {"width", "depth", "width_x_depth", "family", "size", "topology"}
     for case in cases:
         check_roles(case.graph)
         assert {node.role for node in case.graph.nodes} <= set(roles)
     widths = [case.columns["label"].partition(",")[0] for case in cases if case.columns["sweep"] == "width"]
     assert widths[:2] == ["1 answer", f"{PilotSettings().widths[1]} answers"]
+
+
+def labelled(cases, sweep: str) -> dict[str, list]:
+    """Label -> the graphs of a sweep."""
+    found: dict[str, list] = {}
+    for case in cases:
+        if case.columns["sweep"] == sweep:
+            found.setdefault(case.columns["label"], []).append(case.graph)
+    return found
+
+
+def test_pilots_try_each_pair_of_families_in_random_graphs_of_small_and_of_middle_sized_models():
+    families = labelled(piloted(PilotSettings(random_graphs=10)), "family")
+    small, middle = ("gemma-3-1b", "llama-3.2-1b"), ("gemma-1.1-2b", "llama-3.2-3b")
+    pairs = [(a, b) for level in (small, middle) for a, b in ((level[0], level[0]), level, (level[1], level[1]))]
+    assert list(families) == [f"4 x {a}" if a == b else f"2 x {a} + 2 x {b}" for a, b in pairs]
+    for (a, b), graphs in zip(pairs, families.values(), strict=True):
+        assert len(graphs) == 10
+        assert len({graph.content_hash for graph in graphs}) > 5
+        assert all(sorted(node.model for node in graph.nodes) == sorted((a, a, b, b)) for graph in graphs)
+
+
+def test_pilots_try_one_and_two_instances_of_every_size_and_as_many_as_the_dearest_call_costs():
+    sizes = labelled(piloted(PilotSettings()), "size")
+    assert [label for label in sizes if "llama" in label] == [
+        *("1 x llama-3.2-1b", "2 x llama-3.2-1b", "8 x llama-3.2-1b"),
+        *("1 x llama-3.2-3b", "2 x llama-3.2-3b", "3 x llama-3.2-3b"),
+        *("1 x llama-3.1-8b", "2 x llama-3.1-8b"),
+    ]
+
+
+def test_pilots_try_topologies_with_each_size_of_the_best_models_family_random_ones_too():
+    shapes = labelled(piloted(PilotSettings(random_graphs=10)), "topology")
+    for model in ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b"):
+        assert {label for label in shapes if label.endswith(model)} == {
+            f"{kind}, {model}" for kind in ("sequential", "parallel, fuser", "hybrid, fuser", "random")
+        }
+        assert len(shapes[f"random, {model}"]) == 10
+
+
+def test_pilots_are_drawn_by_the_seed():
+    graphs = [[case.graph for case in piloted(PilotSettings(), seed)] for seed in (0, 0, 1)]
+    assert graphs[0] == graphs[1]
+    assert graphs[0] != graphs[2]
+
+
+@pytest.mark.parametrize("limits", [{"limit": 2.0}, {"limit": 900.0, "max_nodes": 4}, {}])
+def test_an_estimate_bounds_the_pilots_calls_also_where_its_graphs_are_over_the_budget(limits):
+    profile = load_profile("simulated")
+    profile = profile.model_copy(update={"budget": profile.budget.model_copy(update=limits)})
+    settings = profile.pilot
+    calls = sum(len(case.graph.nodes) for case in piloted(settings)) * settings.questions
+    assert estimate_run(profile, "math")["calls"]["pilot"] >= calls
+
+
+def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_agents(tmp_path):
+    project = SimulatedProject(tmp_path)
+    project.settings["pilot"] = {"questions": 8, "widths": [1, 24], "depths": [1, 2], "max_nodes": 4}
+    project.settings["objective"] = {"kind": "joint", "weight": 0.5, "half_s": 5.0}
+    project.save()
+    with chdir(project.folder):
+        for stage in (sample, profile_models, pilot, init_family):
+            stage.fn("math")
+        brief = load_stage("math").brief()
+    table = read_table(Pilots, project.results / "pilot.parquet", "pilot")
+    assert set(table["within_budget"]) == {True, False}
+    assert (table["within_budget"] == (table["budget_units"] <= 20)).all()
+    assert [scored.graph.to_json() for scored in brief.pilot] == table["graph"].tolist()
+    assert [scored.accuracy for scored in brief.pilot] == pytest.approx(table["accuracy"].tolist())
+    assert brief.pilot[0].value == brief.objective.of(brief.pilot[0].accuracy, table["latency_s"][0])
+    # The joint objective reaches the first init stage: what it promises are values, between 0 and 1 by accuracy and by latency.
+    chosen = json.loads((project.results / "preference.json").read_text())
+    trials = trials_of(pd.read_parquet(project.results / "init_family.parquet"), brief.objective)
+    best = max(trial.score for trial in trials if trial.counts == {chosen["models"][0]: 1})
+    assert f"promised value within the budget: {chosen['models'][0]} " in chosen["reason"]
+    assert float(chosen["reason"].split(f"{chosen['models'][0]} ")[-1].split(",")[0]) >= round(best, 3)
+
+
+def test_a_pilot_graph_that_could_not_be_scored_tells_agents_nothing():
+    rows = {
+        "graph": [chain(["gemma-3-1b"]).to_json()] * 2,
+        "accuracy": [np.nan, 0.5],
+        "n_scored": [0, 8],
+        "latency_s": [np.nan, 2.0],
+    }
+    assert pilot_scores(pd.DataFrame(rows), Objective()) == (Scored(chain(["gemma-3-1b"]), 4, 8, 0, 2.0),)
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
+from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph
 from pipeline.budget import CostModel
-from pipeline.distribution import GraphDistribution
+from pipeline.distribution import FloatArray, GraphDistribution
 from pipeline.environment import standard_error
 from pipeline.errors import GraphError
 from pipeline.graph import CollaborationGraph
@@ -30,7 +30,7 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A model multiset that was tried: its mean score over topologies, and the questions scored."""
+    """A model multiset that was tried: its mean score over topologies, under the search's objective, and the questions scored."""
 
     counts: Counts
     score: float
@@ -41,8 +41,9 @@ class Trial:
 class Brief:
     """What an agent knows before the loop: the task, the pool with its costs, the budget, and single-model accuracies.
 
-    `objective` is what the search maximises: accuracy, or latency too (A.9). `greedy` are the members of the pool that always give
-    a question the same answer, so that asking them twice adds nothing.
+    `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs of the pilot sweeps with what
+    they scored, also those over the budget; none where no pilot was run. `greedy` are the members of the pool that always give a
+    question the same answer, so that asking them twice adds nothing.
     """
 
     task: str
@@ -52,6 +53,7 @@ class Brief:
     roles: Sequence[str]
     max_nodes: int
     objective: Objective = ACCURACY
+    pilot: Sequence[Scored] = ()
     greedy: frozenset[str] = frozenset()
 
     @property
@@ -70,9 +72,10 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate of the loop with its feedback as numbers; `latency_s` is the mean of a question, as measured.
+    """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as numbers.
 
-    One that was `stopped` in a race was beaten on its first `n_scored` questions and not asked the others.
+    `latency_s` is the mean of a question, as measured. One that was `stopped` in a race was beaten on its first `n_scored`
+    questions and not asked the others.
     """
 
     graph: CollaborationGraph
@@ -198,10 +201,12 @@ def legal_counts(counts: Counts, brief: Brief) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The legal part of edits: edge probabilities, role preferences by node id, the proposal; and why the rest was refused."""
+    """The legal part of edits: edge probabilities, role and model probabilities by node id, the proposal; and why the rest was
+    refused."""
 
     edges: Mapping[tuple[int, int], float] = field(default_factory=dict)
     roles: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    models: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     proposal: CollaborationGraph | None = None
     refused: tuple[str, ...] = ()
 
@@ -211,6 +216,7 @@ class Checked:
         return {
             "edges": [[a, b, p] for (a, b), p in self.edges.items()],
             "roles": {str(i): dict(wanted) for i, wanted in self.roles.items()},
+            "models": {str(i): dict(wanted) for i, wanted in self.models.items()},
             "graph": self.proposal.to_dict() if self.proposal else None,
         }
 
@@ -219,8 +225,8 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
     """Tell the legal part of edits from the rest; changes nothing.
 
     Legal: edges that go forward between known nodes with a probability in [0, 1], each once; likewise probabilities of known roles
-    at known nodes; a proposal whose nodes and models are the distribution's, so that model counts hold, with forward edges, within
-    the budget.
+    at known nodes, and of known models at nodes whose model is open; a proposal whose nodes and models are the distribution's, so
+    that model counts hold where they are fixed, with forward edges, within the budget.
     """
     refused: list[str] = []
     place = {i: row for row, i in enumerate(distribution.ids)}
@@ -230,23 +236,19 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
             refused.append(problem)
         else:
             edges[edge.source, edge.target] = edge.probability
-    wanted: dict[int, dict[str, float]] = {}
-    for role in edits.role_changes:
-        if problem := _role_problem(distribution, place, role, wanted.get(role.node, {})):
-            refused.append(problem)
-        else:
-            wanted.setdefault(role.node, {})[role.role] = role.probability
-    roles = {}
-    for i, given in wanted.items():
-        if whole := _completed(distribution, place[i], given):
-            roles[i] = whole
-        else:
-            refused.append(f"roles of node {i}: expected a positive sum, found {given}")
+    choices = [(role.node, role.role, role.probability) for role in edits.role_changes]
+    roles, problems = _legal_tables("role", choices, distribution.ids, distribution.roles, distribution.role_preferences())
+    refused += problems
+    choices = [(edit.node, edit.model, edit.probability) for edit in edits.model_changes]
+    fixed = [i for i, is_open in zip(distribution.ids, distribution.open_models(), strict=True) if not is_open]
+    table = distribution.model_probabilities()
+    models, problems = _legal_tables("model", choices, distribution.ids, distribution.models, table, fixed)
+    refused += problems
     proposal = None
     if edits.graph is not None:
         proposal, problem = _proposal(distribution, place, edits.graph, brief)
         refused += [problem] if problem else []
-    return Checked(edges, roles, proposal, tuple(refused))
+    return Checked(edges, roles, models, proposal, tuple(refused))
 
 
 def apply_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> tuple[CollaborationGraph | None, list[str]]:
@@ -258,9 +260,9 @@ def apply_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
         probabilities[place[a], place[b]] = p
     distribution.set_edge_probabilities(probabilities)
     for i, wanted in checked.roles.items():
-        # pi is a logit table: the log of a probability is its logit up to a constant.
-        logits = np.log([max(wanted[role], 1e-6) for role in distribution.roles])
-        distribution.pi[place[i]] = logits - logits.mean()
+        distribution.pi[place[i]] = _logits([wanted[role] for role in distribution.roles])
+    for i, wanted in checked.models.items():
+        distribution.psi[place[i]] = _logits([wanted[model] for model in distribution.models])
     return checked.proposal, list(checked.refused)
 
 
@@ -273,25 +275,56 @@ def _edge_problem(place: Mapping[int, int], edge: EdgeEdit, before: Mapping[tupl
     return f"edge {a}->{b} is changed twice" if (a, b) in before else ""
 
 
-def _role_problem(distribution: GraphDistribution, place: Mapping[int, int], edit: RoleEdit, before: Mapping[str, float]) -> str:
-    i, p = edit.node, edit.probability
-    if i not in place:
-        return f"role of node {i}: no such node"
-    if edit.role not in distribution.roles:
-        return f"role of node {i}: unknown role {edit.role!r}; expected one of {', '.join(distribution.roles)}"
-    if not 0.0 <= p <= 1.0:
-        return f"role {edit.role} of node {i}: probability {p} is outside [0, 1]"
-    return f"role {edit.role} of node {i} is changed twice" if edit.role in before else ""
+def _logits(probabilities: Sequence[float]) -> FloatArray:
+    """A row of logits with this softmax: the log of a probability is its logit up to a constant. 0 and 1 stay movable."""
+    logits = np.log(np.maximum(probabilities, 1e-6))
+    return np.asarray(logits - logits.mean())
 
 
-def _completed(distribution: GraphDistribution, row: int, given: Mapping[str, float]) -> dict[str, float]:
-    """All roles' probabilities: those given, and the rest shared as before; nothing when they sum to 0."""
-    before = dict(zip(distribution.roles, distribution.role_preferences()[row].tolist(), strict=True))
+def _legal_tables(
+    kind: str,
+    choices: Sequence[tuple[int, str, float]],
+    ids: Sequence[int],
+    names: Sequence[str],
+    before: FloatArray,
+    fixed: Sequence[int] = (),
+) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """All probabilities of the nodes of which (node id, name, probability) changes some, and why others are refused.
+
+    `kind` is what is named, role or model; `before` (n, names) are the probabilities now; `fixed` are nodes that have no choice.
+    """
+    place = {i: row for row, i in enumerate(ids)}
+    wanted: dict[int, dict[str, float]] = {}
+    refused: list[str] = []
+    for i, name, p in choices:
+        if i not in place:
+            refused.append(f"{kind} of node {i}: no such node")
+        elif i in fixed:
+            refused.append(f"{kind} of node {i}: it is fixed")
+        elif name not in names:
+            refused.append(f"{kind} of node {i}: unknown {kind} {name!r}; expected one of {', '.join(names)}")
+        elif not 0.0 <= p <= 1.0:
+            refused.append(f"{kind} {name} of node {i}: probability {p} is outside [0, 1]")
+        elif name in wanted.get(i, {}):
+            refused.append(f"{kind} {name} of node {i} is changed twice")
+        else:
+            wanted.setdefault(i, {})[name] = p
+    tables = {}
+    for i, given in wanted.items():
+        if whole := _completed(dict(zip(names, before[place[i]].tolist(), strict=True)), given):
+            tables[i] = whole
+        else:
+            refused.append(f"{kind}s of node {i}: expected a positive sum, found {given}")
+    return tables, refused
+
+
+def _completed(before: Mapping[str, float], given: Mapping[str, float]) -> dict[str, float]:
+    """All probabilities of a node: those given, and the rest shared as before; nothing when they sum to 0."""
     left = max(0.0, 1.0 - sum(given.values()))
-    others = sum(p for role, p in before.items() if role not in given)
-    whole = {role: given[role] if role in given else left * p / others for role, p in before.items()}
+    others = sum(p for name, p in before.items() if name not in given)
+    whole = {name: given[name] if name in given else left * p / others for name, p in before.items()}
     total = sum(whole.values())
-    return {role: p / total for role, p in whole.items()} if total > 0 else {}
+    return {name: p / total for name, p in whole.items()} if total > 0 else {}
 
 
 def _proposal(
@@ -300,10 +333,12 @@ def _proposal(
     """The proposal as a graph, or why it is refused."""
     if stranger := next((node for node in proposed.nodes if node.id not in place or node.role not in distribution.roles), None):
         return None, f"proposal: node {stranger.id} or its role {stranger.role!r} is not the distribution's"
-    assigned = distribution.psi.argmax(axis=-1)
+    assigned, is_open = distribution.psi.argmax(axis=-1), distribution.open_models()
     for node in proposed.nodes:
         model = distribution.models[assigned[place[node.id]]]
-        if node.model != model:
+        if is_open[place[node.id]] and node.model not in distribution.models:
+            return None, f"proposal: node {node.id} has model {node.model!r}; expected one of {', '.join(distribution.models)}"
+        if not is_open[place[node.id]] and node.model != model:
             return None, f"proposal: node {node.id} has model {node.model!r}, which is not the one assigned to it, {model!r}"
     try:
         graph = CollaborationGraph.from_dict(proposed.model_dump(mode="json"), "proposal")

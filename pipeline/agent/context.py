@@ -3,8 +3,9 @@
 The rule: each table is a list of entries, the most telling first, with a share of the room; what a table leaves over goes to the
 next. Entries that don't fit are left out and summed up in one line.
 
-nodes       all, runs of one model as one entry
-last round  its candidates, the best first
+pilot       graphs within the budget before those over it, the best first
+nodes       all; those that have the same model, or the same model probabilities, as one entry
+last round  its candidates, the best first, with the models drawn where these are open
 edges       those sampled in the last round, then by probability, highest first; the others as number, range and mean
 roles       nodes whose roles have been learnt most, first
 history     best candidates so far, then scores by shape, then by iteration, latest first
@@ -15,13 +16,13 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
 
 from pipeline.agent.base import Brief, Scored, Trial
-from pipeline.distribution import GraphDistribution
+from pipeline.distribution import FloatArray, GraphDistribution
 from pipeline.graph import CollaborationGraph
 
 _PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")
@@ -69,14 +70,31 @@ def trial_table(trials: Sequence[Trial], room: int) -> str:
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)") if lines else "(none)"
 
 
+def pilot_table(brief: Brief, room: int) -> str:
+    """What the graphs of the pilot sweeps scored; nothing where there was no pilot."""
+    if not brief.pilot:
+        return ""
+    costs = [brief.cost.graph_cost(scored.graph) for scored in brief.pilot]
+    ranked = sorted(zip(brief.pilot, costs, strict=True), key=lambda pair: (pair[1] > brief.budget, _rank(pair[0])))
+    lines = []
+    for scored, cost in ranked:
+        graph = scored.graph
+        models = " + ".join(f"{count} x {model}" for model, count in sorted(graph.model_counts().items()))
+        beyond = ", over the budget" if cost > brief.budget else ""
+        shape = f"width {graph.width}, depth {graph.depth}, last a {graph.node(graph.sink).role}"
+        lines.append(f"{models}, {shape}: {_score(scored, brief)}, cost {cost:.4g}{beyond}")
+    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, worse or over the budget)")
+
+
 def update_tables(distribution: GraphDistribution, history: Sequence[Scored], brief: Brief, room: int) -> dict[str, str]:
     """The tables of the update prompt by name, together within `room` tokens."""
+    open_models = bool(distribution.open_models().any())
     parts: list[tuple[str, float, Callable[[int], str]]] = [
-        ("nodes", 0.15, lambda r: _nodes(distribution, brief, r)),
-        ("last_round", 0.3, lambda r: _last_round(history, brief, r)),
+        ("nodes", 0.15, lambda r: _open_nodes(distribution, r) if open_models else _nodes(distribution, brief, r)),
+        ("last_round", 0.3, lambda r: _last_round(history, brief, r, open_models)),
         ("edges", 0.3, lambda r: _edges(distribution, history, r)),
         ("roles", 0.1, lambda r: _roles(distribution, r)),
-        ("history", 0.15, lambda r: _history(history, brief, r)),
+        ("history", 0.15, lambda r: _history(history, brief, r, open_models)),
     ]
     found, unused = {}, 0
     for name, share, table in parts:
@@ -84,6 +102,11 @@ def update_tables(distribution: GraphDistribution, history: Sequence[Scored], br
         found[name] = table(allowed)
         unused = max(0, allowed - estimate_tokens(found[name]))
     return found
+
+
+def _open_nodes(distribution: GraphDistribution, room: int) -> str:
+    """Each node's model probabilities."""
+    return _by_probabilities(distribution, distribution.models, distribution.model_probabilities(), room)
 
 
 def _nodes(distribution: GraphDistribution, brief: Brief, room: int) -> str:
@@ -107,9 +130,9 @@ def _ranges(ids: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _last_round(history: Sequence[Scored], brief: Brief, room: int) -> str:
+def _last_round(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
     last = [scored for scored in history if scored.iteration == history[-1].iteration]
-    lines = [_candidate(scored, brief) for scored in _best_first(last)]
+    lines = [_candidate(scored, brief, open_models) for scored in sorted(last, key=_rank)]
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
 
 
@@ -130,18 +153,22 @@ def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int
 
 
 def _roles(distribution: GraphDistribution, room: int) -> str:
-    table = distribution.role_preferences()
+    return _by_probabilities(distribution, distribution.roles, distribution.role_preferences(), room)
+
+
+def _by_probabilities(distribution: GraphDistribution, names: Sequence[str], table: FloatArray, room: int) -> str:
+    """Nodes with their (n, names) probabilities; those with the same as one entry, the sink and what is learnt most first."""
     order = sorted(range(distribution.n), key=lambda row: (row != distribution.n - 1, -float(table[row].max())))
     groups: dict[str, list[int]] = defaultdict(list)
     for row in order:
-        text = " ".join(f"{role} {p:.2f}" for role, p in zip(distribution.roles, table[row].tolist(), strict=True))
+        text = " ".join(f"{name} {p:.2f}" for name, p in zip(names, table[row].tolist(), strict=True))
         groups[text].append(distribution.ids[row])
     lines = [f"{_ranges(sorted(ids))}: {text}" for text, ids in groups.items()]
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more groups of nodes)")
 
 
-def _history(history: Sequence[Scored], brief: Brief, room: int) -> str:
-    lines = [f"best: {_candidate(scored, brief)}" for scored in _best_first(history)[:BEST_SHOWN]]
+def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
+    lines = [f"best: {_candidate(scored, brief, open_models)}" for scored in sorted(history, key=_rank)[:BEST_SHOWN]]
     shapes: dict[tuple[int, int], list[Scored]] = defaultdict(list)
     rounds: dict[int, list[Scored]] = defaultdict(list)
     for scored in history:
@@ -153,29 +180,46 @@ def _history(history: Sequence[Scored], brief: Brief, room: int) -> str:
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more lines; {len(history)} candidates in all)")
 
 
-def _best_first(candidates: Sequence[Scored]) -> list[Scored]:
-    return sorted(candidates, key=lambda s: -1.0 if math.isnan(s.accuracy) else s.accuracy, reverse=True)
+def _rank(scored: Scored) -> float:
+    """What to sort by for the best first, under the search's objective."""
+    return math.inf if math.isnan(scored.value) else -scored.value
 
 
 def _mean(group: Sequence[Scored]) -> float:
-    return sum(scored.n_correct for scored in group) / max(1, sum(scored.n_scored for scored in group))
+    """The mean value of a question."""
+    known = [scored for scored in group if not math.isnan(scored.value)]
+    return sum(scored.value * scored.n_scored for scored in known) / max(1, sum(scored.n_scored for scored in known))
 
 
 def _summary(group: Sequence[Scored]) -> str:
-    return f"{len(group)} candidates, mean {_mean(group):.3f}, best {_best_first(group)[0].accuracy:.3f}"
+    return f"{len(group)} candidates, mean {_mean(group):.3f}, best {min(group, key=_rank).value:.3f}"
 
 
-def _candidate(scored: Scored, brief: Brief) -> str:
+def _candidate(scored: Scored, brief: Brief, open_models: bool) -> str:
     graph = scored.graph
-    latency = f", {scored.latency_s:.3g} s a question" if brief.joint and not math.isnan(scored.latency_s) else ""
     stopped = f" (standard error {scored.standard_error:.2f}; beaten, so stopped)" if scored.stopped else ""
-    head = f"{scored.n_correct} of {scored.n_scored} right{stopped}, width {graph.width}, depth {graph.depth}"
-    return f"{head}, cost {brief.cost.graph_cost(graph):.4g}{latency}; {_wiring(graph)}"
+    head = f"{_score(scored, brief)}{stopped}, width {graph.width}, depth {graph.depth}"
+    return f"{head}, cost {brief.cost.graph_cost(graph):.4g}; {_wiring(graph, open_models)}"
 
 
-def _wiring(graph: CollaborationGraph) -> str:
-    roles: dict[str, list[str]] = defaultdict(list)
-    for node in graph.nodes:
-        roles[node.role].append(str(node.id))
+def _score(scored: Scored, brief: Brief) -> str:
+    right = f"{scored.n_correct} of {scored.n_scored} right"
+    if not brief.joint or math.isnan(scored.latency_s):
+        return right
+    return f"value {scored.value:.3f} ({right}, {scored.latency_s:.3g} s a question)"
+
+
+def _wiring(graph: CollaborationGraph, open_models: bool) -> str:
     edges = " ".join(f"{a}->{b}" for a, b in graph.edges) or "none"
-    return f"edges {edges}; " + "; ".join(f"{role} {' '.join(ids)}" for role, ids in sorted(roles.items()))
+    parts = [f"edges {edges}", *_grouped({str(node.id): node.role for node in graph.nodes})]
+    if open_models:
+        parts += _grouped({str(node.id): node.model for node in graph.nodes})
+    return "; ".join(parts)
+
+
+def _grouped(names: Mapping[str, str]) -> list[str]:
+    """Node -> name as names with their nodes."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for i, name in names.items():
+        groups[name].append(i)
+    return [f"{name} {' '.join(ids)}" for name, ids in sorted(groups.items())]

@@ -39,6 +39,15 @@ class RoleEdit(Answer):
     reason: str
 
 
+class ModelEdit(Answer):
+    """The new probability of one model at one node, and why. The node's other models share the rest as they did before."""
+
+    node: int
+    model: str
+    probability: float
+    reason: str
+
+
 class ProposedNode(Answer):
     """A node of a proposed graph."""
 
@@ -59,13 +68,19 @@ class ProposedGraph(Answer):
         return cls.model_validate(graph.to_dict())
 
 
-class Edits(Answer):
-    """Changes to the probabilistic graph: edge and role probabilities, a graph to try next, and why."""
+class WiringEdits(Answer):
+    """Changes to a probabilistic graph whose models are fixed: edge and role probabilities, a graph to try next, and why."""
 
     edge_changes: tuple[EdgeEdit, ...] = ()
     role_changes: tuple[RoleEdit, ...] = ()
     graph: ProposedGraph | None = None
     reason: str = ""
+
+
+class Edits(WiringEdits):
+    """Changes to a probabilistic graph, model probabilities among them."""
+
+    model_changes: tuple[ModelEdit, ...] = ()
 
 
 class Ranking(Answer):

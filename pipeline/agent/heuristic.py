@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -66,22 +66,24 @@ class HeuristicAgent:
         if not self.insight_1:
             shuffled = [models[k] for k in self.rng.permutation(len(models))]
             return Preference(tuple(shuffled), "random order (insight 1 is off)")
-        best_family = self._best_family(brief, models)
-        promise = {model: self._promise(model, brief, trials) for model in models}
+        alone = _alone(brief, trials)
+        best_family = self._best_family(brief, models, alone)
+        promise = {model: self._promise(model, brief, trials, alone) for model in models}
         # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
         ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best_family, -promise[m]))
         shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
-        return Preference(tuple(ranked), f"family {best_family} first; promised accuracy within the budget: {shown}")
+        what = "value" if brief.joint else "accuracy"
+        return Preference(tuple(ranked), f"family {best_family} first; promised {what} within the budget: {shown}")
 
-    def _best_family(self, brief: Brief, models: Sequence[str]) -> str:
+    def _best_family(self, brief: Brief, models: Sequence[str], alone: Mapping[str, float]) -> str:
         """The family whose affordable models answer best alone, on average."""
         scores: dict[str, list[float]] = defaultdict(list)
         for model in models:
-            scores[brief.cost.pool[model].family].append(brief.single_scores.get(model, 0.0))
+            scores[brief.cost.pool[model].family].append(alone.get(model, 0.0))
         return max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
 
-    def _promise(self, model: str, brief: Brief, trials: Sequence[Trial]) -> float:
-        once = brief.single_scores.get(model, 0.0)
+    def _promise(self, model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]) -> float:
+        once = alone.get(model, 0.0)
         twice = next((t.score for t in trials if same_counts(t.counts, {model: 2}) and not math.isnan(t.score)), None)
         if twice is None:
             return once
@@ -230,6 +232,14 @@ class HeuristicAgent:
             total = sum(wanted.values())
             moved[i] = {role: p / total for role, p in wanted.items()}
         return moved
+
+
+def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
+    """What one call of each model scores, on the trials' scale: where latency counts that is no accuracy, so the trials say it."""
+    if not brief.joint:
+        return brief.single_scores
+    once = ((next(iter(t.counts)), t.score) for t in trials if sum(t.counts.values()) == 1)
+    return {model: score for model, score in once if not math.isnan(score)}
 
 
 def _edits(

@@ -32,8 +32,19 @@ from pipeline.agent.base import (
     counts_problem,
     same_counts,
 )
-from pipeline.agent.edits import Answer, Combinations, EdgeEdit, Edits, ProposedGraph, ProposedNode, Ranking, RoleEdit
-from pipeline.distribution import GraphDistribution
+from pipeline.agent.edits import (
+    Answer,
+    Combinations,
+    EdgeEdit,
+    Edits,
+    ModelEdit,
+    ProposedGraph,
+    ProposedNode,
+    Ranking,
+    RoleEdit,
+    WiringEdits,
+)
+from pipeline.distribution import FloatArray, GraphDistribution
 from pipeline.errors import SettingsError
 from pipeline.models.client import Message
 from pipeline.settings import AgentSettings
@@ -60,8 +71,9 @@ class Verdict:
 class LLMAgent:
     """Guides a search by what a language model answers.
 
-    `rules` step in where the init stages get nothing legal: a search must start somewhere. In the loop there is no stand-in; an
-    update without a legal part changes nothing.
+    Without insight 1 the init stages don't ask it: `rules`, which lack the insight too, draw the start at random. They also step in
+    where the init stages get nothing legal: a search must start somewhere. In the loop there is no stand-in; an update without a
+    legal part changes nothing.
     """
 
     def __init__(self, speak: Speak, settings: AgentSettings, rules: SearchAgent) -> None:
@@ -75,6 +87,8 @@ class LLMAgent:
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Ask for a ranking of the models that fit the budget; those it leaves out follow by their accuracy alone."""
+        if not self._settings.insight_1:
+            return self._rules.select_family_size(brief, trials)
         candidates = affordable(brief)
 
         def check(answer: Ranking) -> Verdict:
@@ -83,8 +97,9 @@ class LLMAgent:
 
         def prompt(room: int) -> str:
             tables = {
-                "candidates": context.pool_table(brief, candidates, room // 2),
-                "trials": context.trial_table(trials, room // 2),
+                "candidates": context.pool_table(brief, candidates, room * 4 // 10),
+                "trials": context.trial_table(trials, room * 4 // 10),
+                "pilot": context.pilot_table(brief, room * 2 // 10),
             }
             return self._render("family_size", brief, example=_quoted(candidates[:1]), **tables)
 
@@ -98,6 +113,8 @@ class LLMAgent:
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
         """Ask for model combinations; the rules' own where none is legal."""
+        if not self._settings.insight_1:
+            return self._rules.select_instances(brief, preference, limit)
 
         def check(answer: Combinations) -> Verdict:
             legal: list[Counts] = []
@@ -117,9 +134,10 @@ class LLMAgent:
         def prompt(room: int) -> str:
             first = preference.models[:1]
             tables = {
-                "candidates": context.pool_table(brief, affordable(brief), room // 2),
+                "candidates": context.pool_table(brief, affordable(brief), room * 4 // 10),
+                "pilot": context.pilot_table(brief, room * 2 // 10),
                 "preference": context.fit(
-                    preference.models, room // 2, lambda kept: f"({len(preference.models) - kept} more)", ", "
+                    preference.models, room * 4 // 10, lambda kept: f"({len(preference.models) - kept} more)", ", "
                 ),
             }
             return self._render("instances", brief, example=_quoted(first), limit=limit, max_nodes=brief.max_nodes, **tables)
@@ -128,23 +146,36 @@ class LLMAgent:
         return list(verdict.applied["combinations"]) or self._rules.select_instances(brief, preference, limit)
 
     def update(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> Edits:
-        """Ask for changes to the distribution and a graph to try; what is illegal in the last answer is left for `apply_edits`."""
+        """Ask for changes to the distribution and a graph to try; what is illegal in the last answer is left for `apply_edits`.
 
-        def check(answer: Edits) -> Verdict:
-            checked = check_edits(distribution, answer, brief)
+        Where models are open it is told which were drawn, and may change their probabilities too.
+        """
+        open_models = bool(distribution.open_models().any())
+        knows_scaling = self._settings.insight_2 or self._settings.insight_3
+
+        def check(answer: WiringEdits) -> Verdict:
+            checked = check_edits(distribution, _edits(answer), brief)
             return Verdict(checked.applied, checked.refused)
 
         def prompt(room: int) -> str:
-            tables = context.update_tables(distribution, history, brief, room * 9 // 10)
+            pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
+            tables = context.update_tables(distribution, history, brief, room * 9 // 10 - context.estimate_tokens(pilot))
             tables["role_table"] = tables.pop("roles")
-            pool = context.pool_table(brief, _assigned(distribution), room // 10)
-            example = _example(distribution)
+            models = distribution.models if open_models else _assigned(distribution)
             return self._render(
-                "update", brief, roles=distribution.roles, sink=distribution.ids[-1], pool=pool, example=example, **tables
+                "update",
+                brief,
+                roles=distribution.roles,
+                sink=distribution.ids[-1],
+                pool=context.pool_table(brief, models, room // 10),
+                open_models=open_models,
+                pilot=pilot,
+                example=_example(distribution, open_models),
+                **tables,
             )
 
-        answer, _ = self._converse("update", prompt, Edits, check)
-        return answer
+        answer, _ = self._converse("update", prompt, Edits if open_models else WiringEdits, check)
+        return _edits(answer)
 
     def _render(self, name: str, brief: Brief, **values: Any) -> str:
         settings = self._settings
@@ -153,9 +184,11 @@ class LLMAgent:
             budget=f"{brief.budget:g}",
             metric=brief.cost.metric,
             joint=brief.joint,
-            insight_1=settings.insight_1,
+            weight=f"{brief.objective.weight:g}",
+            half_s=f"{brief.objective.half_s:g}",
             insight_2=settings.insight_2,
             insight_3=settings.insight_3,
+            scaling_rules=settings.scaling_rules,
             **values,
         )
 
@@ -256,22 +289,37 @@ def _assigned(distribution: GraphDistribution) -> list[str]:
     return list(dict.fromkeys(distribution.models[k] for k in distribution.psi.argmax(axis=-1)))
 
 
-def _example(distribution: GraphDistribution) -> str:
+def _edits(answer: WiringEdits) -> Edits:
+    """The answer as edits; where models are fixed there is no change of them in it."""
+    return answer if isinstance(answer, Edits) else Edits.model_validate(answer.model_dump())
+
+
+def _example(distribution: GraphDistribution, open_models: bool) -> str:
     """An answer's form, with values as they are, so that repeating it changes nothing; the graph is the last two nodes in a row."""
     tail, table = distribution.ids[-2:], distribution.edge_probabilities()
     models = [distribution.models[k] for k in distribution.psi.argmax(axis=-1)[-2:]]
-    preferences = distribution.role_preferences()[-1]
-    likeliest = int(preferences.argmax())
-    p, edges = round(float(preferences[likeliest]), 2), [list(tail)] if len(tail) > 1 else []
+    role, p = _likeliest(distribution.roles, distribution.role_preferences()[-1])
+    edges = [list(tail)] if len(tail) > 1 else []
     nodes = [ProposedNode(id=i, role="assistant", model=model) for i, model in zip(tail, models, strict=True)]
-    return Edits(
+    wiring = WiringEdits(
         edge_changes=tuple(
             EdgeEdit(source=a, target=b, probability=round(float(table[-2, -1]), 2), reason="...") for a, b in edges
         ),
-        role_changes=(RoleEdit(node=tail[-1], role=distribution.roles[likeliest], probability=p, reason="..."),),
+        role_changes=(RoleEdit(node=tail[-1], role=role, probability=p, reason="..."),),
         graph=ProposedGraph(nodes=tuple(nodes), edges=tuple(edges)),
         reason="...",
-    ).model_dump_json()
+    )
+    if not open_models:
+        return wiring.model_dump_json()
+    model, p = _likeliest(distribution.models, distribution.model_probabilities()[-1])
+    change = ModelEdit(node=tail[-1], model=model, probability=p, reason="...")
+    return _edits(wiring).model_copy(update={"model_changes": (change,)}).model_dump_json()
+
+
+def _likeliest(names: Sequence[str], probabilities: FloatArray) -> tuple[str, float]:
+    """The most probable name, and its probability as it is shown."""
+    k = int(probabilities.argmax())
+    return names[k], round(float(probabilities[k]), 2)
 
 
 def _quoted(models: Sequence[str]) -> str:

@@ -31,6 +31,11 @@ INTERVAL = [
     {"field": "n_scored", "type": "quantitative", "title": "questions"},
 ]
 SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units")
+PILOT = (*SCORES, "label", "within_budget")
+FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35}
+"""How a pilot's graph over the budget is told from those that a search could find."""
+
+PILOT_TIP = [{"field": "label", "title": "graph"}, *INTERVAL, {"field": "within_budget", "title": "within the budget"}]
 
 
 @dataclass(frozen=True)
@@ -278,7 +283,7 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
     values = []
     for row in rows:
         width, depth = (int(side) for side in row["label"].split(" x "))
-        values.append({"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in (*SCORES, "label")})
+        values.append({"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in PILOT})
     x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
     y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
     legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
@@ -286,16 +291,16 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
     shades.pop("axis")
     middle = (max(row["accuracy"] for row in rows) + min(row["accuracy"] for row in rows)) / 2
     tone = {"condition": {"test": f"datum.accuracy > {middle}", "value": "#111111"}, "value": "#ffffff"}
-    number = {"field": "accuracy", "type": "quantitative", "format": ".0%"}
+    number = {"field": "shown", "type": "nominal"}
+    shown = {"calculate": "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')", "as": "shown"}
     layers = [
-        {"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": shades, "tooltip": [{"field": "label"}, *INTERVAL]}},
+        {"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP}},
         {"mark": {"type": "text"}, "encoding": {"x": x, "y": y, "text": number, "color": tone}},
     ]
-    alt = "Heat map of pilot accuracy by width and depth. Table below."
+    alt = "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table below."
     height = max(120, 44 * len({value["d"] for value in values}) + 10)
-    return _chart(
-        "width_x_depth", f"{task}: accuracy by width and depth", alt, height, {"data": {"values": values}, "layer": layers}
-    )
+    body = {"data": {"values": values}, "transform": [shown], "layer": layers}
+    return _chart("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
 
 
 def sweep(task: str, table: Source, name: str) -> Chart | None:
@@ -308,8 +313,7 @@ def sweep(task: str, table: Source, name: str) -> Chart | None:
 
 def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = [
-        {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"}
-        | {c: row[c] for c in (*SCORES, name, "label")}
+        {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"} | {c: row[c] for c in (*PILOT, name)}
         for row in rows
     ]
     scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
@@ -329,23 +333,24 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
         {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y, "color": look["color"], "strokeDash": dash}},
         {
             "mark": {"type": "point", "filled": True, "size": 70},
-            "encoding": {"x": x, "y": y, **look, "tooltip": [{"field": "label", "title": "graph"}, *INTERVAL]},
+            "encoding": {"x": x, "y": y, **look, "opacity": FAINT, "tooltip": PILOT_TIP},
         },
     ]
-    alt = f"Curve of pilot accuracy by {name}, with intervals. Table below."
+    alt = f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint. Table below."
     return _chart(name, f"{task}: accuracy by {name}", alt, 220, {"data": {"values": values}, "layer": layers})
 
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
-    values = [{"at": f"{row.file}#{row.place}"} | {c: row[c] for c in (*SCORES, "label")} for row in rows]
+    values = [{"at": f"{row.file}#{row.place}"} | {c: row[c] for c in PILOT} for row in rows]
     y = {"field": "label", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
-    dot = {"x": _accuracy(), "y": y, "tooltip": [{"field": "label", "title": "graph"}, *INTERVAL]}
+    dot = {"x": _accuracy(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
     layers = [
-        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"y": y, **_whiskers("x")}},
-        {"mark": {"type": "point", "filled": True, "size": 80, "color": "var(--series-0)", "opacity": 1}, "encoding": dot},
+        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"y": y, "opacity": FAINT, **_whiskers("x")}},
+        {"mark": {"type": "point", "filled": True, "size": 80, "color": "var(--series-0)"}, "encoding": dot},
     ]
-    alt = f"Dot plot of pilot accuracy by {name}, with intervals. Table below."
-    return _chart(name, f"{task}: accuracy by {name}", alt, 28 * len(values) + 10, {"data": {"values": values}, "layer": layers})
+    alt = f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint. Table below."
+    height = 28 * len({value["label"] for value in values}) + 10  # random graphs over the same models share a line
+    return _chart(name, f"{task}: accuracy by {name}", alt, height, {"data": {"values": values}, "layer": layers})
 
 
 def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:

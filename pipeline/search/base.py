@@ -115,8 +115,8 @@ def scored(graph: CollaborationGraph, feedback: Feedback, iteration: int, object
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:
-    """The same agent without the paper's insights, which the rivals of Agent-REINFORCE don't have."""
-    return agent.model_copy(update={"insight_1": False, "insight_2": False, "insight_3": False})
+    """The same agent without the paper's insights and rules of test-time scaling, which the rivals of Agent-REINFORCE lack."""
+    return agent.model_copy(update=dict.fromkeys(("insight_1", "insight_2", "insight_3", "scaling_rules"), False))
 
 
 SEARCHERS: dict[str, type[Searcher]] = {}

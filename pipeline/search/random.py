@@ -1,14 +1,22 @@
-"""Random search: graphs drawn uniformly at random within the budget, without prior knowledge or history (paper, A.13)."""
+"""Random search: graphs drawn uniformly at random within the budget, without prior knowledge or history (paper, A.13).
+
+A draw takes a number of nodes, each as likely as another, and then a graph from the uniform distribution over so many nodes (A.11):
+every model and legal role of a node equally likely, every forward edge there with probability 1/2. Draws over the budget are
+rejected whole and not trimmed, so that what is left is uniform under the constraint, as A.13 has it; trimming (section 5.2) would
+make sparse remains of dense draws likelier than any other graph. A dense graph costs several calls a node, so most graphs kept have
+far fewer nodes than the budget holds calls.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.agent.base import legal_counts
+import numpy as np
+
+from pipeline.distribution import GraphDistribution
 from pipeline.environment import Feedback
 from pipeline.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher, register
-from pipeline.topologies import random_graph
 
 
 @register("random")
@@ -20,20 +28,19 @@ class RandomSearcher(Searcher):
         self._best: tuple[float, CollaborationGraph] | None = None
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Random multisets that fit the budget, each with a random topology."""
+        """Graphs that are independent draws; the same one may come twice."""
         return [self._draw() for _ in range(count)]
 
     def _draw(self) -> CollaborationGraph:
         brief = self.problem.brief
-        models = list(brief.cost.pool)
-        cheapest = brief.cost.smallest_call()
+        models, cheapest = tuple(brief.cost.pool), brief.cost.smallest_call()
         most = max(1, min(brief.max_nodes, int(brief.budget / cheapest) if cheapest > 0 else brief.max_nodes))
         while True:
-            size = int(self.rng.integers(1, most + 1))
-            picked = [models[k] for k in self.rng.integers(len(models), size=size)]
-            counts = {model: picked.count(model) for model in dict.fromkeys(picked)}
-            if legal_counts(counts, brief):
-                return random_graph(counts, brief.roles, brief.cost, brief.budget, self.rng)
+            uniform = GraphDistribution.uniform(int(self.rng.integers(1, most + 1)), brief.roles, models, self.rng)
+            draw = uniform.sample(1)
+            graph = uniform.graph(draw.edges[0], draw.roles[0], draw.models[0], brief.cost, np.inf)
+            if brief.cost.graph_cost(graph) <= brief.budget:
+                return graph
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Remember the best; one that was stopped in a race was beaten."""

@@ -97,7 +97,7 @@ class Laboratory:
         chooser = make_agent(agent, rng)
         cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
         tried = await evaluate_trials(cases, environment, brief, questions, RacingSettings())
-        preference = chooser.select_family_size(brief, trials_of(tried))
+        preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
         multisets = chooser.select_instances(brief, preference, init.candidates)
         cases = trial_cases(multisets, brief, init.topologies, rng)
         table = await evaluate_trials(cases, environment, brief, questions, racing)
