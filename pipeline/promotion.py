@@ -1,7 +1,7 @@
-"""Whether one graph is better than another, on the same questions: which graph of a test is put up, and when it becomes champion.
+"""Whether one graph is better than another on the same questions: which one of a test is put up, and when it becomes champion.
 
-The gate (`choose`) decides which of a test's graphs is put up as a version: what the search found, or a baseline that is as good. The
-champion's rule (`decide`) decides whether that version replaces the one that serves.
+The gate (`choose`) decides which of a test's graphs is put up as a version: what the search found, or a baseline that is as good.
+The champion's rule (`decide`) decides whether that version replaces the one that serves; `successor` which one does when it can't.
 
 Both graphs answered the same questions, so only those that one answered right and the other wrong tell them apart. If neither is
 better, each of these goes either way with probability 1/2 (McNemar's test in its exact form, one-sided).
@@ -173,7 +173,8 @@ def _told(compared: _Compared, place: int, questions: str) -> Choice:
         if not rivals:
             return Choice(0, "found", "there is no baseline to compare it with")
         top = max(rivals, key=lambda k: (right[k], -k))
-        return Choice(0, "found", f"it has {shares[0]} {questions} right, the best baseline, {compared.arms[top].label}, {shares[top]}")
+        best = f"the best baseline, {compared.arms[top].label}, {shares[top]}"
+        return Choice(0, "found", f"it has {shares[0]} {questions} right, {best}")
     warning = "chosen on these questions, so this score is optimistic"
     if 0 not in right:
         return Choice(place, "better", f"{arm.label} has {shares[place]} {questions} right, the found graph no score; {warning}")
@@ -181,3 +182,12 @@ def _told(compared: _Compared, place: int, questions: str) -> Choice:
     p = compared.pairs(place, 0).p_value()
     told = f"{shares[place]} against {shares[0]} {questions} for {arm.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
     return Choice(place, verdict, f"{arm.label} is {verdict}: {told}; {warning}", p)
+
+
+def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
+    """Which of the versions that can be served (oldest first) stands in for a champion that can't: its place.
+
+    The one with the best score on the champion's test questions, the newer on a tie; the newest where none was tested on them.
+    """
+    alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
+    return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
