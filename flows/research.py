@@ -106,9 +106,7 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
 def _research(stage: Stage) -> Outcome:
     registry, pool = Registry(stage.params.tracking_uri), pool_fingerprint(stage.profile)
     champion = registry.settled(stage.task)
-    due = champion.tags.get(STANDS_IN) if champion else None
-    last = _last(registry, champion) if champion and not due else None
-    plan = Plan("cold", f"{due}; {champion.label} stands in") if champion and due else make_plan(stage, last)
+    plan, last = planned(stage, registry, champion)
     if plan.kind == "nothing":
         assert champion is not None
         return Outcome("nothing", plan.reason, pool, champion.label)
@@ -122,6 +120,17 @@ def _research(stage: Stage) -> Outcome:
     write_text(_folder(stage) / "outcome.json", json.dumps(asdict(outcome), indent=1))
     _keep(_folder(stage))
     return outcome
+
+
+def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple[Plan, Last | None]:
+    """What is to be done, and the search that a warm one starts from.
+
+    A champion that only stands in for one that can't be served calls for a search from the start, even if nothing else changed.
+    """
+    if champion is not None and STANDS_IN in champion.tags:
+        return Plan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
+    last = _last(registry, champion) if champion else None
+    return make_plan(stage, last), last
 
 
 def make_plan(stage: Stage, last: Last | None) -> Plan:

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.environment import Feedback, QuestionResult
 from pipeline.models.client import Usage
-from pipeline.promotion import Arm, Choice, against_first, choose, decide, paired
+from pipeline.promotion import Arm, Choice, against_first, choose, decide, paired, successor
 from pipeline.provenance import TestResult
 
 
@@ -77,6 +77,13 @@ def arm(label: str, units: float, right: int, of: int = 200, first: int = 0, los
 def put_up(*arms: Arm, margin: float = 0.01) -> tuple[str, str]:
     choice = choose(arms, margin, 0.95)
     return arms[choice.place].label, choice.verdict
+
+
+@pytest.mark.parametrize(("questions", "place"), [("qqqq", 2), ("qqpq", 1), ("qppp", 0), ("pppp", 3)])
+def test_the_best_on_the_champions_questions_stands_in_for_it_else_the_newest(questions, place):
+    rights = (4, 6, 6, 5)
+    tests = [result([True] * right + [False] * (9 - right), which) for right, which in zip(rights, questions, strict=True)]
+    assert successor(result([True] * 9), tests) == place
 
 
 FOUND = arm("found", 6, 100)
