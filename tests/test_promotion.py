@@ -3,6 +3,8 @@
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.environment import Feedback, QuestionResult
 from pipeline.models.client import Usage
@@ -167,3 +169,25 @@ def test_with_few_questions_one_decides_and_the_reason_says_how_few():
 def test_arms_in_another_order_give_the_same_choice():
     arms = [arm("one call", 1, 98), arm("a vote", 6, 99), arm("a grid", 7, 100)]
     assert {put_up(FOUND, *order) for order in itertools.permutations(arms)} == {("one call", "as good")}
+
+
+GRIDS = st.integers(1, 30).flatmap(
+    lambda n: st.lists(
+        st.tuples(st.integers(1, 9), st.lists(st.sampled_from([True, False, None]), min_size=n, max_size=n)), min_size=1, max_size=5
+    )
+)
+
+
+@given(GRIDS, st.sampled_from([0.0, 0.01, 0.1]))
+def test_what_is_put_up_is_never_behind_any_graph_by_more_than_the_margin_nor_dearer_for_less(rows, margin):
+    arms = [Arm(str(k), units, {str(q): right for q, right in enumerate(answers)}) for k, (units, answers) in enumerate(rows)]
+    place = choose(arms, margin, 0.95).place
+    able = [k for k, arm in enumerate(arms) if any(right is not None for right in arm.outcomes.values())]
+    common = [q for q in arms[0].outcomes if all(arms[k].outcomes[q] is not None for k in able)]
+    if not able or not common:
+        assert place == 0
+        return
+    right = {k: sum(bool(arms[k].outcomes[q]) for q in common) for k in able}
+    assert right[place] >= max(right.values()) - margin * len(common) - 1e-9
+    if place != 0 and 0 in able:
+        assert arms[place].units < arms[0].units or right[place] > right[0]
