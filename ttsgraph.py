@@ -187,6 +187,10 @@ def explain(
         loader, names = _loader([graph])
         deployed = loader.resolve(names[0])
         found, loaded, chosen = deployed.graph, deployed.profile, deployed.task
+        if not path.is_dir():
+            from flows.registry import origin
+
+            typer.echo(origin(load_params().tracking_uri, deployed))
     for line in in_words(found, loaded, chosen):
         typer.echo(line)
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from flows.registry import Registry, Version
 from flows.stage import Stage
+from flows.tracking import add_baseline
+from pipeline.budget import CostModel
 from pipeline.deployed import Deployed
+from pipeline.environment import Feedback
 from pipeline.files import md5, read_json
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_journal
-from pipeline.promotion import Decision
+from pipeline.promotion import Arm, Choice, Decision, choose
 from pipeline.provenance import (
+    Baseline,
     Code,
     Dataset,
     Parent,
@@ -23,12 +28,58 @@ from pipeline.provenance import (
     prompt_sha256,
     revisions,
     settings_sha256,
+    test_result,
 )
+from pipeline.stage_settings import DeploySettings
 from pipeline.tasks.base import Question
+from pipeline.trials import Case
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "journal.jsonl", "search.json", "trajectory.csv")
 START_FILES = ("profile.parquet", "pilot.parquet", "start.json")
 CODE = ("flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
+
+
+@dataclass(frozen=True)
+class Challenger:
+    """What a test puts up: the found graph or a baseline, with its test result and the choice; and the graph that was found."""
+
+    case: Case
+    test: TestResult
+    choice: Choice
+    found: CollaborationGraph
+
+    @property
+    def graph(self) -> CollaborationGraph:
+        """The graph that is put up."""
+        return self.case.graph
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The choice as it is kept beside the test: which arm, how it stands to the found graph, and why."""
+        return {**self.case.columns, "verdict": self.choice.verdict, "reason": self.choice.reason}
+
+    def baseline(self, method: str) -> Baseline | None:
+        """What the record says of it when it is none of the search's graphs."""
+        if self.choice.place == 0:
+            return None
+        arm, label = self.case.columns["arm"], self.case.columns["label"]
+        return Baseline(arm=arm, label=label, beside=method, instead_of=self.found.content_hash, reason=self.choice.reason)
+
+
+def challenger(
+    cases: Sequence[Case],
+    feedbacks: Sequence[Feedback],
+    cost: CostModel,
+    questions: Sequence[Question],
+    settings: DeploySettings,
+) -> Challenger:
+    """Which of the tested graphs is put up; the first is the one that the search found."""
+    arms = [
+        Arm(case.columns["label"], cost.graph_cost(case.graph), {r.question_id: r.correct for r in feedback.results})
+        for case, feedback in zip(cases, feedbacks, strict=True)
+    ]
+    choice = choose(arms, settings.margin, settings.confidence)
+    return Challenger(cases[choice.place], test_result(feedbacks[choice.place], questions), choice, cases[0].graph)
 
 
 def deploy(
@@ -36,25 +87,32 @@ def deploy(
     method: str,
     folder: Path,
     start: Path,
-    test: TestResult,
+    put_up: Challenger,
     questions: Mapping[str, Sequence[Question]],
     warm_from: str | None = None,
 ) -> tuple[Version, Decision]:
-    """Register what the search of `folder`, from what is in the folder `start`, found; promote it if the profile's rule says so."""
+    """Register what is put up after the search of `folder`, which began from `start`; promote it if the profile's rule says so.
+
+    Doing it again finds the same version, and comes to the same decision.
+    """
     registry = Registry(stage.params.tracking_uri)
     shots = tuple(questions["shots"])
-    deployed = Deployed(stage.task, CollaborationGraph.read(folder / "graph.json"), stage.profile, shots)
+    deployed = Deployed(stage.task, put_up.graph, stage.profile, shots)
     summary = read_json(folder / "search.json", "search")
     journal = read_journal(folder / "journal.jsonl")
     begun = read_json(start / "start.json", "init_instances")
-    champion = registry.champion(stage.task)
+    champion = registry.settled(stage.task)
+    baseline = put_up.baseline(method)
+    if baseline is not None:
+        told = baseline.model_dump() | {"graph": put_up.graph.to_dict(), "accuracy": put_up.test.accuracy}
+        add_baseline(registry.uri, summary["run_id"], put_up.graph.content_hash, told)
     # A warm search has no pilot of its own.
     files = [*(folder / name for name in SEARCH_FILES), *(start / name for name in START_FILES if (start / name).exists())]
     cost = stage.profile.cost_model(stage.task)
     record = Provenance(
         task=stage.task,
         profile=stage.params.profile,
-        method=method,
+        method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
         seed=stage.params.seed,
         run_id=summary["run_id"],
         graph_hash=deployed.graph.content_hash,
@@ -78,9 +136,10 @@ def deploy(
             "limit": stage.profile.budget.limit,
             "used": float(cost.graph_cost(deployed.graph)),
         },
-        test=test,
+        test=put_up.test,
         parent=Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"]) if champion else None,
         warm_from=warm_from,
+        baseline=baseline,
     )
     version = registry.register(deployed, record)
     settings = stage.profile.deploy

@@ -1,22 +1,20 @@
 """Stage evaluate: the found graph on the test questions, against what it has to beat within the same budget; then the registry."""
 
 import json
-import sys
 
 import pandas as pd
 from prefect import flow
 
-from flows.deployment import deploy
+from flows.deployment import challenger, deploy
 from flows.live import live
 from flows.registry import Registry
-from flows.stage import load_stage, main, read_graph
+from flows.stage import load_stage, main, read_graph, say
 from flows.tracking import add_test_scores
 from pipeline.ablation import removal_cases, removals, tried_without
 from pipeline.environment import Environment, Feedback
 from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.promotion import against_first
-from pipeline.provenance import test_result
 from pipeline.schemas import Evaluations, Nodes, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
@@ -26,8 +24,8 @@ from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into results/<profile>/<task>/<method>/test.parquet.
 
-    What each of its nodes is for goes into nodes.parquet beside it. The graph becomes a version in the registry, and its champion
-    if the profile's rule says so; where the version comes from is in lineage.json.
+    What each of its nodes is for goes into nodes.parquet beside it. The found graph, or a rival that is as good, becomes a version
+    in the registry, and its champion if the profile's rule says so; which, why, and where it comes from is in lineage.json.
     """
     stage = load_stage(task, profile)
     folder, graph = stage.results / method, read_graph(stage, method)
@@ -52,12 +50,21 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
     add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "search")["run_id"], table)
-    version, decision = deploy(stage, method, folder, stage.results, test_result(feedbacks[0], questions["test"]), questions)
+    put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
+    version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
     record = Registry(stage.params.tracking_uri).provenance(version).model_dump(mode="json", exclude={"test": {"outcomes"}})
-    told = {"version": version.label, "promoted": decision.promote, "reason": decision.reason, "record": record}
+    told = {
+        "version": version.label,
+        "promoted": decision.promote,
+        "reason": decision.reason,
+        "gate": put_up.told,
+        "record": record,
+    }
     write_text(folder / "lineage.json", json.dumps(told, indent=1))
-    outcome = "the champion" if decision.promote else "not promoted"
-    print(f"evaluate {task} {method}: version {version.label} is {outcome}: {decision.reason}", file=sys.stderr)
+    outcome = "promoted" if decision.promote else "not promoted"
+    what = "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
+    say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}")
+    say(f"evaluate {task} {method}: version {version.label} is {outcome}: {decision.reason}")
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from mlflow.tracking import MlflowClient
 
 from flows.registry import LINEAGE, Registry, Version
 from flows.stored import Store
+from flows.tracking import baseline_file
 from pipeline.deployed import BUNDLE, Deployed
 from pipeline.errors import TTSGraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
 from pipeline.parsing import parse
-from pipeline.provenance import Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
+from pipeline.provenance import Baseline, Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
 from pipeline.schemas import Candidates, Questions, check
 from pipeline.settings import Profile
 from pipeline.tasks.questions import questions_of
@@ -146,6 +147,8 @@ class _Walk:
         for path, digest in record.files.items():
             self._link("file", path, partial(self._file, path, digest))
         self._link("candidates", f"{record.candidates} evaluations", lambda: self._candidates(record))
+        if (baseline := record.baseline) is not None:
+            self._link("baseline", f"{baseline.arm}: {baseline.label}", partial(self._baseline, record, baseline))
         self._link("agent exchanges", f"{record.agent_exchanges} exchanges", lambda: self._exchanges(record))
         self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", lambda: self._dataset(record))
         self._link("test", f"{100 * record.test.accuracy:.1f} %", lambda: self._test(record))
@@ -183,10 +186,10 @@ class _Walk:
             raise _Broken("the run was deleted")
         if run.info.status != "FINISHED":
             raise _Broken(f"expected a finished run, found {run.info.status}")
-        for key in ("task", "profile", "method"):
-            _same(f"the run's {key}", getattr(record, key), run.data.params.get(key))
+        for key, value in (("task", record.task), ("profile", record.profile), ("method", record.search_method)):
+            _same(f"the run's {key}", value, run.data.params.get(key))
         _same("the MD5 of the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
-        return f"{record.method} on {record.task}, seed {record.seed}"
+        return f"{record.search_method} on {record.task}, seed {record.seed}"
 
     @property
     def _client(self) -> MlflowClient:
@@ -232,11 +235,21 @@ class _Walk:
                 {key: row[key] for key in ("candidate_id", "iteration", "split", "graph_hash", "status")}
                 | {"accuracy": _number(row["accuracy"]), "run_id": run.info.run_id}
             )
-        if record.graph_hash not in {row["graph_hash"] for row in rows if row["split"] == "val"}:
+        wanted = record.baseline.instead_of if record.baseline else record.graph_hash
+        if wanted not in {row["graph_hash"] for row in rows if row["split"] == "val"}:
             raise _Broken("the found graph is not among those that were validated")
         found = CollaborationGraph.from_json(self._content(record, "graph.json").decode(), "graph.json")
-        _same("the hash of the search's graph file", record.graph_hash, found.content_hash)
+        _same("the hash of the search's graph file", wanted, found.content_hash)
         return "archive, journal and child runs agree, and the found graph is among the validated ones"
+
+    def _baseline(self, record: Provenance, baseline: Baseline) -> str:
+        """The search's run has the same baseline, put up for the same reason with the same score."""
+        path = self._client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
+        told = json.loads(Path(path).read_text(encoding="utf-8"))
+        _same("the baseline in the run", baseline.model_dump(), {key: told[key] for key in Baseline.model_fields})
+        _same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
+        _same("the hash of the baseline's graph", record.graph_hash, CollaborationGraph.from_dict(told["graph"]).content_hash)
+        return f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"
 
     def _journal(self, record: Provenance) -> list[dict[str, Any]]:
         content = read_content(self._content(record, "journal.jsonl"), "journal.jsonl")
@@ -283,7 +296,9 @@ class _Walk:
         _same("the hash of the test questions", test.questions, questions_sha256(self._questions(record)["test"]))
         scored = [correct for correct in test.outcomes.values() if correct is not None]
         _same("the share of right answers", test.accuracy, sum(scored) / len(scored))
-        _same("the run's test score", test.accuracy, self._client.get_run(record.run_id).data.metrics.get("test_found_accuracy"))
+        if record.baseline is None:  # whose score in the run is a link of its own
+            metrics = self._client.get_run(record.run_id).data.metrics
+            _same("the run's test score", test.accuracy, metrics.get("test_found_accuracy"))
         return f"on {counted(len(scored), 'question')}, {100 * test.low:.1f} to {100 * test.high:.1f} %"
 
     def _code(self, record: Provenance) -> str:

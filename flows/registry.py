@@ -24,14 +24,18 @@ from mlflow.tracking import MlflowClient
 import pipeline
 from flows.tracking import explained
 from pipeline.deployed import BUNDLE, Deployed
-from pipeline.errors import DataError, DeploymentError
+from pipeline.errors import DataError, DeploymentError, SettingsError
 from pipeline.files import write_text
-from pipeline.promotion import Decision, decide
+from pipeline.promotion import Decision, decide, successor
 from pipeline.provenance import Provenance, sha256
+from pipeline.settings import load_profile
 
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
 CHAMPION, CHALLENGER = "champion", "challenger"
+DECISION, PROMOTED, STANDS_IN = "decision", "promoted", "stands_in"
+"""Tags: why a version was promoted or not; that it has been the champion; why it stands in for one, until the next search."""
+
 NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
@@ -59,6 +63,7 @@ class Registry:
         self.uri = tracking_uri
         with explained(tracking_uri):
             self._client = MlflowClient(tracking_uri, tracking_uri)
+        self._used: dict[str, tuple[str, ...]] = {}
 
     def find(self, reference: str) -> Version:
         """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError when there is no such version."""
@@ -126,17 +131,18 @@ class Registry:
                 version = known[-1]
             else:
                 write_text(lineage, record.to_json())
-                version = self._log(record, content, bundle, lineage)
-            if CHAMPION not in version.aliases:
+                version = self._log(record, deployed.used_models, content, bundle, lineage)
+            if CHAMPION not in version.aliases and PROMOTED not in version.tags:
                 self._client.set_registered_model_alias(PREFIX + record.task, CHALLENGER, version.number)
         return self.find(version.label)
 
-    def _log(self, record: Provenance, content: str, bundle: Path, lineage: Path) -> Version:
+    def _log(self, record: Provenance, used: tuple[str, ...], content: str, bundle: Path, lineage: Path) -> Version:
         tags = {
             "content": content,
             "bundle_sha256": record.bundle_sha256,
             "lineage_sha256": sha256(lineage.read_text(encoding="utf-8")),
             "graph_hash": record.graph_hash,
+            "uses": json.dumps(used),
             "dataset": record.dataset.md5,
             "models": json.dumps({name: model.revision for name, model in record.models.items()}),
             "profile": record.profile,
@@ -163,36 +169,115 @@ class Registry:
             mlflow.set_tracking_uri(before)
 
     def judge(self, version: Version, promote: str, confidence: float) -> Decision:
-        """Compare a version with the champion, promote it if the rule says so, and tag it with the decision."""
+        """Compare a version with the champion, promote it if the rule says so, and tag it with the decision.
+
+        A version that was promoted already keeps that decision: it is not compared with itself, nor with what replaced it since.
+        """
         champion = self.champion(version.task)
         if champion is not None and champion.number == version.number:
-            return Decision(False, "it is the champion")
+            self._crown(version)  # which a start before this one may not have ended
+            return Decision(True, version.tags.get(DECISION, "it is the champion"))
         if version.tags.get("rolled_back"):
             decision = Decision(False, "it was rolled back; promote by hand")
+        elif PROMOTED in version.tags:
+            return Decision(True, version.tags.get(DECISION, "it was the champion before"))
+        elif champion is not None and (left := self.left_pool(champion)):
+            decision = Decision(True, _unservable(champion, left))
         else:
             before = self.provenance(champion).test if champion else None
             decision = decide(self.provenance(version).test, before, confidence)
         if decision.promote and promote == "by_hand":
             decision = replace(decision, promote=False, reason=f"the settings say by hand; {decision.reason}")
-        self._tag(version, "decision", decision.reason)
+        self._tag(version, DECISION, decision.reason)
         if decision.promote:
-            self.promote(version)
+            self.promote(version, decision.reason)
         return decision
 
-    def promote(self, version: Version) -> Version | None:
-        """Make a version the champion; returns the one that it replaces, which `rollback` goes back to."""
-        name, before = PREFIX + version.task, self.champion(version.task)
+    def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
+        """Make a version the champion; returns the one that it replaces, which `rollback` goes back to.
+
+        Raises DeploymentError when its models have left the pool.
+        """
+        before = self.champion(version.task)
         if before is not None and before.number == version.number:
             return None
-        with explained(self.uri):
-            if before is not None:
-                self._tag(version, "replaced", before.number)
-            if "rolled_back" in version.tags:
-                self._client.delete_model_version_tag(name, version.number, "rolled_back")
-            self._client.set_registered_model_alias(name, CHAMPION, version.number)
-            if CHALLENGER in version.aliases:
-                self._client.delete_registered_model_alias(name, CHALLENGER)
+        self._require_servable(version)
+        self._tag(version, DECISION, reason)
+        if before is not None:
+            self._tag(version, "replaced", before.number)
+        for tag in ("rolled_back", STANDS_IN):
+            self._untag(version, tag)
+        self._crown(version)
+        if before is not None:
+            self._untag(before, STANDS_IN)
         return before
+
+    def _crown(self, version: Version) -> None:
+        """Let the champion's alias point to a version, and to nothing else of it: a stop in between leaves one alias at most."""
+        name = PREFIX + version.task
+        with explained(self.uri):
+            now = self.find(version.label)
+            if CHALLENGER in now.aliases:
+                self._client.delete_registered_model_alias(name, CHALLENGER)
+            if CHAMPION not in now.aliases:
+                self._client.set_registered_model_alias(name, CHAMPION, version.number)
+        if PROMOTED not in now.tags:
+            self._tag(version, PROMOTED, "yes")
+
+    def left_pool(self, version: Version) -> tuple[str, ...]:
+        """Models that a version's graph calls and that its profile has no more, neither in the pool nor as newcomers.
+
+        None where the profile can't be read here: then there is nothing to go by.
+        """
+        try:
+            profile = load_profile(version.tags.get("profile", ""))
+        except SettingsError:
+            return ()
+        there = {*profile.model_pool(), *profile.newcomers}
+        return tuple(model for model in self._used_models(version) if model not in there)
+
+    def _used_models(self, version: Version) -> tuple[str, ...]:
+        """The models that a version calls; versions from before there was a tag for them are read, once."""
+        if "uses" in version.tags:
+            return tuple(json.loads(version.tags["uses"]))
+        if version.label not in self._used:
+            self._used[version.label] = self.deployed(version).used_models
+        return self._used[version.label]
+
+    def serving(self, task: str) -> Version:
+        """The champion; where a model of it has left the pool, the best version that can be served, which takes its place.
+
+        The alias moves, and the version's tags say why. What was rolled back takes no place. Raises DeploymentError when there is
+        no champion, or nothing that can be served.
+        """
+        champion = self.find(f"{task}@{CHAMPION}")
+        left = self.left_pool(champion)
+        if not left:
+            return champion
+        others = [v for v in self.versions(task) if "rolled_back" not in v.tags and not self.left_pool(v)]
+        why = _unservable(champion, left)
+        if not others:
+            raise DeploymentError(f"{why}, and no other version of {task} can be served; put it back, or search again")
+        taken = others[successor(self.provenance(champion).test, [self.provenance(v).test for v in others])]
+        self._tag(taken, STANDS_IN, why)
+        self._tag(taken, DECISION, why)
+        self._crown(taken)
+        return self.find(taken.label)
+
+    def settled(self, task: str) -> Version | None:
+        """As `serving`; where nothing can be served, the champion as it is, or None."""
+        try:
+            return self.serving(task)
+        except DeploymentError:
+            return self.champion(task)
+
+    def searched_without(self, version: Version) -> None:
+        """Note that a search was made since a version came to stand in for a champion that can't be served."""
+        self._untag(version, STANDS_IN)
+
+    def _require_servable(self, version: Version) -> None:
+        if left := self.left_pool(version):
+            raise DeploymentError(f"{_unservable(version, left)}: it can't be served")
 
     def rollback(self, task: str) -> tuple[Version, Version]:
         """Make the version before the champion the champion again; returns both. The rule does not promote what was rolled back.
@@ -203,18 +288,26 @@ class Registry:
         if "replaced" not in champion.tags:
             raise DeploymentError(f"{champion.label}, the champion, replaced no other version: there is nothing to go back to")
         before = self.find(f"{task}/{champion.tags['replaced']}")
-        with explained(self.uri):
-            self._tag(champion, "rolled_back", f"to {before.label}")
-            self._client.set_registered_model_alias(PREFIX + task, CHAMPION, before.number)
+        self._require_servable(before)
+        self._tag(champion, "rolled_back", f"to {before.label}")
+        self._crown(before)
         return champion, before
 
     def _tag(self, version: Version, key: str, value: str) -> None:
         with explained(self.uri):
             self._client.set_model_version_tag(PREFIX + version.task, version.number, key, value)
 
+    def _untag(self, version: Version, key: str) -> None:
+        if key in version.tags:
+            with explained(self.uri):
+                self._client.delete_model_version_tag(PREFIX + version.task, version.number, key)
+
 
 class RegistryLoader:
-    """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is asked for each time."""
+    """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is asked for each time.
+
+    A champion whose models have left the pool is skipped for what stands in for it.
+    """
 
     def __init__(self, tracking_uri: str) -> None:
         self._registry = Registry(tracking_uri)
@@ -222,10 +315,26 @@ class RegistryLoader:
 
     def resolve(self, name: str) -> Deployed:
         """The version that this name stands for now. Raises DeploymentError when there is none, InputError when MLflow fails."""
-        version = self._registry.find(name)
+        task, alias, _ = _parts(name)
+        version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
         if version.label not in self._read:
             self._read[version.label] = self._registry.deployed(version)
         return self._read[version.label]
+
+
+def origin(tracking_uri: str, deployed: Deployed) -> str:
+    """Who made the graph of a version, in a line: a search, or nobody, as it is a baseline; and why that was put up."""
+    registry = Registry(tracking_uri)
+    version = registry.find(f"{deployed.task}/{deployed.version}")
+    record = registry.provenance(version)
+    if record.baseline is None:
+        return f"{version.label}, found by {record.method} in the profile {record.profile}"
+    instead = f"put up instead of what {record.baseline.beside} found in the profile {record.profile}"
+    return f"{version.label}, a baseline ({record.baseline.label}), {instead}: {record.baseline.reason}"
+
+
+def _unservable(version: Version, left: tuple[str, ...]) -> str:
+    return f"{version.label} uses {', '.join(left)}, which left the pool of {version.tags['profile']}"
 
 
 def _parts(reference: str) -> tuple[str, str, str]:

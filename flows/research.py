@@ -15,14 +15,15 @@ from typing import Any, Literal
 import pandas as pd
 from prefect import flow
 
-from flows.deployment import deploy
-from flows.registry import Registry, Version
+from flows.deployment import challenger, deploy
+from flows.registry import STANDS_IN, Registry, Version
 from flows.repro import changed_stages, repro
 from flows.search import tracked_search
 from flows.stage import Stage, load_stage, main, say
 from flows.stored import Store
 from flows.tracking import add_test_scores
 from pipeline.agent.base import Brief, Speak
+from pipeline.budget import CostModel
 from pipeline.deployed import Deployed
 from pipeline.environment import Environment
 from pipeline.errors import DataError, InputError
@@ -31,14 +32,23 @@ from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
 from pipeline.models.serving import STATE
 from pipeline.newcomers import pool_fingerprint, with_newcomers
-from pipeline.provenance import Provenance, revisions, settings_sha256, test_result
-from pipeline.schemas import Profiles, write_table
+from pipeline.provenance import Provenance, revisions, settings_sha256
+from pipeline.schemas import Pilots, Profiles, read_table, write_table
 from pipeline.search.base import Problem, Searcher
 from pipeline.search.driver import Found
 from pipeline.search.warm import Warm, WarmReinforce, history_of
 from pipeline.settings import SearchSettings
 from pipeline.tasks.base import Question
-from pipeline.trials import Case, cases_feedback, cases_table, evaluate_cases, profile_table, single_cases
+from pipeline.trials import (
+    Case,
+    best_single,
+    cases_feedback,
+    cases_table,
+    evaluate_cases,
+    profile_table,
+    single_cases,
+    test_cases,
+)
 
 RESEARCH = Path("research")
 TRIALS = 4
@@ -95,21 +105,32 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
 
 def _research(stage: Stage) -> Outcome:
     registry, pool = Registry(stage.params.tracking_uri), pool_fingerprint(stage.profile)
-    champion = registry.champion(stage.task)
-    last = _last(registry, champion) if champion else None
-    plan = make_plan(stage, last)
+    champion = registry.settled(stage.task)
+    plan, last = planned(stage, registry, champion)
     if plan.kind == "nothing":
         assert champion is not None
         return Outcome("nothing", plan.reason, pool, champion.label)
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
+        registry.searched_without(now)
         outcome = Outcome("cold", plan.reason, pool, now.label, champion is None or now.number != champion.number, now.label)
     else:
         outcome = _warm(stage, registry, last, plan)
     write_text(_folder(stage) / "outcome.json", json.dumps(asdict(outcome), indent=1))
     _keep(_folder(stage))
     return outcome
+
+
+def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple[Plan, Last | None]:
+    """What is to be done, and the search that a warm one starts from.
+
+    A champion that only stands in for one that can't be served calls for a search from the start, even if nothing else changed.
+    """
+    if champion is not None and STANDS_IN in champion.tags:
+        return Plan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
+    last = _last(registry, champion) if champion else None
+    return make_plan(stage, last), last
 
 
 def make_plan(stage: Stage, last: Last | None) -> Plan:
@@ -154,23 +175,38 @@ def _last(registry: Registry, champion: Version) -> Last:
 
 def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
     """Profile the newcomers, search warm, and put what was found to the test if it is not the champion's own graph."""
+    pilot = read_table(Pilots, stage.results / "pilot.parquet", "pilot")  # which the test needs: before anything is spent
     found, calls = _search(stage, last, plan)
     pool = pool_fingerprint(stage.profile)
     if found.graph.content_hash == last.record.graph_hash:
         why = f"{plan.reason}; no graph with a newcomer is better than {last.version.label}, which stays"
         return Outcome("warm", why, pool, last.version.label, calls=calls)
     questions, folder = stage.questions(), _folder(stage)
-    cases = [Case(found.graph, {"arm": "found", "label": "found graph"})]
-    (feedback,) = stage.with_models(lambda environment, splits: cases_feedback(cases, environment, splits["test"]))
-    table = cases_table(cases, [feedback], stage.profile.cost_model(stage.task))
+    cost = stage.profile.cost_model(stage.task)
+    cases = _test_cases(stage, found.graph, pilot, cost)
+    feedbacks = stage.with_models(lambda environment, splits: cases_feedback(cases, environment, splits["test"]))
+    table = cases_table(cases, feedbacks, cost)
     add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "research")["run_id"], table)
     _keep(folder)  # before there is a version: from its first moment, lineage finds what it was made from
-    test = test_result(feedback, questions["test"])
-    version, decision = deploy(stage, "warm", folder, folder, test, questions, last.version.label)
+    put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
+    if put_up.graph.content_hash == last.record.graph_hash:
+        why = f"{plan.reason}; {put_up.choice.reason}; that is {last.version.label}, which stays"
+        return Outcome("warm", why, pool, last.version.label, calls=calls)
+    version, decision = deploy(stage, "warm", folder, folder, put_up, questions, last.version.label)
     champion = registry.find(f"{stage.task}@champion")
-    scores = f"{100 * test.accuracy:.1f} % against {100 * last.record.test.accuracy:.1f} % of {last.version.label}"
-    why = f"{plan.reason}; {version.label} has {scores}; {'promoted' if decision.promote else 'not promoted'}: {decision.reason}"
+    scores = f"{100 * put_up.test.accuracy:.1f} % against {100 * last.record.test.accuracy:.1f} % of {last.version.label}"
+    instead = "" if put_up.choice.place == 0 else f"; instead of the found graph, {put_up.choice.reason}"
+    outcome = f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}"
+    why = f"{plan.reason}{instead}; {version.label} has {scores}; {outcome}"
     return Outcome("warm", why, pool, champion.label, decision.promote, version.label, calls)
+
+
+def _test_cases(stage: Stage, found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel) -> list[Case]:
+    """What was found, and what it has to beat in the pool of now; of the pilot runs those whose models are still in it."""
+    budget, profile = stage.profile.budget, read_table(Profiles, _folder(stage) / "profile.parquet", "research")
+    there = [all(name in cost.pool for name in CollaborationGraph.from_json(graph).model_counts()) for graph in pilot["graph"]]
+    best, voter = best_single(profile, cost, budget.limit), best_single(profile, cost, budget.limit, repeated=True)
+    return test_cases(found, pilot[there], cost, budget.limit, budget.max_nodes, best, voter)
 
 
 def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -176,3 +177,14 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
             values[f"test_{row['arm']}_{key}"] = row[key]
     with explained(tracking_uri):
         log_metrics(MlflowClient(tracking_uri), run_id, values)
+
+
+def baseline_file(graph_hash: str) -> str:
+    """The artefact of a search's run that says which baseline was put up instead of what it found."""
+    return f"baselines/{graph_hash}.json"
+
+
+def add_baseline(tracking_uri: str, run_id: str, graph_hash: str, told: Mapping[str, Any]) -> None:
+    """Record in a search's run the baseline that is put up instead of what it found."""
+    with explained(tracking_uri):
+        MlflowClient(tracking_uri).log_text(run_id, json.dumps(told, indent=1), baseline_file(graph_hash))

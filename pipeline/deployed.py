@@ -55,11 +55,16 @@ class Deployed:
         return settings.prompt.prompt(get_task(settings.kind), self.shots)
 
     @property
+    def used_models(self) -> tuple[str, ...]:
+        """Names of the pool's members, models and variants, that the graph calls."""
+        return tuple(sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model}))
+
+    @property
     def serving_profile(self) -> Profile:
         """The profile with only the models that the graph calls, so that no other server is needed."""
         pool = self.profile.model_pool()
-        used = sorted({pool[node.model].model for node in self.graph.nodes if get_role(node.role).calls_model})
-        return self.profile.model_copy(update={"pool": {name: self.profile.pool[name] for name in used}})
+        models = sorted({pool[name].model for name in self.used_models})
+        return self.profile.model_copy(update={"pool": {name: self.profile.pool[name] for name in models}})
 
     def runner(self, client: ModelClient, prompt: Prompt | None = None) -> GraphRunner:
         """The graph made ready to answer many questions, with its own prompt or another."""

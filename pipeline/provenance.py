@@ -67,8 +67,22 @@ class Parent(Closed):
     record_sha256: str
 
 
+class Baseline(Closed):
+    """A graph that no search found, put up because what the search of this version found was not better: its arm and label in the
+    test, the method of that search, the hash of the graph that it is put up instead of, and why (pipeline/promotion.py)."""
+
+    arm: str
+    label: str
+    beside: str
+    instead_of: str
+    reason: str
+
+
 class Provenance(Closed):
-    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of the bundle beside it."""
+    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of the bundle beside it.
+
+    `method` is that of the search; for a baseline it names the baseline, and the search is that of `baseline.beside`.
+    """
 
     task: str
     profile: str
@@ -90,6 +104,12 @@ class Provenance(Closed):
     test: TestResult
     parent: Parent | None = None
     warm_from: str | None = None
+    baseline: Baseline | None = None
+
+    @property
+    def search_method(self) -> str:
+        """The method of the search behind it."""
+        return self.baseline.beside if self.baseline else self.method
 
     def to_json(self) -> str:
         """The record as text; the same record is the same text."""

@@ -74,6 +74,9 @@ class DeploySettings(Closed):
 
     promote: Literal["better", "by_hand"] = "better"
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(default=0.95, description="of the paired test")
+    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.01, description="share of the test questions that a cheaper graph may be behind and still count as as good"
+    )
 
 
 class ResearchSettings(Closed):

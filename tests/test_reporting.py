@@ -21,7 +21,7 @@ from pipeline.reporting.drawing import HEIGHT, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
 from pipeline.reporting.thinning import MOST, thinned
-from pipeline.reporting.verdicts import verdict
+from pipeline.reporting.verdicts import put_up_instead, verdict
 from pipeline.schemas import Evaluations, Trajectory
 from pipeline.topologies import chain, parallel
 from tests.project import ROOT
@@ -146,6 +146,21 @@ def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(found_only, riv
     assert told.answer == answer
     assert tuple([row.place for row in rows] for rows in (told.beaten, told.unclear, told.ahead)) == places
     assert [row.place for row in told.rivals] == ["1", "2"]
+
+
+@pytest.mark.parametrize(("nodes", "verdict", "one_call", "better"), [(1, "as good", True, False), (9, "better", False, True)])
+def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(nodes, verdict, one_call, better) -> None:
+    frame = pd.DataFrame({"arm": ["found", "single", "single"], "label": ["found graph", "a", "b"], "n_nodes": [4, 1, nodes]})
+    record = Row("lineage.json", "", {"gate": {"arm": "single", "label": "b", "verdict": verdict}})
+    told = put_up_instead("random", Source("test.parquet", frame), record)
+    assert told is not None
+    assert (told.found.place, told.baseline.place, told.one_call, told.better) == ("0", "2", one_call, better)
+
+
+@pytest.mark.parametrize("values", [{}, {"gate": {"arm": "found", "label": "found graph", "verdict": "found"}}])
+def test_where_the_found_graph_was_put_up_there_is_nothing_to_say(values) -> None:
+    frame = pd.DataFrame({"arm": ["found"], "label": ["found graph"], "n_nodes": [4]})
+    assert put_up_instead("random", Source("test.parquet", frame), Row("lineage.json", "", values)) is None
 
 
 WIDE = CollaborationGraph(

@@ -19,7 +19,7 @@ from pipeline.reporting.contents import MethodReport, Report, TaskReport
 from pipeline.reporting.drawing import END, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
-from pipeline.reporting.verdicts import KINDS, Verdict, verdict
+from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
 from pipeline.secrets import redact
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -37,6 +37,7 @@ class Part:
     task: TaskReport
     comparison: list[tuple[str, Row]]
     verdicts: list[Verdict]
+    instead: list[Instead]
     cloud: Cloud
     charts: dict[str, Chart]
     edges: list[tuple[MethodReport, Chart]]
@@ -135,6 +136,7 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
         task,
         comparison,
         [verdict(method.name, method.test) for method in task.methods],
+        [told for method in task.methods if (told := put_up_instead(method.name, method.test, method.lineage)) is not None],
         charts.candidates(task, report.unit, report.settings),
         {"comparison": charts.comparison(task, comparison), "trajectories": charts.trajectories(task)},
         [(method, chart) for method, chart in learnt if chart is not None],

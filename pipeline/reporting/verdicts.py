@@ -1,4 +1,4 @@
-"""Whether what a search found beats what it has to beat, by the paired tests of the evaluate stage."""
+"""Whether what a search found beats what it has to beat, by the paired tests of the evaluate stage; and what was put up instead."""
 
 from __future__ import annotations
 
@@ -53,3 +53,31 @@ def verdict(method: str, test: Source) -> Verdict:
         tuple(row for row in rivals if row.place not in shown),
         tuple(row for row in rivals if row.place in shown and row["found_only"] < row["rival_only"]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """A baseline that was put up instead of what a method found: their rows in the test, and the version's record."""
+
+    method: str
+    found: Row
+    baseline: Row
+    lineage: Row
+
+    @property
+    def better(self) -> bool:
+        """Whether it is better than the found graph; else it is as good, and cheaper."""
+        return bool(self.lineage["gate.verdict"] == "better")
+
+    @property
+    def one_call(self) -> bool:
+        """Whether it is a single call of a model, which its label names."""
+        return bool(self.baseline["n_nodes"] == 1)
+
+
+def put_up_instead(method: str, test: Source, lineage: Row) -> Instead | None:
+    """What the gate (pipeline/promotion.py) put up instead of the found graph; None where that was put up itself."""
+    if "gate" not in lineage or lineage["gate.arm"] == "found":
+        return None
+    baseline = test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
+    return Instead(method, test.where(arm="found")[0], baseline, lineage)
