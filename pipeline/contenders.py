@@ -9,6 +9,7 @@ Which of them answers best is for measurement to say (pipeline/contest.py): noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
@@ -22,6 +23,15 @@ MOST_SOURCES = 12
 
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A graph that stands in a search beside the method's own results: what it is in words, and the value that a contest gave it."""
+
+    graph: CollaborationGraph
+    label: str
+    value: float
+
 
 Make = Callable[[int], CollaborationGraph]
 

@@ -32,6 +32,8 @@ from pipeline.response.model import ResponseModel
 from pipeline.stage_settings import ContestSettings
 from pipeline.tasks.base import Question
 
+SPREAD = True
+SAFE = 0.5
 MISFIT = 0.03
 """Standard deviation, in accuracy, of what the response model's form gets wrong of a graph."""
 
@@ -114,9 +116,20 @@ class Contest:
         await self._evaluate([(graph, places) for graph in singles], environment, publish)
         self.calls = 0
 
+    def _places(self, number: int, graph: CollaborationGraph) -> IntArray:
+        """The training questions of a graph in a round. Graphs with the same drafts share them, so that their calls are shared;
+        others get others, so that the response model learns from more questions."""
+        if not SPREAD:
+            first = number * self.settings.block
+            return self._order[first : first + self.settings.block]
+        sources = [graph.node(i).model for i in graph.order if not graph.predecessors[i]]
+        lead = list(self.brief.cost.pool).index(max(sources, key=sources.count))
+        start = (number * self.settings.block + lead * len(self.train) // len(self.brief.cost.pool)) % len(self.train)
+        return np.take(self._order[: len(self.train)], np.arange(start, start + self.settings.block), mode="wrap")
+
     async def _probe(self, contenders: Contenders, environment: Graded, publish: Publish) -> None:
-        places = self._order[: self.settings.block]
         for graph, label in probes(contenders).items():
+            places = self._places(0, graph)
             if self.calls + self.evidence.new_calls(graph, places) <= PROBE_SHARE * self.settings.calls:
                 self.labels.setdefault(graph, label)
                 await self._evaluate([(graph, places)], environment, publish)
@@ -126,20 +139,19 @@ class Contest:
         self._rank()
         if number:
             self._vary()
-        first = (number + 1) * settings.block
-        places = self._order[first : first + settings.block]
+        places = {s.graph: self._places(number + 1, s.graph) for s in self.standings}
         left = settings.search_share * settings.calls - self.calls
         allowed = left / (settings.rounds - number)
-        prices = {s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings}
+        prices = {g: self.evidence.new_calls(g, where) / len(where) for g, where in places.items()}
         hopes = {s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings}
         best, spent, picked = max(hopes.values()), 0, 0
         for graph in sorted(hopes, key=lambda g: -hopes[g]):
             if picked >= settings.picks or hopes[graph] < best - WITHIN_REACH:
                 break
-            price = self.evidence.new_calls(graph, places)
+            price = self.evidence.new_calls(graph, places[graph])
             if spent + price > allowed:
                 continue
-            await self._evaluate([(graph, places)], environment, publish)
+            await self._evaluate([(graph, places[graph])], environment, publish)
             spent += price
             picked += price > 0
 
@@ -159,10 +171,10 @@ class Contest:
             if not jobs:
                 break
             self._rank()
-            values = {s.graph: s.value for s in self.standings}
+            values = {s.graph: s.value - SAFE * s.spread for s in self.standings}
             alive = sorted(alive, key=lambda g: -values[g])[: (len(alive) + 1) // 2]
         finalists = set(alive)
-        self.standings.sort(key=lambda s: (s.graph not in finalists, -s.value))
+        self.standings.sort(key=lambda s: (s.graph not in finalists, SAFE * s.spread - s.value))
 
     async def _evaluate(self, jobs: Sequence[tuple[CollaborationGraph, IntArray]], environment: Graded, publish: Publish) -> None:
         """Run graphs on those questions that they were not run on, and take in the evidence."""

@@ -28,6 +28,12 @@ SHARE, PLURALITY = CASES * TERMS, CASES * TERMS + 1
 SHARED = CASES * TERMS + 2
 """Terms that all models share; each model has one more per case."""
 
+TOGETHER = 0.3
+"""Correlation of the outcomes of calls on one question, beyond what the terms explain."""
+
+FURTHER = -0.4
+"""What a further revision is expected to take from the log odds of repairing, before any evidence; of keeping, half of it."""
+
 STEPS = 6
 """Newton steps, from the prior's mean."""
 
@@ -70,10 +76,11 @@ def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.rand
         places = {model: k for k, model in enumerate(draws.models)}
         features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
         right = np.concatenate([row.answers == 0 for row in rows]).astype(float)
+        weights = _weights(np.concatenate([row.questions for row in rows]))
         for _ in range(STEPS):
             p = expit(features @ mode)
-            hessian = (features * (p * (1 - p))[:, None]).T @ features + np.diag(precision)
-            mode = mode + np.linalg.solve(hessian, features.T @ (right - p) - precision * (mode - mean))
+            hessian = (features * (weights * p * (1 - p))[:, None]).T @ features + np.diag(precision)
+            mode = mode + np.linalg.solve(hessian, features.T @ (weights * (right - p)) - precision * (mode - mean))
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
     # Draws in opposite pairs, so that their mean is the mode.
@@ -81,12 +88,18 @@ def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.rand
     return Reactions(mode + noise @ root.T)
 
 
+def _weights(questions: IntArray) -> FloatArray:
+    """(n,) how much each call counts: calls on one question go together (a design effect), so that many say little more than few."""
+    _, place, counts = np.unique(questions, return_inverse=True, return_counts=True)
+    return np.asarray(1 / (1 + TOGETHER * (counts[place] - 1)))
+
+
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
-    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is right stays right, and among
-    different answers the frequent one is likelier to be taken."""
+    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is right stays right, among
+    different answers the frequent one is likelier to be taken, and each further revision is worth less (insight 2)."""
     mean, spread = np.zeros(SHARED + CASES * models), np.full(SHARED + CASES * models, 0.6)
-    for case, (level, alone) in enumerate(((-2.0, 0.5), (0.0, 0.3), (2.5, 0.3))):
-        mean[TERMS * case], mean[TERMS * case + 4] = level, alone
+    for case, (level, alone, further) in enumerate(((-2.0, 0.5, FURTHER), (0.0, 0.3, FURTHER / 2), (2.5, 0.3, FURTHER / 2))):
+        mean[TERMS * case], mean[TERMS * case + 4], mean[TERMS * case + 3] = level, alone, further
         spread[TERMS * case : TERMS * case + TERMS] = 1.0, 0.4, 0.5, 0.4, 0.5
     mean[SHARE], mean[PLURALITY] = 0.5, 0.7
     spread[[SHARE, PLURALITY]] = 0.5
