@@ -29,6 +29,7 @@ from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import SearchSettings
+from pipeline.standings import contenders_of
 from pipeline.summary import edge_table, search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
@@ -49,16 +50,18 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     settings = stage.profile.search
     start = read_json(stage.results / "start.json", "init_instances")
-    brief = stage.brief()
+    brief, contenders = stage.brief(), contenders_of(start)
 
     async def prepare(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Searcher, SearchSettings]:
-        return method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak)), settings
+        problem = Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak, contenders)
+        return method_class(problem), settings
 
     calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
     known = {name: md5(stage.results / name) for name in ("profile.parquet", "pilot.parquet")}
-    decisive = {"start": start["counts"], **known}
+    standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
+    decisive = {"start": start["counts"], "contenders": standing, **known}
     told = start.get("exchanges", [])
     tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
 

@@ -23,17 +23,17 @@ from pipeline import topologies
 from pipeline.agent.base import Brief
 from pipeline.contenders import Contenders
 from pipeline.environment import Feedback, Job
+from pipeline.errors import RunStopped
 from pipeline.evidence import Evidence, IntArray
 from pipeline.graph import CollaborationGraph
 from pipeline.mutations import changed
 from pipeline.probes import probes
 from pipeline.progress import Publish, ignore
+from pipeline.racing import joined
 from pipeline.response.model import ResponseModel
 from pipeline.stage_settings import ContestSettings
 from pipeline.tasks.base import Question
 
-SPREAD = True
-SAFE = 0.5
 MISFIT = 0.03
 """Standard deviation, in accuracy, of what the response model's form gets wrong of a graph."""
 
@@ -48,6 +48,9 @@ PROBE_SHARE = 0.45
 
 HOPE, PRICE = 0.5, 0.0008
 """Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per question has to be worth."""
+
+SAFE = 0.7
+"""Standard deviations that count against a graph in the finals: of many that are uncertain, the best looks too good."""
 
 WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
@@ -90,6 +93,7 @@ class Contest:
     rng: np.random.Generator
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
+    feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
     standings: list[Standing] = field(init=False, default_factory=list)
     _order: IntArray = field(init=False)
@@ -100,14 +104,20 @@ class Contest:
         self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(np.intp)
 
     async def run(self, environment: Graded, publish: Publish = ignore) -> list[Standing]:
-        """Run all of it; returns the standings, the best first."""
+        """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost too many questions."""
+        await self.begin(environment, publish)
+        for number in range(self.settings.rounds):
+            await self._round(number, environment, publish)
+        await self._finals(environment, publish)
+        return self.standings
+
+    async def begin(self, environment: Graded, publish: Publish = ignore) -> list[Standing]:
+        """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
         await self._alone(environment, publish)
         contenders = Contenders(self.brief)
         self.labels = dict(contenders.graphs)
         await self._probe(contenders, environment, publish)
-        for number in range(self.settings.rounds):
-            await self._round(number, environment, publish)
-        await self._finals(environment, publish)
+        self._rank()
         return self.standings
 
     async def _alone(self, environment: Graded, publish: Publish) -> None:
@@ -116,42 +126,32 @@ class Contest:
         await self._evaluate([(graph, places) for graph in singles], environment, publish)
         self.calls = 0
 
-    def _places(self, number: int, graph: CollaborationGraph) -> IntArray:
-        """The training questions of a graph in a round. Graphs with the same drafts share them, so that their calls are shared;
-        others get others, so that the response model learns from more questions."""
-        if not SPREAD:
-            first = number * self.settings.block
-            return self._order[first : first + self.settings.block]
-        sources = [graph.node(i).model for i in graph.order if not graph.predecessors[i]]
-        lead = list(self.brief.cost.pool).index(max(sources, key=sources.count))
-        start = (number * self.settings.block + lead * len(self.train) // len(self.brief.cost.pool)) % len(self.train)
-        return np.take(self._order[: len(self.train)], np.arange(start, start + self.settings.block), mode="wrap")
-
     async def _probe(self, contenders: Contenders, environment: Graded, publish: Publish) -> None:
+        places = self._order[: self.settings.block]
         for graph, label in probes(contenders).items():
-            places = self._places(0, graph)
             if self.calls + self.evidence.new_calls(graph, places) <= PROBE_SHARE * self.settings.calls:
                 self.labels.setdefault(graph, label)
                 await self._evaluate([(graph, places)], environment, publish)
 
     async def _round(self, number: int, environment: Graded, publish: Publish) -> None:
         settings = self.settings
-        self._rank()
         if number:
+            self._rank()
             self._vary()
-        places = {s.graph: self._places(number + 1, s.graph) for s in self.standings}
+        first = (number + 1) * settings.block
+        places = self._order[first : first + settings.block]
         left = settings.search_share * settings.calls - self.calls
         allowed = left / (settings.rounds - number)
-        prices = {g: self.evidence.new_calls(g, where) / len(where) for g, where in places.items()}
+        prices = {s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings}
         hopes = {s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings}
         best, spent, picked = max(hopes.values()), 0, 0
         for graph in sorted(hopes, key=lambda g: -hopes[g]):
             if picked >= settings.picks or hopes[graph] < best - WITHIN_REACH:
                 break
-            price = self.evidence.new_calls(graph, places[graph])
+            price = self.evidence.new_calls(graph, places)
             if spent + price > allowed:
                 continue
-            await self._evaluate([(graph, places[graph])], environment, publish)
+            await self._evaluate([(graph, places)], environment, publish)
             spent += price
             picked += price > 0
 
@@ -186,7 +186,14 @@ class Contest:
                 self.calls += self.evidence.new_calls(graph, missing)
                 asked.append((graph, [questions[k] for k in missing.tolist()]))
         for (graph, _), feedback in zip(asked, await environment.evaluate_all(asked, publish), strict=True):
+            if environment.failed(feedback):
+                raise RunStopped(
+                    f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of {len(feedback.results)} questions "
+                    f"unscored ({feedback.error}); start again to continue"
+                )
             self.evidence.add(graph, feedback)
+            known = self.feedbacks.get(graph)
+            self.feedbacks[graph] = feedback if known is None else joined(known, feedback)
 
     def _rank(self) -> None:
         """Predict all contenders that are watched and value them."""

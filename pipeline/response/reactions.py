@@ -28,10 +28,7 @@ SHARE, PLURALITY = CASES * TERMS, CASES * TERMS + 1
 SHARED = CASES * TERMS + 2
 """Terms that all models share; each model has one more per case."""
 
-TOGETHER = 0.3
-"""Correlation of the outcomes of calls on one question, beyond what the terms explain."""
-
-FURTHER = -0.4
+FURTHER = -0.6
 """What a further revision is expected to take from the log odds of repairing, before any evidence; of keeping, half of it."""
 
 STEPS = 6
@@ -76,22 +73,15 @@ def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.rand
         places = {model: k for k, model in enumerate(draws.models)}
         features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
         right = np.concatenate([row.answers == 0 for row in rows]).astype(float)
-        weights = _weights(np.concatenate([row.questions for row in rows]))
         for _ in range(STEPS):
             p = expit(features @ mode)
-            hessian = (features * (weights * p * (1 - p))[:, None]).T @ features + np.diag(precision)
-            mode = mode + np.linalg.solve(hessian, features.T @ (weights * (right - p)) - precision * (mode - mean))
+            hessian = (features * (p * (1 - p))[:, None]).T @ features + np.diag(precision)
+            mode = mode + np.linalg.solve(hessian, features.T @ (right - p) - precision * (mode - mean))
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
     # Draws in opposite pairs, so that their mean is the mode.
     noise = np.concatenate([noise[: samples // 2], -noise[: samples // 2], np.zeros((samples % 2, len(mode)))])
     return Reactions(mode + noise @ root.T)
-
-
-def _weights(questions: IntArray) -> FloatArray:
-    """(n,) how much each call counts: calls on one question go together (a design effect), so that many say little more than few."""
-    _, place, counts = np.unique(questions, return_inverse=True, return_counts=True)
-    return np.asarray(1 / (1 + TOGETHER * (counts[place] - 1)))
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:

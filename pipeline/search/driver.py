@@ -6,9 +6,9 @@ validation questions. It stops after `max_iterations`, or after `patience` itera
 section 6). The found graph is the result with the best validation value, a method's initial one included as iteration 0; on a tie
 the cheaper one, then the earlier one. What the terms are is kept with the outcome, and a proposal that breaks them is an error.
 
-Contenders, the same for every method, are validated beside its results and keep the value that their contest gave them. The
-method's best result is taken to be as good as the best contender until its validation says otherwise: it replaces it once it is
-better by more than chance would have it, as both are on few questions. What the method found by itself is kept too.
+Contenders, the same for every method, are validated beside its results. The method's best result was chosen by validation, so it
+looks better than it is; it replaces the best contender once their paired difference outweighs what is expected of such results.
+What the method found by itself is kept too.
 
 With races (`search.racing`) graphs are stopped once they are beaten: a stopped one is never the found one, and those that are left
 are compared on questions that all of them have answered.
@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pipeline.agent.base import Brief, Exchange
@@ -42,9 +43,8 @@ from pipeline.search.terms import Terms, plain_terms, terms_of
 from pipeline.settings import SearchSettings
 from pipeline.tasks.base import Question
 
-
-OWN_SPREAD = 0.05
-"""Standard deviation of a method's own best result around the best contender, in value, before its validation is seen."""
+OWN_GAIN, OWN_SPREAD = -0.05, 0.05
+"""What a method's own best result is expected to gain over the best contender, in value, before validation: mean and deviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +194,16 @@ class _Choice:
         return Found(graph, number, feedback, stopped_by, trajectory, terms, certainty, "", own)
 
     def _replaces(self, own: tuple[CollaborationGraph, Feedback], standing: Sequence[Contender]) -> bool:
-        """Whether the method's best result is expected to be better than the best contender, or as good and cheaper."""
-        graph, validation = own
-        best = standing[0]
-        if graph in [contender.graph for contender in standing]:
+        """Whether the method's best result is expected to be better than the best contender, by their paired validation."""
+        objective = self.searcher.problem.brief.objective
+        mine, its = objective.shares(own[1]), objective.shares(self.seen[standing[0].graph.to_json()])
+        both = min(len(mine), len(its))
+        gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
+        if not len(gains):
             return False
-        error = 0.25 / max(1, validation.n_scored)
-        weight = OWN_SPREAD**2 / (OWN_SPREAD**2 + error)
-        value = best.value + weight * (self.searcher.value(validation) - best.value)
-        return (value, -self.cost.graph_cost(graph)) > (best.value, -self.cost.graph_cost(best.graph))
+        # As if one more question had told them apart, so that few that agree never look certain.
+        error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
+        return OWN_GAIN * error + float(gains.mean()) * OWN_SPREAD**2 > 0
 
     def _certainty(self, chosen: str) -> float:
         """P(best) of a graph among all that were validated."""
@@ -278,9 +279,7 @@ class Driver:
             await self._close(choice, turn)
         return choice.found(standing, choice.stopped_by or "max_iterations", terms)
 
-    async def _stand(
-        self, choice: _Choice, contenders: Sequence[Contender], environment: Evaluator, validation: Batch
-    ) -> None:
+    async def _stand(self, choice: _Choice, contenders: Sequence[Contender], environment: Evaluator, validation: Batch) -> None:
         """Validate the contenders, before anything else."""
         if contenders:
             whole = Batch(validation.split, validation.questions, None)
