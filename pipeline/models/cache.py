@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.errors import DataError, RunStopped
-from pipeline.models.client import Completion, Later, ModelClient, Request
+from pipeline.models.client import Completion, Later, ModelClient, Request, whole_text
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
@@ -231,7 +231,7 @@ def _read(key: str, value: Any, checksum: Any) -> Completion | None:
     if not isinstance(value, bytes) or checksum != _checksum(key, value):
         return None
     text, prompt_tokens, completion_tokens, latency_s = json.loads(value)
-    return Completion(text, prompt_tokens, completion_tokens, latency_s, cached=True)
+    return Completion(whole_text(text), prompt_tokens, completion_tokens, latency_s, cached=True)
 
 
 class CachedClient:
