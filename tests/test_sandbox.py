@@ -13,9 +13,15 @@ import pytest
 from pipeline.errors import CallFailed, InputError
 from pipeline.tasks.isolation import IsolationError, require
 from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
-from pipeline.tasks.sandbox_child import Items, Opaque, Unsendable, decode, encode
+from pipeline.tasks.sandbox_values import Codec, Held, Remote, Unsendable, met
 from tests.processes import alive, children_of, refused_calls, wait_until
 
+
+def refuse(value):
+    raise Unsendable(f"a {type(value).__name__} is no plain data")
+
+
+CODEC = Codec(refuse, refuse)
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
 TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
 
@@ -88,7 +94,8 @@ def test_plain_data_comes_back_as_it_was(expression):
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [("(1, 2)", "[1, 2]"), ("[1, 2]", "(1, 2)"), ("'1'", "1"), ("range(2)", "[0, 1]"), ("iter([1])", "[1]"), ("1.1", "1"),
-     ("object()", "None"), ("float('nan')", "float('nan')"), ("lambda: 1", "1"), ("{1: 2}.keys()", "[1]"), ("None", "0")],
+     ("object()", "None"), ("float('nan')", "float('nan')"), ("lambda: 1", "1"), ("{1: 2}.keys()", "[1]"),
+     ("{1: 2}.values()", "{1: 2}.values()"), ("None", "0")],
 )  # fmt: skip
 def test_what_differs_stays_different(returned, expected):
     assert not run(f"def square(x): return {returned}", f"def check(f): assert f(0) == {expected}").passed
@@ -125,18 +132,19 @@ def test_tests_use_what_is_given_not_what_the_solution_makes_of_it():
     "value", [None, True, 1, -(2**64), 0.1, "a", b"a", [1, (2,)], {3}, {(1, 2): [3]}, 1j, Fraction(1, 7), Decimal("1e-9")]
 )
 def test_data_survives_the_pipe(value):
-    back = decode(encode(value))
+    back = CODEC.decode(CODEC.encode(value))
     assert back == value
     assert type(back) is type(value)
 
 
 def test_what_is_no_data_is_told_apart():
-    assert list(decode(encode(iter([1, 2])))) == [1, 2]
-    assert math.isnan(decode(encode(math.nan)))
-    assert isinstance(decode(["opaque", None]), Opaque)
-    assert isinstance(decode(["items", []]), Items)
+    assert math.isnan(CODEC.decode(CODEC.encode(math.nan)))
     with pytest.raises(Unsendable, match="a function is no plain data"):
-        encode([print_nothing])
+        CODEC.encode([print_nothing])
+    remote = met(None, Held().hold(print_nothing))
+    assert isinstance(remote, Remote)
+    assert callable(remote)
+    assert remote != print_nothing
 
 
 def print_nothing():

@@ -80,8 +80,9 @@ class SandboxVerdict:
 class CheckedProgram:
     """A solution and its tests, as source code for the standard library.
 
-    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted as they are, and `function`
-    by its name; they see nothing else of the solution, and what they pass to it must be plain data.
+    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted as they are and runs before the
+    solution too, and `function` by its name; they see nothing else of the solution, and what they pass to it must be plain data,
+    instances of given classes, or what it returned.
     """
 
     solution: str
@@ -107,7 +108,7 @@ def run_checked(
         with _folder() as folder, contextlib.ExitStack() as stack:
             calls_read, calls_write = _pipe(stack)
             answers_read, answers_write = _pipe(stack)
-            task = {"role": "host", "source": program.solution, "function": program.function}
+            task = {"role": "host", "given": program.given, "source": program.solution, "function": program.function}
             host = _Child(stack, task, limits, required, python, folder, (calls_read, answers_write))
             task = {"role": "checker", "given": program.given, "tests": program.tests, "function": program.function}
             checker = _Child(stack, task, limits, required, python, None, (answers_read, calls_write))
