@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import CallFailed, InputError
+from pipeline.tasks import sandbox
 from pipeline.tasks.isolation import IsolationError, require
 from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
 from pipeline.tasks.sandbox_values import Codec, Held, Remote, Unsendable, met
@@ -22,6 +23,7 @@ def refuse(value):
 
 
 CODEC = Codec(refuse, refuse)
+ROOT = Path(__file__).parents[1]
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
 TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
 
@@ -297,3 +299,58 @@ def test_a_solution_ends_with_the_process_that_asked(tmp_path):
     asking.kill()
     asking.wait()
     wait_until(lambda: not any(alive(pid) for pid in running))
+
+
+def test_folders_of_processes_that_were_killed_are_removed_by_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox.tempfile, "tempdir", str(tmp_path))
+    script = (
+        "import os, signal, sys, tempfile; sys.path.insert(0, sys.argv[1]); tempfile.tempdir = sys.argv[2]\n"
+        "from pipeline.tasks.sandbox import _folder\n"
+        "with _folder():\n    print('there', flush=True); {}"
+    )
+    command = [sys.executable, "-c", script.format("os.kill(os.getpid(), signal.SIGKILL)"), str(ROOT), str(tmp_path)]
+    for _ in range(2):
+        subprocess.run(command, check=False)
+    (left,) = tmp_path.iterdir()
+    command[2] = script.format("input()")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"there\n"
+        (held,) = tmp_path.iterdir()
+        assert held != left
+        sandbox._remove_left_folders.cache_clear()
+        with sandbox._folder() as mine:
+            assert {str(path) for path in tmp_path.iterdir()} == {str(held), mine}
+        holder.communicate(b"\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        "os.unlink(name)",
+        "os.rename(name, 'other')",
+        "held.append(mmap.mmap(file.fileno(), 0)); file.close(); os.unlink(name)",
+        "held.append(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)); file.close(); os.unlink(name)",
+    ],
+)
+def test_files_without_a_name_count_too(hide):
+    solution = f"""
+import os, mmap, time
+held = []
+def square(x):
+    for k in range(40):
+        name = f"file"
+        file = open(name, "wb+")
+        file.write(os.urandom(1 << 20)); file.flush()
+        held.append(file)
+        {hide}
+    time.sleep(20)
+"""
+    limits = SandboxLimits(cpu_s=5, wall_s=15)
+    verdict = run(solution, limits=limits)
+    assert verdict.detail == "it wrote more than its folder may hold"
+
+
+def test_a_few_files_without_a_name_are_no_harm():
+    solution = "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return file.write(b'a' * (x * x))"
+    assert run(solution).passed
