@@ -44,6 +44,9 @@ METRICS = (
     "width",
     "depth",
 )
+SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
+"""Columns of a trajectory that are metrics of the search's run."""
+
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 """MLflow's codes for trouble with its database."""
 
@@ -66,8 +69,8 @@ def explained(tracking_uri: str) -> Iterator[None]:
             raise
         if disk_full(error):
             raise RunStopped(
-                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): the disk is full; what was computed is kept, free space and "
-                "start again to continue"
+                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): the disk is full; what was computed is kept, free space "
+                "and start again to continue"
             ) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}{_advice(error, file)}") from None
@@ -101,7 +104,8 @@ def _make_database(file: Path) -> None:
         unfinished = file.with_name(file.name + ".part")
         for suffix in ("", "-journal", "-wal", "-shm"):
             unfinished.with_name(unfinished.name + suffix).unlink(missing_ok=True)
-        store = SqlAlchemyStore(f"sqlite:///{unfinished}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH)
+        make: Any = SqlAlchemyStore
+        store = make(f"sqlite:///{unfinished}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH)
         store._dispose_engine()
         os.replace(unfinished, file)
 
@@ -187,7 +191,7 @@ class SearchTracker:
         metrics = [
             Metric(key, float(row[key]), now, int(row["iteration"]))
             for row in table.to_dict("records")
-            for key in ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
+            for key in SERIES
             if not math.isnan(row[key])
         ]
         self._client.log_batch(self.run_id, metrics=metrics)
@@ -224,10 +228,6 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
     """The evaluate stage's scores, added to the search's parent run as test_<arm>_accuracy with its interval."""
-    values = {}
-    for row in table.to_dict("records"):
-        for key in ("accuracy", "accuracy_low", "accuracy_high"):
-            values[f"test_{row['arm']}_{key}"] = row[key]
     with explained(tracking_uri):
         client = MlflowClient(tracking_uri)
         try:
@@ -239,4 +239,10 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
                 f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run {run_id}, found none; run the "
                 "search again (`python -m flows.search --help`), which makes it anew from the journal, without calls"
             ) from None
-        log_metrics(client, run_id, values)
+        log_metrics(client, run_id, test_scores(table))
+
+
+def test_scores(table: pd.DataFrame) -> dict[str, float]:
+    """The metrics that the evaluate stage's scores are: test_<arm>_accuracy with its interval."""
+    keys = ("accuracy", "accuracy_low", "accuracy_high")
+    return {f"test_{row['arm']}_{key}": float(row[key]) for row in table.to_dict("records") for key in keys}
