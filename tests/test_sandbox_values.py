@@ -38,7 +38,9 @@ def run(solution, tests=TESTS, given=""):
         ("Point(1, [2])", "f(0).x == 1 and f(0).y == [2] and f(0).total() == 3 and str(f(0)) == '<1 [2]>'"),
         ("Point(1, [2])", "f(0) == f(0) and f(0) is not f(0) and len(f(0)) == 2 and list(f(0)) == [1, [2]] and 1 in f(0)"),
         ("[Point(1, 2), {'a': Point(3, 4)}]", "f(0)[1]['a'].x == 3 and type(f(0)[0]).__name__ == 'Point'"),
-        ("Color.RED", "f(0).name == 'RED' and f(0).value == 1"),
+        ("Color.RED", "f(0).name == 'RED' and f(0).value == 1 and f(0) == f(0)"),
+        ("object()", "f(0) != f(0)"),
+        ("type('Bare', (), {})()", "f(0) != f(0)"),
         ("Size.BIG", "f(0) == 2"),
         ("lambda y: lambda z: y + z", "f(0)(1)(2) == 3 and callable(f(0))"),
         ("Point", "f(0)(1, 2).x == 1 and f(0).__name__ == 'Point'"),
@@ -52,6 +54,7 @@ class Point:
     def __init__(self, x, y): self.x, self.y = x, y
     def __str__(self): return f"<{{self.x}} {{self.y}}>"
     def __len__(self): return 2
+    def __eq__(self, other): return isinstance(other, Point) and vars(self) == vars(other)
     def __iter__(self): return iter([self.x, self.y])
     def total(self): return self.x + sum(self.y)
 class Color(enum.Enum): RED = 1
@@ -120,3 +123,16 @@ def test_what_follows_the_definitions_of_a_module_is_run_and_no_fault_of_them():
     for after in ("", "print(square(input()))", "assert square(2) == 5", "import sys\nsys.exit(3)", "square('a')"):
         assert run(solution + after).passed, after
     assert not run("import sys\nsys.exit(3)\ndef square(x): return x * x").passed
+
+
+@pytest.mark.parametrize(
+    "claim",
+    ["f(2) == 4", "4 == f(2)", "not f(2) != 4", "f(2) in (4,)", "4 in f(2)", "f(2) >= 4", "f(2) - 4 < 1", "abs(f(2)) < 1",
+     "isinstance(f(2), int)", "{f(2)} == {4}", "[f(2)] == [4]", "sorted([f(2), 4]) == [4, 4]",
+     "f(2).__eq__(4)", "f(2).__class__ is int"],
+)  # fmt: skip
+def test_a_lying_object_decides_nothing(claim):
+    methods = ("eq", "ne", "lt", "le", "gt", "ge", "hash", "contains", "sub", "rsub", "abs", "add", "radd")
+    lies = "\n".join(f"    __{name}__ = lambda *_: {'0' if name == 'hash' else 'True'}" for name in methods)
+    solution = f"class Liar:\n{lies}\n    __iter__ = lambda self: iter([])\n    __class__ = int\ndef square(x): return Liar()"
+    assert not run(solution, f"def check(f): assert {claim}").passed

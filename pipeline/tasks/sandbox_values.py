@@ -201,15 +201,18 @@ class Held:
 
     def __init__(self) -> None:
         self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
         self._error: Exception = StopIteration()
 
     def hold(self, value: Any) -> Any:
         """A number for an object, with what tests may ask of it."""
-        self._objects.append(value)
+        number = self._numbers.setdefault(id(value), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(value)  # and so keeps its id
         kind = type(value)
         iterates = isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools")
         asked = [name for name in _ASKED if getattr(kind, name, None) is not None]
-        return [len(self._objects) - 1, kind.__name__, [] if iterates else asked, iterates]
+        return [number, kind.__name__, [] if iterates else asked, iterates, kind.__eq__ is not object.__eq__]
 
     def find(self, content: Any) -> Any:
         """The object of a number."""
@@ -232,7 +235,8 @@ class Held:
 
 
 class Remote:
-    """An object that lives in the host, for the checker. It is equal to nothing but an object of its class in the same state."""
+    """An object that lives in the host, for the checker. It is equal to itself, and to one of its class in the same state if
+    the class compares at all."""
 
     _ask: Callable[..., Any]
     _content: Any
@@ -254,7 +258,8 @@ class Remote:
             return False
         if self._content[0] == other._content[0]:
             return True
-        if type(self).__name__ != type(other).__name__:
+        compares = self._content[4] and other._content[4]  # their class says what makes two of them equal, but not to us
+        if not compares or type(self).__name__ != type(other).__name__:
             return False
         try:
             return bool(self._ask("state", self) == self._ask("state", other))
@@ -291,7 +296,7 @@ _ASKS: dict[str, Callable[..., Any]] = {
 
 def met(ask: Callable[..., Any], content: Any) -> Any:
     """What stands for an object of the host: a generator for an iterator of Python's own, else a Remote with what it can do."""
-    _, name, asked, iterates = content
+    _, name, asked, iterates, _ = content
     methods = {method: _ASKS[method] for method in asked}
     remote = type(str(name), (Remote,), methods)(ask, content)
     return iterated(ask, remote) if iterates else remote
