@@ -209,7 +209,7 @@ class Held:
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
             self._objects.append(value)  # and so keeps its id
-        kind = type(value)
+        kind: Any = type(value)
         iterates = isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools")
         asked = [name for name in _ASKED if getattr(kind, name, None) is not None]
         return [number, kind.__name__, [] if iterates else asked, iterates, kind.__eq__ is not object.__eq__]
