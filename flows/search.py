@@ -154,11 +154,16 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 
 def recorded_run(path: Path, identity: str) -> str | None:
-    """The MLflow run of an earlier start of the same search, if any."""
+    """The MLflow run of an earlier start of the same search, if any; a damaged file is as good as none, and said."""
     if not path.exists():
         return None
-    recorded = read_json(path, "search")
-    return str(recorded["run_id"]) if recorded["identity"] == identity else None
+    try:
+        recorded = json.loads(path.read_text(encoding="utf-8"))
+        known, run_id = recorded["identity"], recorded["run_id"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        say(f"{path}: expected the search's run in MLflow, found something else; the search goes on in a new run")
+        return None
+    return run_id if known == identity and isinstance(run_id, str) else None
 
 
 if __name__ == "__main__":

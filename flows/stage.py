@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pandas as pd
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
 from pipeline.errors import InputError, LimitReached, RunStopped
-from pipeline.files import CLOSED_TO_US, closed_to_us
+from pipeline.files import CLOSED_TO_US, closed_to_us, disk_full
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
@@ -178,7 +177,7 @@ def guarded(work: Callable[[], Any]) -> None:
                 "and start again"
             )
             sys.exit(EXIT_STOPPED)
-        if not _disk_full(error):
+        if not disk_full(error):
             raise
         say(
             "stopped: the disk is full, or a file has reached its size limit; what was computed is kept, free space and start again"
@@ -192,14 +191,3 @@ def guarded(work: Callable[[], Any]) -> None:
 def _prefect_away(error: Exception) -> bool:
     """Whether Prefect's server could not be reached or did not start in time, for which Prefect has no error of its own."""
     return isinstance(error, RuntimeError) and any(said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API"))
-
-
-def _disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, is for want of disk space; databases say so in words alone."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return True
-        if "database or disk is full" in str(error) or "disk I/O error" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
