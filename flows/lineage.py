@@ -17,16 +17,15 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from flows.recorded import check_candidate, check_history, check_test, check_trajectory
+from flows.recorded import check_baseline, check_candidate, check_history, check_test, check_trajectory
 from flows.registry import LINEAGE, Registry, Version, tags_of
 from flows.stored import Store
-from flows.tracking import baseline_file
 from pipeline.deployed import BUNDLE, Deployed
 from pipeline.errors import TTSGraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
 from pipeline.parsing import parse
-from pipeline.provenance import Baseline, Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
+from pipeline.provenance import Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
 from pipeline.schemas import Candidates, Evaluations, Questions, check
 from pipeline.settings import Profile
 from pipeline.tasks.questions import questions_of
@@ -152,7 +151,7 @@ class _Walk:
         self._link("candidates", f"{record.candidates} evaluations", lambda: self._candidates(record))
         self._link("trajectory", record.run_id, lambda: self._trajectory(record))
         if (baseline := record.baseline) is not None:
-            self._link("baseline", f"{baseline.arm}: {baseline.label}", partial(self._baseline, record, baseline))
+            self._link("baseline", f"{baseline.arm}: {baseline.label}", partial(check_baseline, self._client, record, baseline))
         self._link("agent exchanges", f"{record.agent_exchanges} exchanges", lambda: self._exchanges(record))
         self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", lambda: self._dataset(record))
         self._link("test", f"{100 * record.test.accuracy:.1f} %", lambda: self._test(record))
@@ -235,8 +234,8 @@ class _Walk:
             run = children[number]
             check_candidate(row, run)
             if (accuracy := _number(row["accuracy"])) is not None:
-                wanted = {int(row["iteration"]): accuracy}
-                check_history(self._client, run.info.run_id, "accuracy", wanted, f"the accuracy in the run of {where}")
+                steps = {int(row["iteration"]): accuracy}
+                check_history(self._client, run.info.run_id, "accuracy", steps, f"the accuracy in the run of {where}")
             _same(f"the graph in the run of {where}", row["graph"], self._artifact(run, "graph.json"))
             self.candidates.append(
                 {key: row[key] for key in ("candidate_id", "iteration", "split", "graph_hash", "status")}
@@ -248,15 +247,6 @@ class _Walk:
         found = CollaborationGraph.from_json(self._content(record, "graph.json").decode(), "graph.json")
         _same("the hash of the search's graph file", wanted, found.content_hash)
         return "archive, journal and child runs agree, and the found graph is among the validated ones"
-
-    def _baseline(self, record: Provenance, baseline: Baseline) -> str:
-        """The search's run has the same baseline, put up for the same reason with the same score."""
-        path = self._client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
-        told = json.loads(Path(path).read_text(encoding="utf-8"))
-        _same("the baseline in the run", baseline.model_dump(), {key: told[key] for key in Baseline.model_fields})
-        _same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
-        _same("the hash of the baseline's graph", record.graph_hash, CollaborationGraph.from_dict(told["graph"]).content_hash)
-        return f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"
 
     def _tags(self, record: Provenance) -> str:
         for key, value in tags_of(record).items():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from flows.tracking import METRICS, PARAMS, SERIES, test_scores
+from flows.tracking import METRICS, PARAMS, SERIES, baseline_file, test_scores
 from pipeline.errors import DataError
+from pipeline.graph import CollaborationGraph
+from pipeline.provenance import Baseline, Provenance
 
 
 def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
@@ -59,3 +63,13 @@ def _said(key: str) -> str:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
+
+
+def check_baseline(client: MlflowClient, record: Provenance, baseline: Baseline) -> str:
+    """The search's run has the same baseline, put up for the same reason with the same score."""
+    path = client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
+    told = json.loads(Path(path).read_text(encoding="utf-8"))
+    _same("the baseline in the run", baseline.model_dump(), {key: told[key] for key in Baseline.model_fields})
+    _same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
+    _same("the hash of the baseline's graph", record.graph_hash, CollaborationGraph.from_dict(told["graph"]).content_hash)
+    return f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"
