@@ -44,3 +44,17 @@ def test_the_cost_of_a_graph_needs_no_plots_tables_or_clients(floor, tmp_path: P
     found = imported(f"import sys; sys.argv = {arguments}\nfrom ttsgraph import app\napp(standalone_mode=False)")
     assert not heavy(found)
     assert len(found) <= 5 * floor
+
+
+def test_a_stage_imports_no_client_of_models_and_draws_nothing():
+    assert heavy(imported("import flows.stage")) <= {"jinja2", "pandas", "pandera", "pyarrow", "scipy"}
+    for stage in ("sample", "profile", "pilot", "init_family", "init_instances", "search", "evaluate", "report"):
+        found = imported(f"import flows.{stage}")
+        assert not heavy(found) & {"aiohttp", "dvc", "matplotlib", "networkx", "openai"}, stage
+        assert "scipy.stats" not in found, stage
+
+
+def test_to_see_that_nothing_has_changed_needs_none_of_what_a_stage_needs(floor):
+    found = imported("import flows.repro")
+    assert not heavy(found)
+    assert len(found) <= 4 * floor
