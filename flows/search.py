@@ -112,6 +112,7 @@ def tracked_search(
         write_text(run_path, json.dumps({"identity": identity, "run_id": tracker.run_id}))
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         found, table, exchanges = stage.with_agent(run, agent)
+        tracker.wait()
         write_table(table, Candidates, folder / "archive.parquet")
         write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
         write_table(edge_table(read_journal(journal.path)), Edges, folder / "edges.parquet")
