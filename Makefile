@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 SEEDS ?= 20
 FIRST_SEED ?= 0
 
-.PHONY: help setup repro deploy study test torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help setup repro deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -42,6 +42,9 @@ deploy: setup ## watch the pool and search again when it changes, on a schedule 
 
 study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20) from FIRST_SEED (0) on, to reports/study/
 	@python -m flows.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
+	@python -m flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 test: setup check ## lint, types, layers and tests, those with real models too
 	python -m pytest -m "not slow and not long"

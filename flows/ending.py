@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from pipeline.errors import InputError, LimitReached, RunStopped
-from pipeline.files import CLOSED_TO_US, closed_to_us
+from pipeline.files import CLOSED_TO_US, closed_to_us, disk_full
 from pipeline.secrets import hide_secrets_in_output, redact
 
 EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
@@ -44,7 +43,7 @@ def guarded(work: Callable[[], Any]) -> None:
                 "and start again"
             )
             sys.exit(EXIT_STOPPED)
-        if not _disk_full(error):
+        if not disk_full(error):
             raise
         say(
             "stopped: the disk is full, or a file has reached its size limit; what was computed is kept, free space and start again"
@@ -58,14 +57,3 @@ def guarded(work: Callable[[], Any]) -> None:
 def _prefect_away(error: Exception) -> bool:
     """Whether Prefect's server could not be reached or did not start in time, for which Prefect has no error of its own."""
     return isinstance(error, RuntimeError) and any(said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API"))
-
-
-def _disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, is for want of disk space; databases say so in words alone."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return True
-        if "database or disk is full" in str(error) or "disk I/O error" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

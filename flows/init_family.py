@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 from prefect import flow
 
+from flows.contest import run_contest
 from flows.live import live
-from flows.stage import load_stage, main
+from flows.stage import Stage, load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak, family_size_trials
 from pipeline.environment import Environment
@@ -17,14 +19,24 @@ from pipeline.files import write_text
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
 from pipeline.stage_settings import RacingSettings
+from pipeline.standings import contest_table, preference_of
 from pipeline.tasks.base import Question
 from pipeline.trials import evaluate_trials, trial_cases, trials_of
 
 
 @flow(name="init_family")
 def init_family(task: str, profile: str | None = None) -> None:
-    """Try families and sizes into init_family.parquet, and the preference, with the agent's exchanges, into preference.json."""
+    """Try families and sizes into init_family.parquet, and the preference, with the agent's exchanges, into preference.json.
+
+    With a contest, these are its probes.
+    """
     stage = load_stage(task, profile)
+    if stage.profile.init.contest.enabled:
+        contest = run_contest(stage, "init_family", probes_only=True)
+        write_table(contest_table(contest), Trials, stage.results / "init_family.parquet")
+        preference = preference_of(contest, contest.standings)
+        _write_preference(stage, preference, [])
+        return
     brief, settings = stage.brief(), stage.profile.init
     rng = np.random.default_rng(stage.params.seed)
     cases = trial_cases(family_size_trials(brief), brief, settings.topologies, rng)
@@ -43,6 +55,10 @@ def init_family(task: str, profile: str | None = None) -> None:
     with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:
         table, preference, exchanges = stage.with_agent(run)
     write_table(table, Trials, stage.results / "init_family.parquet")
+    _write_preference(stage, preference, exchanges)
+
+
+def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:
     chosen = {"models": preference.models, "reason": preference.reason, "exchanges": [asdict(e) for e in exchanges]}
     write_text(stage.results / "preference.json", json.dumps(chosen, indent=1))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
+from flows.contest import run_contest
 from flows.live import live
 from flows.stage import load_stage, main
 from pipeline.agent import make_agent
@@ -16,6 +17,7 @@ from pipeline.environment import Environment
 from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
+from pipeline.standings import contest_table, start_data
 from pipeline.tasks.base import Question
 from pipeline.trials import evaluate_trials, start_trial, trial_cases
 
@@ -23,8 +25,17 @@ from pipeline.trials import evaluate_trials, start_trial, trial_cases
 @flow(name="init_instances")
 def init_instances(task: str, profile: str | None = None) -> None:
     """Try model multisets over random topologies into init_instances.parquet, and the one to start from, with the agent's
-    exchanges, into start.json."""
+    exchanges, into start.json.
+
+    With a contest, these are its graphs, and start.json has the contenders that stand in every search.
+    """
     stage = load_stage(task, profile)
+    if stage.profile.init.contest.enabled:
+        contest = run_contest(stage, "init_instances")
+        write_table(contest_table(contest), Trials, stage.results / "init_instances.parquet")
+        data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
+        write_text(stage.results / "start.json", json.dumps(data, indent=1))
+        return
     brief, settings, racing = stage.brief(), stage.profile.init, stage.profile.search.racing
     chosen = read_json(stage.results / "preference.json", "init_family")
     rng = np.random.default_rng([stage.params.seed, 1])

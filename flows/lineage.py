@@ -17,16 +17,16 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from flows.registry import LINEAGE, Registry, Version
+from flows.recorded import check_baseline, check_candidate, check_history, check_test, check_trajectory
+from flows.registry import LINEAGE, Registry, Version, tags_of
 from flows.stored import Store
-from flows.tracking import baseline_file
 from pipeline.deployed import BUNDLE, Deployed
 from pipeline.errors import TTSGraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
 from pipeline.parsing import parse
-from pipeline.provenance import Baseline, Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
-from pipeline.schemas import Candidates, Questions, check
+from pipeline.provenance import Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
+from pipeline.schemas import Candidates, Evaluations, Questions, check
 from pipeline.settings import Profile
 from pipeline.tasks.questions import questions_of
 from pipeline.wording import counted
@@ -135,6 +135,8 @@ class _Walk:
 
         self._link("version", self.version.label, version)
         if record is not None:
+            self._link("tags", self.version.label, partial(self._tags, record))
+            self._link("model files", self.version.label, self._model_files)
             self._link("graph", record.graph_hash, graph)
             self._walk(record, deployed)
         return Lineage(
@@ -147,11 +149,13 @@ class _Walk:
         for path, digest in record.files.items():
             self._link("file", path, partial(self._file, path, digest))
         self._link("candidates", f"{record.candidates} evaluations", lambda: self._candidates(record))
+        self._link("trajectory", record.run_id, lambda: self._trajectory(record))
         if (baseline := record.baseline) is not None:
-            self._link("baseline", f"{baseline.arm}: {baseline.label}", partial(self._baseline, record, baseline))
+            self._link("baseline", f"{baseline.arm}: {baseline.label}", partial(check_baseline, self._client, record, baseline))
         self._link("agent exchanges", f"{record.agent_exchanges} exchanges", lambda: self._exchanges(record))
         self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", lambda: self._dataset(record))
         self._link("test", f"{100 * record.test.accuracy:.1f} %", lambda: self._test(record))
+        self._link("rivals", "test.parquet", lambda: self._rivals(record))
         self._link("code", record.code.commit or "no commit", lambda: self._code(record))
         self._link("settings", record.settings_sha256[:16], lambda: self._settings(record, deployed))
         self._link("prompts", record.prompt_sha256[:16], lambda: self._prompts(record, deployed))
@@ -228,8 +232,10 @@ class _Walk:
             if number not in children:
                 raise _Broken(f"{where} has no child run")
             run = children[number]
-            _same(f"the graph hash in the run of {where}", row["graph_hash"], run.data.params["graph_hash"])
-            _same(f"the accuracy in the run of {where}", _number(row["accuracy"]), run.data.metrics.get("accuracy"))
+            check_candidate(row, run)
+            if (accuracy := _number(row["accuracy"])) is not None:
+                steps = {int(row["iteration"]): accuracy}
+                check_history(self._client, run.info.run_id, "accuracy", steps, f"the accuracy in the run of {where}")
             _same(f"the graph in the run of {where}", row["graph"], self._artifact(run, "graph.json"))
             self.candidates.append(
                 {key: row[key] for key in ("candidate_id", "iteration", "split", "graph_hash", "status")}
@@ -242,14 +248,38 @@ class _Walk:
         _same("the hash of the search's graph file", wanted, found.content_hash)
         return "archive, journal and child runs agree, and the found graph is among the validated ones"
 
-    def _baseline(self, record: Provenance, baseline: Baseline) -> str:
-        """The search's run has the same baseline, put up for the same reason with the same score."""
-        path = self._client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
-        told = json.loads(Path(path).read_text(encoding="utf-8"))
-        _same("the baseline in the run", baseline.model_dump(), {key: told[key] for key in Baseline.model_fields})
-        _same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
-        _same("the hash of the baseline's graph", record.graph_hash, CollaborationGraph.from_dict(told["graph"]).content_hash)
-        return f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"
+    def _tags(self, record: Provenance) -> str:
+        for key, value in tags_of(record).items():
+            _same(f"the version's tag {key}", value, self.version.tags.get(key))
+        return "those of its record, by which it is found"
+
+    def _model_files(self) -> str:
+        if (registered := self.version.tags.get("files_sha256")) is None:
+            raise _Unknown("it was registered before the hash of its files was kept")
+        _same("the hash of the logged model's files, which MLflow runs", registered, self.registry.files_sha256(self.version))
+        return "the logged model, with the code that loads it, is the one that was registered"
+
+    def _trajectory(self, record: Provenance) -> str:
+        table = pd.read_csv(io.BytesIO(self._content(record, "trajectory.csv")))
+        check_trajectory(self._client, record.run_id, table, json.loads(self._content(record, "search.json")))
+        return f"{counted(len(table), 'iteration')}, as in the run"
+
+    def _rivals(self, record: Provenance) -> str:
+        folder = self.folder / Path(next(path for path in record.files if Path(path).name == "search.json")).parent
+        try:
+            known, table = json.loads((folder / "search.json").read_bytes())["run_id"], pd.read_parquet(folder / "test.parquet")
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise _Broken(f"{folder}/test.parquet and search.json can't be read: {type(error).__name__}") from None
+        if known != record.run_id:
+            raise _Unknown("the working tree has the test of another search")
+        table = check(table, Evaluations, "test.parquet")
+        baseline = record.baseline
+        own = (table["arm"] == "found") if baseline is None else (table["arm"] == baseline.arm) & (table["label"] == baseline.label)
+        if not own.any():
+            raise _Broken(f"{folder}/test.parquet has no row of the graph that was put up")
+        _same("the graph's test score", record.test.accuracy, float(table[own]["accuracy"].iloc[0]))
+        check_test(self._client, record.run_id, table)
+        return f"{counted(len(table), 'score')} in test.parquet, as in the run"
 
     def _journal(self, record: Provenance) -> list[dict[str, Any]]:
         content = read_content(self._content(record, "journal.jsonl"), "journal.jsonl")

@@ -7,6 +7,7 @@ lineage.json, where it comes from (pipeline/provenance.py). Its tags hold the ha
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,9 @@ from pipeline.settings import load_profile
 
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
+MADE_WHEN_READ = ("registered_model_meta",)
+"""Files that MLflow adds to what it hands out."""
+
 CHAMPION, CHALLENGER = "champion", "challenger"
 DECISION, PROMOTED, STANDS_IN = "decision", "promoted", "stands_in"
 """Tags: why a version was promoted or not; that it has been the champion; why it stands in for one, until the next search."""
@@ -110,8 +114,25 @@ class Registry:
             raise DataError(f"version {version.label}: expected its {name}, but {_first_line(error)}") from None
 
     def provenance(self, version: Version) -> Provenance:
-        """Where a version comes from. Raises DataError when the record can't be read."""
-        return Provenance.from_json(self.text(version, LINEAGE), f"version {version.label}: {LINEAGE}")
+        """Where a version comes from. Raises DataError when the record is not the one that was registered."""
+        text = self.text(version, LINEAGE)
+        if sha256(text) != version.tags.get("lineage_sha256"):
+            raise DataError(f"version {version.label}: {LINEAGE} is not the file that was registered; `ttsgraph lineage` says more")
+        return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
+
+    def files_sha256(self, version: Version) -> str:
+        """A hash over all that was logged with a version: its files and the code that MLflow runs to load it. Raises DataError."""
+        try:
+            return self._digest(self._client.get_model_version_download_uri(PREFIX + version.task, version.number))
+        except (MlflowException, OSError) as error:
+            raise DataError(f"version {version.label}: expected its files, but {_first_line(error)}") from None
+
+    def _digest(self, kept: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            there = Path(mlflow.artifacts.download_artifacts(kept, dst_path=folder, tracking_uri=self.uri))
+            files = sorted(path for path in there.rglob("*") if path.is_file() and path.name not in MADE_WHEN_READ)
+            told = [f"{path.relative_to(there).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+        return sha256("\n".join(told))
 
     def deployed(self, version: Version) -> Deployed:
         """All that answering takes. Raises InputError when the bundle is not the one that was registered."""
@@ -137,20 +158,8 @@ class Registry:
         return self.find(version.label)
 
     def _log(self, record: Provenance, used: tuple[str, ...], content: str, bundle: Path, lineage: Path) -> Version:
-        tags = {
-            "content": content,
-            "bundle_sha256": record.bundle_sha256,
-            "lineage_sha256": sha256(lineage.read_text(encoding="utf-8")),
-            "graph_hash": record.graph_hash,
-            "uses": json.dumps(used),
-            "dataset": record.dataset.md5,
-            "models": json.dumps({name: model.revision for name, model in record.models.items()}),
-            "profile": record.profile,
-            "method": record.method,
-            "test_accuracy": f"{record.test.accuracy:.4f}",
-            "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
-            "budget": json.dumps(record.budget),
-        }
+        digest = sha256(lineage.read_text(encoding="utf-8"))
+        tags = tags_of(record) | {"content": content, "lineage_sha256": digest, "uses": json.dumps(used)}
         name, before = PREFIX + record.task, mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self.uri)
         try:
@@ -164,6 +173,7 @@ class Registry:
                 )
             with contextlib.suppress(MlflowException):  # it exists already
                 self._client.create_registered_model(name)
+            tags["files_sha256"] = self._digest(f"models:/{info.model_id}")
             return _version(self._client.create_model_version(name, info.model_uri, record.run_id, tags, model_id=info.model_id))
         finally:
             mlflow.set_tracking_uri(before)
@@ -335,6 +345,21 @@ def origin(tracking_uri: str, deployed: Deployed) -> str:
 
 def _unservable(version: Version, left: tuple[str, ...]) -> str:
     return f"{version.label} uses {', '.join(left)}, which left the pool of {version.tags['profile']}"
+
+
+def tags_of(record: Provenance) -> dict[str, str]:
+    """The tags of a version that follow from its record; one searches by some of them."""
+    return {
+        "bundle_sha256": record.bundle_sha256,
+        "graph_hash": record.graph_hash,
+        "dataset": record.dataset.md5,
+        "models": json.dumps({name: model.revision for name, model in record.models.items()}),
+        "profile": record.profile,
+        "method": record.method,
+        "test_accuracy": f"{record.test.accuracy:.4f}",
+        "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
+        "budget": json.dumps(record.budget),
+    }
 
 
 def _parts(reference: str) -> tuple[str, str, str]:

@@ -29,6 +29,7 @@ from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import SearchSettings
+from pipeline.standings import contenders_of
 from pipeline.state import STATE
 from pipeline.summary import edge_table, search_summary
 from pipeline.tasks import missing_isolation
@@ -50,16 +51,18 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     settings = stage.profile.search
     start = read_json(stage.results / "start.json", "init_instances")
-    brief = stage.brief()
+    brief, contenders = stage.brief(), contenders_of(start)
 
     async def prepare(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Searcher, SearchSettings]:
-        return method_class(Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak)), settings
+        problem = Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak, contenders)
+        return method_class(problem), settings
 
     calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
     known = {name: md5(stage.results / name) for name in ("profile.parquet", "pilot.parquet")}
-    decisive = {"start": start["counts"], **known}
+    standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
+    decisive = {"start": start["counts"], "contenders": standing, **known}
     told = start.get("exchanges", [])
     tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
 
@@ -153,11 +156,16 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 
 def recorded_run(path: Path, identity: str) -> str | None:
-    """The MLflow run of an earlier start of the same search, if any."""
+    """The MLflow run of an earlier start of the same search, if any; a damaged file is as good as none, and said."""
     if not path.exists():
         return None
-    recorded = read_json(path, "search")
-    return str(recorded["run_id"]) if recorded["identity"] == identity else None
+    try:
+        recorded = json.loads(path.read_text(encoding="utf-8"))
+        known, run_id = recorded["identity"], recorded["run_id"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        say(f"{path}: expected the search's run in MLflow, found something else; the search goes on in a new run")
+        return None
+    return run_id if known == identity and isinstance(run_id, str) else None
 
 
 if __name__ == "__main__":

@@ -72,9 +72,11 @@ class Stage:
         table = self.profile_table()
         scores = dict(zip(table["model"], table["accuracy"], strict=True))
         roles = self.profile.roles if self.profile.agent.roles else ("assistant",)
+        sampling = self.settings.sampling.sampling()
+        greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
         objective, most = self.profile.objective, self.profile.budget.max_nodes
         piloted = pilot_scores(self.pilot_table(), objective)
-        return Brief(self.task, cost, budget, scores, roles, most, objective, piloted)
+        return Brief(self.task, cost, budget, scores, roles, most, objective, piloted, greedy)
 
     def grader(self) -> Task:
         """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,25 +14,82 @@ from types import TracebackType
 from typing import Any
 
 import pandas as pd
+from alembic.util import CommandError
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunStatus
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from flows.children import PARAMS, Backlog, Child, add_children
 from pipeline.archive import Record
-from pipeline.errors import InputError
-from pipeline.files import CLOSED_TO_US, md5
+from pipeline.errors import InputError, RunStopped
+from pipeline.files import CLOSED_TO_US, disk_full, locked, md5
+
+SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
+"""Columns of a trajectory that are metrics of the search's run."""
+
+DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
+"""MLflow's codes for trouble with its database."""
 
 
 @contextmanager
 def explained(tracking_uri: str) -> Iterator[None]:
-    """Turns MLflow's errors into an InputError of one line that names the tracking URI."""
+    """Turns MLflow's errors into an InputError of one line that names the tracking URI; a full disk stops the run.
+
+    A database in a file is made first where there is none yet.
+    """
+    file = _database_file(tracking_uri)
     try:
+        if file is not None and not _is_there(file):
+            _make_database(file)
         yield
-    except (MlflowException, SQLAlchemyError, ImportError, *CLOSED_TO_US) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}") from None
+    except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
+        if isinstance(error, OSError) and not isinstance(error, CLOSED_TO_US) and not disk_full(error):
+            raise
+        if disk_full(error):
+            raise RunStopped(
+                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): the disk is full; what was computed is kept, free space "
+                "and start again to continue"
+            ) from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}{_advice(error, file)}") from None
+
+
+def _advice(error: Exception, file: Path | None) -> str:
+    """What to do about an error of the database in a file."""
+    of_database = isinstance(error, SQLAlchemyError | CommandError) or getattr(error, "error_code", "") in DATABASE_ERRORS
+    if file is None or not of_database:
+        return ""
+    return f"; if {file} is damaged, move it away and start again: searches make their runs anew from their journals"
+
+
+def _database_file(tracking_uri: str) -> Path | None:
+    """The file of an SQLite database, or None for any other tracking URI."""
+    prefix, found, path = tracking_uri.partition("sqlite:///")
+    return Path(path) if found and not prefix and path and "?" not in path and path != ":memory:" else None
+
+
+def _is_there(file: Path) -> bool:
+    """SQLite leaves an empty file where it was stopped before its first write."""
+    return file.exists() and file.stat().st_size > 0
+
+
+def _make_database(file: Path) -> None:
+    """Make MLflow's database beside where it belongs, then rename it: its tables are made in a hundred steps, and a database that
+    has a part of them can neither be used nor completed."""
+    with locked(file.with_name(file.name + ".making"), wait=True):
+        if _is_there(file):
+            return
+        unfinished = file.with_name(file.name + ".part")
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            unfinished.with_name(unfinished.name + suffix).unlink(missing_ok=True)
+        make: Any = SqlAlchemyStore
+        store = make(f"sqlite:///{unfinished}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH)
+        store._dispose_engine()
+        os.replace(unfinished, file)
 
 
 class SearchTracker:
@@ -112,7 +170,7 @@ class SearchTracker:
         metrics = [
             Metric(key, float(row[key]), now, int(row["iteration"]))
             for row in table.to_dict("records")
-            for key in ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
+            for key in SERIES
             if not math.isnan(row[key])
         ]
         self.client.log_batch(self.run_id, metrics=metrics)
@@ -152,12 +210,24 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
     """The evaluate stage's scores, added to the search's parent run as test_<arm>_accuracy with its interval."""
-    values = {}
-    for row in table.to_dict("records"):
-        for key in ("accuracy", "accuracy_low", "accuracy_high"):
-            values[f"test_{row['arm']}_{key}"] = row[key]
     with explained(tracking_uri):
-        log_metrics(MlflowClient(tracking_uri), run_id, values)
+        client = MlflowClient(tracking_uri)
+        try:
+            client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+                raise
+            raise InputError(
+                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run {run_id}, found none; run the "
+                "search again (`python -m flows.search --help`), which makes it anew from the journal, without calls"
+            ) from None
+        log_metrics(client, run_id, test_scores(table))
+
+
+def test_scores(table: pd.DataFrame) -> dict[str, float]:
+    """The metrics that the evaluate stage's scores are: test_<arm>_accuracy with its interval."""
+    keys = ("accuracy", "accuracy_low", "accuracy_high")
+    return {f"test_{row['arm']}_{key}": float(row[key]) for row in table.to_dict("records") for key in keys}
 
 
 def baseline_file(graph_hash: str) -> str:

@@ -9,6 +9,7 @@ Which of them answers best is for measurement to say (pipeline/contest.py): noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
@@ -22,6 +23,16 @@ MOST_SOURCES = 12
 
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A graph that stands in a search beside the method's own results: what it is in words, and its value in the contest."""
+
+    graph: CollaborationGraph
+    label: str
+    value: float
+
 
 Make = Callable[[int], CollaborationGraph]
 
@@ -56,12 +67,12 @@ class Contenders:
 
     def _grow(self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)) -> None:
         """The largest graph that fits, one of half that size, and those of the sizes `also`."""
-        largest = self._largest(make, least, most)
+        largest = self.largest(make, least, most)
         for size in sorted({largest, (largest + 1) // 2, *also}):
             if least <= size <= largest:
                 self._add(make(size), label.format(size))
 
-    def _largest(self, make: Make, least: int, most: int) -> int:
+    def largest(self, make: Make, least: int, most: int) -> int:
         """The largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0 where none does."""
         if not self.fits(make(least)):
             return 0
@@ -147,7 +158,7 @@ class Contenders:
         count = min(MOST_SOURCES, int(share * self.brief.budget / price) if price > 0 else MOST_SOURCES)
         while count >= 1:
             make = partial(_pair, first, count, second, sink, role)
-            if n := self._largest(make, 1, MOST_SOURCES):
+            if n := self.largest(make, 1, MOST_SOURCES):
                 self._add(make(n), f"{count} x {first} and {n} x {second}, {_ends(role, sink)}")
                 return
             count -= 1

@@ -23,11 +23,13 @@ from pipeline import topologies
 from pipeline.agent.base import Brief
 from pipeline.contenders import Contenders
 from pipeline.environment import Feedback, Job
+from pipeline.errors import RunStopped
 from pipeline.evidence import Evidence, IntArray
 from pipeline.graph import CollaborationGraph
 from pipeline.mutations import changed
 from pipeline.probes import probes
 from pipeline.progress import Publish, ignore
+from pipeline.racing import joined
 from pipeline.response.model import ResponseModel
 from pipeline.stage_settings import ContestSettings
 from pipeline.tasks.base import Question
@@ -46,6 +48,9 @@ PROBE_SHARE = 0.45
 
 HOPE, PRICE = 0.5, 0.0008
 """Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per question has to be worth."""
+
+SAFE = 0.7
+"""Standard deviations that count against a graph in the finals: of many that are uncertain, the best looks too good."""
 
 WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
@@ -88,6 +93,7 @@ class Contest:
     rng: np.random.Generator
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
+    feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
     standings: list[Standing] = field(init=False, default_factory=list)
     _order: IntArray = field(init=False)
@@ -98,14 +104,20 @@ class Contest:
         self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(np.intp)
 
     async def run(self, environment: Graded, publish: Publish = ignore) -> list[Standing]:
-        """Run all of it; returns the standings, the best first."""
+        """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost too many questions."""
+        await self.begin(environment, publish)
+        for number in range(self.settings.rounds):
+            await self._round(number, environment, publish)
+        await self._finals(environment, publish)
+        return self.standings
+
+    async def begin(self, environment: Graded, publish: Publish = ignore) -> list[Standing]:
+        """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
         await self._alone(environment, publish)
         contenders = Contenders(self.brief)
         self.labels = dict(contenders.graphs)
         await self._probe(contenders, environment, publish)
-        for number in range(self.settings.rounds):
-            await self._round(number, environment, publish)
-        await self._finals(environment, publish)
+        self._rank()
         return self.standings
 
     async def _alone(self, environment: Graded, publish: Publish) -> None:
@@ -123,8 +135,8 @@ class Contest:
 
     async def _round(self, number: int, environment: Graded, publish: Publish) -> None:
         settings = self.settings
-        self._rank()
         if number:
+            self._rank()
             self._vary()
         first = (number + 1) * settings.block
         places = self._order[first : first + settings.block]
@@ -159,10 +171,10 @@ class Contest:
             if not jobs:
                 break
             self._rank()
-            values = {s.graph: s.value for s in self.standings}
+            values = {s.graph: s.value - SAFE * s.spread for s in self.standings}
             alive = sorted(alive, key=lambda g: -values[g])[: (len(alive) + 1) // 2]
         finalists = set(alive)
-        self.standings.sort(key=lambda s: (s.graph not in finalists, -s.value))
+        self.standings.sort(key=lambda s: (s.graph not in finalists, SAFE * s.spread - s.value))
 
     async def _evaluate(self, jobs: Sequence[tuple[CollaborationGraph, IntArray]], environment: Graded, publish: Publish) -> None:
         """Run graphs on those questions that they were not run on, and take in the evidence."""
@@ -174,7 +186,14 @@ class Contest:
                 self.calls += self.evidence.new_calls(graph, missing)
                 asked.append((graph, [questions[k] for k in missing.tolist()]))
         for (graph, _), feedback in zip(asked, await environment.evaluate_all(asked, publish), strict=True):
+            if environment.failed(feedback):
+                raise RunStopped(
+                    f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of {len(feedback.results)} questions "
+                    f"unscored ({feedback.error}); start again to continue"
+                )
             self.evidence.add(graph, feedback)
+            known = self.feedbacks.get(graph)
+            self.feedbacks[graph] = feedback if known is None else joined(known, feedback)
 
     def _rank(self) -> None:
         """Predict all contenders that are watched and value them."""

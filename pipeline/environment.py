@@ -144,6 +144,14 @@ class Evaluator(Protocol):
         ...
 
 
+class GraphEvaluator(Evaluator, Protocol):
+    """An Evaluator that can be asked for one graph, too."""
+
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+        """As `evaluate_all`, for one graph."""
+        ...
+
+
 class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -61,6 +62,17 @@ def closed_to_us(error: OSError) -> str:
     """Which place that is, and what to do."""
     why = error.strerror or type(error).__name__
     return f"{error.filename}: expected to use this place, but {why}; correct its permissions, or move away what stands there"
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is for want of disk space; databases say so in words alone."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if "database or disk is full" in str(error) or "disk I/O error" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def makes(stage: str) -> str:

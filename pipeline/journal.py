@@ -1,11 +1,13 @@
 """An append-only file of entries that survives kill -9: each is on disk whole, or not at all.
 
-One JSON object a line, `{"length": ..., "crc32": ..., "entry": ...}`: length in bytes and checksum of the entry's text tell a line
-that a crash cut short. The first entry is a header; a journal is continued only under the same header.
+One JSON object a line, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`: bytes and checksum of the entry's text tell a
+line that a crash cut short, the number, from 0, one that is not in its place. The first entry is a header; a journal is continued
+only under the same header. Journals from before lines had numbers are read too.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -20,7 +22,7 @@ from typing import Any
 from pipeline.errors import DataError
 
 Entry = dict[str, Any]
-_LINE = re.compile(rb'\{"length":(\d+),"crc32":"([0-9a-f]{8})","entry":(.*)\}\n', re.DOTALL)
+_LINE = re.compile(rb'\{"length":(\d+),"crc32":"([0-9a-f]{8})"(?:,"number":(\d+))?,"entry":(.*)\}\n', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,11 @@ def read_content(data: bytes, where: str) -> Read:
     entries: list[tuple[int, Entry]] = []
     at = 0
     for line in data.splitlines(keepends=True):
-        entry = _entry(line)
-        if entry is None:
-            if at + len(line) < len(data):
+        number, entry = _entry(line)
+        # Lines that are whole and not in their place, or a header among them: two journals were put into one file.
+        misplaced = entry is not None and (number not in (None, len(entries)) or (entries and entry == entries[0][1]))
+        if entry is None or misplaced:
+            if misplaced or at + len(line) < len(data):
                 raise DataError(
                     f"{where}: expected a journal, but line {len(entries) + 1} is damaged; move the file away to start anew"
                 )
@@ -59,37 +63,39 @@ def read_journal(path: Path) -> list[Entry]:
     return [entry for _, entry in read(path).entries[1:]]
 
 
-def _line(entry: Mapping[str, Any]) -> bytes:
+def _line(entry: Mapping[str, Any], number: int) -> bytes:
     text = json.dumps(_without_nan(entry), separators=(",", ":")).encode()
-    return b'{"length":%d,"crc32":"%08x","entry":%s}\n' % (len(text), zlib.crc32(text), text)
+    return b'{"length":%d,"crc32":"%08x","number":%d,"entry":%s}\n' % (len(text), zlib.crc32(text), number, text)
 
 
-def _entry(line: bytes) -> Entry | None:
-    """The entry of a line, or None when it is not whole."""
+def _entry(line: bytes) -> tuple[int | None, Entry | None]:
+    """The number of a line, if it has one, and its entry, or None when it is not whole."""
     match = _LINE.fullmatch(line)
     if match is None:
-        return None
-    length, checksum, text = match.groups()
-    if len(text) != int(length) or zlib.crc32(text) != int(checksum, 16):
-        return None
-    return dict(json.loads(text))
+        return None, None
+    length, checksum, number, text = match.groups()
+    if length != b"%d" % len(text) or zlib.crc32(text) != int(checksum, 16):
+        return None, None
+    return None if number is None else int(number[:18]), dict(json.loads(text))
 
 
 class Journal:
     """A journal that is open for writing, positioned at its start: what it holds is replayed before anything is added.
 
-    `tell` hears, in one line each, what was cut or set aside. A journal under another header is renamed to `<name>.previous`.
+    `tell` hears, in one line each, what was cut or set aside. A journal under another header is set aside as
+    `<name>.previous-<number>`.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any], tell: Callable[[str], None] = lambda line: None) -> None:
         self.path, self._tell = path, tell
         self._pending: deque[tuple[int, Entry]] = deque()
+        self._lines = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             self._resume_or_set_aside(header)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         if os.fstat(self._file).st_size == 0:
-            self._write(_line(header))
+            self._write(header)
             _sync_folder(path.parent)
 
     def _resume_or_set_aside(self, header: Mapping[str, Any]) -> None:
@@ -101,9 +107,12 @@ class Journal:
             return
         if found.entries[0][1] == _without_nan(header):
             self._pending.extend(found.entries[1:])
+            self._lines = len(found.entries)
             return
-        aside = self.path.with_name(f"{self.path.name}.previous")
-        os.replace(self.path, aside)
+        aside = next(
+            path for n in itertools.count(1) if not (path := self.path.with_name(f"{self.path.name}.previous-{n}")).exists()
+        )
+        self.path.rename(aside)
         self._tell(f"{self.path}: is of a search with other settings; moved to {aside.name}, starting anew")
 
     @property
@@ -130,13 +139,15 @@ class Journal:
         os.fsync(self._file)
         while len(self._pending) > keep:
             self._pending.pop()
+            self._lines -= 1
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Add an entry; it is on disk when this returns. Raises OSError, with the journal as it was before."""
         self.cut()
-        self._write(_line(entry))
+        self._write(entry)
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        line = _line(entry, self._lines)
         end = os.lseek(self._file, 0, os.SEEK_END)
         try:
             left = memoryview(line)
@@ -146,6 +157,7 @@ class Journal:
         except OSError:
             os.ftruncate(self._file, end)
             raise
+        self._lines += 1
 
     def close(self) -> None:
         """Close the file."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.agent.base import Reply, Speak
-from pipeline.errors import LimitReached
-from pipeline.files import read_json, write_text
+from pipeline.errors import DataError, LimitReached
+from pipeline.files import write_text
 from pipeline.models.client import Completion, Later, Message, ModelClient, Request, beginning
 from pipeline.models.spec import ModelPool
 from pipeline.progress import Spent
@@ -35,11 +36,22 @@ class Account:
     identity: str
 
     def read(self) -> Spent:
-        """What is known to have been spent. Raises DataError when the file can't be read."""
+        """What is known to have been spent. Raises DataError when the file does not say so: to count from nothing would lift the
+        limits, so a person has to."""
         if not self.path.exists():
             return Spent()
-        noted = read_json(self.path, "search")
-        return Spent(noted["dollars"], noted["tokens"], noted["wall_s"]) if noted["identity"] == self.identity else Spent()
+        try:
+            noted = json.loads(self.path.read_text(encoding="utf-8"))
+            identity, spent = noted["identity"], Spent(noted["dollars"], noted["tokens"], noted["wall_s"])
+            whole = isinstance(identity, str) and all(0 <= float(value) < math.inf for value in asdict(spent).values())
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+            whole = False
+        if not whole:
+            raise DataError(
+                f"{self.path}: expected what this search has spent, found something else; delete the file and start again, and the "
+                "limits count from nothing"
+            )
+        return spent if identity == self.identity else Spent()
 
     def write(self, spent: Spent) -> None:
         """Note what was spent, whole or not at all."""

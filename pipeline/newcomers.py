@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import openai
-
+from pipeline.errors import EndpointError
 from pipeline.models.openai_client import Endpoint
+from pipeline.models.transport import connect_once
 from pipeline.provenance import canonical, sha256
 from pipeline.settings import ModelSettings, Profile
 
@@ -28,9 +28,11 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     endpoint = Endpoint(model.base_urls, model.served_as or name, model.api_key_env)
     for url in model.base_urls:
         try:
-            with openai.OpenAI(base_url=url, api_key=endpoint.api_key(), timeout=TIMEOUT_S, max_retries=0) as client:
+            with connect_once(url, endpoint.api_key(), TIMEOUT_S) as client:
                 if endpoint.served_as not in {listed.id for listed in client.models.list()}:
                     return False
-        except openai.OpenAIError:
+        except EndpointError:  # its key is not set, which is the user's to mend
+            raise
+        except Exception:  # whatever a server that is none of models makes of it
             return False
     return True

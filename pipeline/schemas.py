@@ -130,8 +130,8 @@ class Trajectory(Table):
     """One row per iteration of a search."""
 
     iteration: Series[int] = pa.Field(ge=1, unique=True)
-    train_mean: Series[float] = pa.Field(ge=0, le=1)
-    train_best: Series[float] = pa.Field(ge=0, le=1)
+    train_mean: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    train_best: Series[float] = pa.Field(ge=0, le=1, nullable=True)
     val_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
     val_low: Series[float] = pa.Field(ge=0, le=1)
     val_high: Series[float] = pa.Field(ge=0, le=1)

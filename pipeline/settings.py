@@ -233,6 +233,9 @@ class AgentSettings(Closed):
         default=True, description="whether prompts have the rules of test-time scaling (A.12, R-3 and R-4); rivals never get them"
     )
     roles: bool = True
+    loop: bool | None = Field(
+        default=None, description="whether Agent-REINFORCE's loop follows a contest; if not given, for kind llm alone"
+    )
     step: Annotated[float, Field(gt=0, le=1)] = 0.3
     model: str | None = Field(default=None, description="its name at the endpoint, or in the pool")
     base_url: str | None = None
@@ -249,6 +252,11 @@ class AgentSettings(Closed):
     reasks: int = Field(default=2, ge=0, le=5, description="times an invalid answer is sent back with the error")
     timeout_s: PositiveFloat = 600
     max_retries: int = Field(default=4, ge=0)
+
+    @property
+    def loops(self) -> bool:
+        """Whether the loop goes on where a contest has found contenders: with the rules alone it added nothing (docs/method.md)."""
+        return self.kind == "llm" if self.loop is None else self.loop
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:

@@ -20,8 +20,13 @@ class PilotSettings(Closed):
 
 
 class ContestSettings(Closed):
-    """The contest of structured graphs (pipeline/contest.py): how many calls it makes, and how it shares them out."""
+    """The contest of structured graphs (pipeline/contest.py): how many calls it makes, and how it shares them out.
 
+    Without it the init stages go the paper's way: multisets are judged by random topologies, and no contender stands beside what a
+    method finds.
+    """
+
+    enabled: bool = True
     calls: PositiveInt = Field(default=1500, description="model calls that are not in the cache, at most")
     block: PositiveInt = Field(default=24, description="training questions of the probes, and of each round")
     rounds: PositiveInt = 3
@@ -30,6 +35,10 @@ class ContestSettings(Closed):
     finalists: PositiveInt = 6
     final_block: PositiveInt = Field(default=32, description="questions of each heat of the finals")
     search_share: Annotated[float, Field(gt=0, le=1)] = Field(default=0.7, description="of the calls, before the finals")
+    kept: PositiveInt = Field(default=3, description="contenders that stand in every search beside its own results")
+    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.005, description="in value, within which the cheaper of two graphs is taken"
+    )
     samples: Annotated[int, Field(ge=2)] = Field(default=4, description="draws of what the response model leaves open")
 
 

@@ -29,6 +29,9 @@ def search_summary(found: Found, archive: pd.DataFrame, spent: Spent, exchanges:
     return {
         "found_hash": found.graph.content_hash,
         "found_iteration": found.iteration,
+        "contender": found.contender,
+        "own_graph": found.own[0].to_dict() if found.own else None,
+        "own_val_accuracy": found.own[1].accuracy if found.own else None,
         "val_accuracy": found.val_accuracy,
         "val_questions": found.validation.n_scored,
         "p_best": found.p_best,

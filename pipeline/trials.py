@@ -21,7 +21,7 @@ from pipeline.agent.base import Brief, Counts, Scored, Trial
 from pipeline.archive import graph_columns, score_columns
 from pipeline.budget import CostModel
 from pipeline.distribution import FloatArray
-from pipeline.environment import Environment, Feedback
+from pipeline.environment import Feedback, GraphEvaluator
 from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool, ModelSpec
@@ -46,7 +46,7 @@ class Case:
 
 async def evaluate_cases(
     cases: Sequence[Case],
-    environment: Environment,
+    environment: GraphEvaluator,
     cost: CostModel,
     questions: Sequence[Question],
     publish: Publish = ignore,
@@ -56,7 +56,7 @@ async def evaluate_cases(
 
 
 async def cases_feedback(
-    cases: Sequence[Case], environment: Environment, questions: Sequence[Question], publish: Publish = ignore
+    cases: Sequence[Case], environment: GraphEvaluator, questions: Sequence[Question], publish: Publish = ignore
 ) -> list[Feedback]:
     """What came of each case, per question. Raises RunStopped when a case lost too many questions."""
     best = -math.inf
@@ -78,7 +78,7 @@ def _best(case: Case, feedback: Feedback) -> Best:
     return Best(feedback.accuracy, *feedback.interval, ", ".join(case.columns.values()))
 
 
-def _require_scored(cases: Sequence[Case], feedbacks: Sequence[Feedback], environment: Environment) -> None:
+def _require_scored(cases: Sequence[Case], feedbacks: Sequence[Feedback], environment: GraphEvaluator) -> None:
     for case, feedback in zip(cases, feedbacks, strict=True):
         if environment.failed(feedback):
             shown, asked = ", ".join(case.columns.values()), len(feedback.results)
@@ -235,7 +235,7 @@ def trial_cases(multisets: Sequence[Counts], brief: Brief, topologies_each: int,
 
 async def evaluate_trials(
     cases: Sequence[Case],
-    environment: Environment,
+    environment: GraphEvaluator,
     brief: Brief,
     questions: Sequence[Question],
     racing: RacingSettings,
@@ -254,7 +254,7 @@ async def evaluate_trials(
 
 async def _raced(
     cases: Sequence[Case],
-    environment: Environment,
+    environment: GraphEvaluator,
     objective: Objective,
     questions: Sequence[Question],
     racing: RacingSettings,

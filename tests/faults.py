@@ -37,6 +37,11 @@ FAULTS = {
     "garbage": lambda: (200, {}, "<html>busy</html>"),
     "no choices": lambda: (200, {}, '{"choices": [], "usage": null}'),
     "no usage": lambda: (200, {}, _answer(usage=False)),
+    "error beside an answer": lambda: (200, {}, _answer().replace('"id"', '"error": {"code": 502}, "id"')),
+    "filtered": lambda: (200, {}, _answer().replace('"stop"', '"error"')),
+    "negative usage": lambda: (200, {}, _answer().replace('"prompt_tokens": 1', '"prompt_tokens": -9')),
+    "nested": lambda: (200, {}, "[" * 50_000),
+    "long headers": lambda: (200, {"x-long": "x" * 20_000}, _answer()),
     "long answer": lambda: (200, {}, _answer("x" * 200_000)),
     "endless answer": lambda: (200, {}, _answer("x" * 6_000_000)),
 }

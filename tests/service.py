@@ -26,6 +26,7 @@ from pipeline.parsing import parse
 from pipeline.service.app import create_app
 from pipeline.service.deployments import Deployments
 from pipeline.service.metrics import Metrics
+from pipeline.service.server import config_of
 from pipeline.service.settings import ServiceSettings
 from pipeline.settings import Profile, load_profile
 from tests.project import MODEL
@@ -146,6 +147,9 @@ def profile_of(base_url: str, style: str = "chat", **engine: Any) -> Profile:
     return parse(Profile, data, "test")
 
 
+PLAIN = ServiceSettings(drain_s=5)
+
+
 @contextmanager
 def running(app: ASGIApp) -> Iterator[str]:
     """Run an application on a free port; yields its base URL."""
@@ -181,13 +185,13 @@ def serving(loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = 
         async with deployments:
             await server.serve(sockets=[listening])
 
-    with _in_thread(lambda: create_app(deployments, metrics, wanted, key), main) as url:
+    with _in_thread(lambda: create_app(deployments, metrics, wanted, key), main, wanted) as url:
         yield Service(url, deployments, loops[0])
 
 
 @contextmanager
-def _in_thread(make: Callable[[], ASGIApp], main: Any) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(make(), log_config=None, lifespan="off", timeout_graceful_shutdown=5))
+def _in_thread(make: Callable[[], ASGIApp], main: Any, settings: ServiceSettings = PLAIN) -> Iterator[str]:
+    server = uvicorn.Server(config_of(make(), settings))
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         failed: list[BaseException] = []
 

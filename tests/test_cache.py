@@ -162,3 +162,24 @@ class TestStore:
         cache._store.execute("pragma max_page_count = 4")
         with pytest.raises(RunStopped, match="disk is full; what was computed is kept"):
             cache.put("k", Completion("x" * 50_000, 1, 1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("key", "cast(x'ff00ff' as text)"), ("key", "x'ff'"), ("key", "3"), ("model", "cast(x'ff' as text)")]
+)
+def test_a_key_or_name_that_is_no_text_is_pruned_or_kept_and_never_in_the_way(tmp_path, column, value):
+    cache = CallCache(tmp_path)
+    for key in ("one", "two", "three"):
+        cache.put(key, Completion("text", 1, 1, 0.1), "model")
+    cache._run(f"update calls set {column} = {value} where key = 'two'")
+    assert cache.stats()["damaged"] == (column == "key")
+    assert cache.prune()["damaged"] == (column == "key")
+    assert cache.get("one").text == cache.get("three").text == "text"
+    cache.close()
+
+
+def test_half_a_character_that_was_stored_is_replaced_when_it_is_read(tmp_path):
+    cache = CallCache(tmp_path)
+    cache.put("key", Completion("a\ud800", 1, 1, 0.1))
+    assert cache.get("key").text == "a\ufffd"
+    cache.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -104,8 +105,44 @@ def test_a_journal_of_another_search_is_set_aside(tmp_path: Path) -> None:
     journal = Journal(path, {"type": "search", "identity": "two"}, said.append)
     assert journal.pending == []
     journal.close()
-    assert (tmp_path / "journal.jsonl.previous").read_bytes() == before
-    assert "moved to journal.jsonl.previous" in said[0]
+    assert (tmp_path / "journal.jsonl.previous-1").read_bytes() == before
+    assert "moved to journal.jsonl.previous-1" in said[0]
+
+
+def test_what_was_set_aside_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    for name in "abcd":
+        Journal(path, {"type": "search", "identity": name}).close()
+    aside = {file.name: read(file).entries[0][1]["identity"] for file in tmp_path.iterdir() if file != path}
+    assert aside == {f"journal.jsonl.previous-{n}": name for n, name in enumerate("abc", 1)}
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_lines_that_are_repeated_moved_or_left_out_are_damage(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "journal.jsonl"
+    lines = written(path, [{"n": n % 2} for n in range(5)]).splitlines(keepends=True)
+    other = data.draw(st.lists(st.sampled_from(lines), max_size=12))
+    path.write_bytes(b"".join(other))
+    if other == lines[: len(other)]:
+        assert len(read(path).entries) == len(other)
+    else:
+        with pytest.raises(DataError, match="is damaged; move the file away"):
+            read(path)
+
+
+def test_a_journal_from_before_lines_had_numbers_is_read_and_continued_but_not_a_doubled_one(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    old = re.sub(rb'"number":\d+,', b"", written(path, [{"n": 1}, {"n": 1}]))
+    path.write_bytes(old)
+    journal = Journal(path, HEADER)
+    assert [journal.replay(lambda entry: True) for _ in range(2)] == [{"n": 1}, {"n": 1}]
+    journal.append({"n": 2})
+    journal.close()
+    assert read_journal(path) == [{"n": 1}, {"n": 1}, {"n": 2}]
+    path.write_bytes(old + old)
+    with pytest.raises(DataError, match="line 4 is damaged"):
+        read(path)
 
 
 def test_where_a_run_goes_another_way_the_rest_is_cut(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline.agent.base import Reply
 from pipeline.archive import Archive
 from pipeline.environment import Environment
-from pipeline.errors import LimitReached
+from pipeline.errors import DataError, LimitReached
 from pipeline.journal import Journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.models.cache import CachedClient, CallCache
@@ -146,3 +146,18 @@ def test_an_agent_pays_too_and_is_not_asked_beyond_the_limit():
     with pytest.raises(LimitReached, match=r"limits\.dollars of 1 reached \(1 spent\)"):
         paying([], "update", "{}")
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "3", '{"identity": "one"}', '{"identity": "one", "dollars": -5, "tokens": 0, "wall_s": 0}',
+     '{"identity": "one", "dollars": NaN, "tokens": 0, "wall_s": 0}', '{"identity": 1, "dollars": 0, "tokens": 0, "wall_s": 0}',
+     '{"identity": "one", "dollars": "a", "tokens": 0, "wall_s": 0}', "[" * 100_000, "\x00"],
+)  # fmt: skip
+def test_an_account_that_is_damaged_lifts_no_limit_and_the_advice_works(tmp_path, content):
+    account = Account(tmp_path / "spent.json", "one")
+    account.path.write_text(content)
+    with pytest.raises(DataError, match="delete the file and start again"):
+        account.read()
+    account.path.unlink()
+    assert account.read() == Spent()

@@ -7,10 +7,11 @@ from contextlib import chdir
 from pathlib import Path
 
 import mlflow
+import pandas as pd
 import pytest
 
 from flows.lineage import dependents, lineage
-from flows.registry import RegistryLoader
+from flows.registry import Registry, RegistryLoader
 from pipeline.errors import DeploymentError, InputError
 from tests.simulated_project import SimulatedProject
 
@@ -152,6 +153,57 @@ def test_a_candidate_changed_or_deleted_in_mlflow_is_named(project):
     assert "the child runs: expected" in " ".join(broken(project).values())
     client.delete_run(walked.record.run_id)
     assert ("search run", walked.record.run_id) in broken(project)
+
+
+def test_what_mlflow_runs_to_load_a_version_is_verified(project):
+    code = next(path for path in Path("mlruns").rglob("pipeline/asking.py"))
+    code.write_text(code.read_text() + "\n# changed\n")
+    assert "the hash of the logged model's files" in " ".join(broken(project).values())
+
+
+@pytest.mark.parametrize("tag", ["dataset", "models", "test_accuracy", "graph_hash", "profile"])
+def test_a_tag_that_one_searches_by_is_verified(project, tag):
+    client = mlflow.MlflowClient(project.uri)
+    client.set_model_version_tag("ttsgraph-math", "1", tag, '{"other": "r1"}')
+    assert f"the version's tag {tag}" in " ".join(broken(project).values())
+
+
+def test_a_record_that_was_changed_is_not_read(project):
+    (file,) = Path("mlruns").rglob("lineage.json")
+    file.write_text(file.read_text().replace('"seed":0', '"seed":1').replace('"seed": 0', '"seed": 1'))
+    registry = Registry(project.uri)
+    with pytest.raises(InputError, match=r"lineage\.json is not the file that was registered"):
+        registry.provenance(registry.find("math@champion"))
+
+
+@pytest.mark.parametrize("metric", ["test_single_accuracy", "test_found_accuracy_low", "val_accuracy", "train_best"])
+def test_a_metric_of_the_search_that_was_changed_is_named(project, metric):
+    walked = lineage("math@champion", project.uri)
+    mlflow.MlflowClient(project.uri).log_metric(walked.record.run_id, metric, 0.123, step=1)
+    assert metric.replace("_", " ") in " ".join(broken(project).values())
+
+
+def test_a_test_score_that_was_changed_is_named(project):
+    file = project.results / "random" / "test.parquet"
+    table = pd.read_parquet(file)
+    table.loc[table["arm"] == "single", "accuracy"] -= 0.01
+    table.to_parquet(file)
+    assert ("rivals", "test.parquet") in broken(project)
+
+
+@pytest.mark.parametrize(
+    ("where", "what"), [("params", "status"), ("params", "iteration"), ("metrics", "dollars"), ("history", "accuracy")]
+)
+def test_what_was_changed_of_a_candidate_is_named(project, where, what):
+    run_id = lineage("math@champion", project.uri).candidates[0]["run_id"]
+    with sqlite3.connect("mlflow.db") as store:
+        if where == "params":
+            store.execute("update params set value = 'x' where run_uuid = ? and key = ?", (run_id, what))
+        elif where == "metrics":
+            store.execute("update latest_metrics set value = 9 where run_uuid = ? and key = ?", (run_id, what))
+        else:
+            store.execute("update metrics set value = 0.5 + value / 3 where run_uuid = ? and key = ?", (run_id, what))
+    assert f"the {what} in the run of candidate 0" in " ".join(broken(project).values())
 
 
 def test_what_depends_on_a_dataset_or_a_model_revision(project):

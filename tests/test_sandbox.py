@@ -11,11 +11,19 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import CallFailed, InputError
+from pipeline.tasks import sandbox
 from pipeline.tasks.isolation import IsolationError, require
 from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
-from pipeline.tasks.sandbox_child import Items, Opaque, Unsendable, decode, encode
+from pipeline.tasks.sandbox_values import Codec, Held, Remote, Unsendable, met
 from tests.processes import alive, children_of, refused_calls, wait_until
 
+
+def refuse(value):
+    raise Unsendable(f"a {type(value).__name__} is no plain data")
+
+
+CODEC = Codec(refuse, refuse)
+ROOT = Path(__file__).parents[1]
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
 TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
 
@@ -88,7 +96,8 @@ def test_plain_data_comes_back_as_it_was(expression):
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [("(1, 2)", "[1, 2]"), ("[1, 2]", "(1, 2)"), ("'1'", "1"), ("range(2)", "[0, 1]"), ("iter([1])", "[1]"), ("1.1", "1"),
-     ("object()", "None"), ("float('nan')", "float('nan')"), ("lambda: 1", "1"), ("{1: 2}.keys()", "[1]"), ("None", "0")],
+     ("object()", "None"), ("float('nan')", "float('nan')"), ("lambda: 1", "1"), ("{1: 2}.keys()", "[1]"),
+     ("{1: 2}.values()", "{1: 2}.values()"), ("None", "0")],
 )  # fmt: skip
 def test_what_differs_stays_different(returned, expected):
     assert not run(f"def square(x): return {returned}", f"def check(f): assert f(0) == {expected}").passed
@@ -125,18 +134,19 @@ def test_tests_use_what_is_given_not_what_the_solution_makes_of_it():
     "value", [None, True, 1, -(2**64), 0.1, "a", b"a", [1, (2,)], {3}, {(1, 2): [3]}, 1j, Fraction(1, 7), Decimal("1e-9")]
 )
 def test_data_survives_the_pipe(value):
-    back = decode(encode(value))
+    back = CODEC.decode(CODEC.encode(value))
     assert back == value
     assert type(back) is type(value)
 
 
 def test_what_is_no_data_is_told_apart():
-    assert list(decode(encode(iter([1, 2])))) == [1, 2]
-    assert math.isnan(decode(encode(math.nan)))
-    assert isinstance(decode(["opaque", None]), Opaque)
-    assert isinstance(decode(["items", []]), Items)
+    assert math.isnan(CODEC.decode(CODEC.encode(math.nan)))
     with pytest.raises(Unsendable, match="a function is no plain data"):
-        encode([print_nothing])
+        CODEC.encode([print_nothing])
+    remote = met(None, Held().hold(print_nothing))
+    assert isinstance(remote, Remote)
+    assert callable(remote)
+    assert remote != print_nothing
 
 
 def print_nothing():
@@ -289,3 +299,58 @@ def test_a_solution_ends_with_the_process_that_asked(tmp_path):
     asking.kill()
     asking.wait()
     wait_until(lambda: not any(alive(pid) for pid in running))
+
+
+def test_folders_of_processes_that_were_killed_are_removed_by_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox.tempfile, "tempdir", str(tmp_path))
+    script = (
+        "import os, signal, sys, tempfile; sys.path.insert(0, sys.argv[1]); tempfile.tempdir = sys.argv[2]\n"
+        "from pipeline.tasks.sandbox import _folder\n"
+        "with _folder():\n    print('there', flush=True); {}"
+    )
+    command = [sys.executable, "-c", script.format("os.kill(os.getpid(), signal.SIGKILL)"), str(ROOT), str(tmp_path)]
+    for _ in range(2):
+        subprocess.run(command, check=False)
+    (left,) = tmp_path.iterdir()
+    command[2] = script.format("input()")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"there\n"
+        (held,) = tmp_path.iterdir()
+        assert held != left
+        sandbox._remove_left_folders.cache_clear()
+        with sandbox._folder() as mine:
+            assert {str(path) for path in tmp_path.iterdir()} == {str(held), mine}
+        holder.communicate(b"\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        "os.unlink(name)",
+        "os.rename(name, 'other')",
+        "held.append(mmap.mmap(file.fileno(), 0)); file.close(); os.unlink(name)",
+        "held.append(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)); file.close(); os.unlink(name)",
+    ],
+)
+def test_files_without_a_name_count_too(hide):
+    solution = f"""
+import os, mmap, time
+held = []
+def square(x):
+    for k in range(40):
+        name = f"file"
+        file = open(name, "wb+")
+        file.write(os.urandom(1 << 20)); file.flush()
+        held.append(file)
+        {hide}
+    time.sleep(20)
+"""
+    limits = SandboxLimits(cpu_s=5, wall_s=15)
+    verdict = run(solution, limits=limits)
+    assert verdict.detail == "it wrote more than its folder may hold"
+
+
+def test_a_few_files_without_a_name_are_no_harm():
+    solution = "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return file.write(b'a' * (x * x))"
+    assert run(solution).passed

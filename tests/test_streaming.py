@@ -1,7 +1,6 @@
 """Text that comes in pieces is cut where the whole text would be."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -30,8 +29,7 @@ def test_text_that_can_begin_no_stop_sequence_is_shown_at_once():
 
 
 def chunk(content=None, usage=None):
-    choices = [] if content is None else [SimpleNamespace(delta=SimpleNamespace(content=content))]
-    return SimpleNamespace(choices=choices, usage=usage)
+    return {"choices": [] if content is None else [{"delta": {"content": content}}], "usage": usage}
 
 
 def read(*chunks, max_tokens=64):
@@ -44,7 +42,7 @@ def read(*chunks, max_tokens=64):
 
 
 def test_a_stream_is_its_text_and_its_usage():
-    used = SimpleNamespace(prompt_tokens=5, completion_tokens=2)
+    used = {"prompt_tokens": 5, "completion_tokens": 2}
     completion, pieces = read(chunk(""), chunk("a"), chunk("b"), chunk(usage=used))
     assert (completion.text, completion.prompt_tokens, completion.completion_tokens) == ("ab", 5, 2)
     assert pieces == ["a", "b"]
@@ -55,3 +53,16 @@ def test_a_stream_without_usage_or_without_end_is_a_fault():
         read(chunk("a"))
     with pytest.raises(Fault, match="at most 1 tokens"):
         read(*[chunk("word " * 100)] * 10, max_tokens=1)
+
+
+def test_the_halves_of_a_character_are_joined_and_a_lone_half_is_replaced():
+    used = {"prompt_tokens": 1, "completion_tokens": 1}
+    completion, pieces = read(chunk("a\ud83d"), chunk("\ude00b\ud83d"), chunk("c\ud83d"), chunk(usage=used))
+    assert completion.text == "".join(pieces) == "a\U0001f600b\ufffdc\ufffd"
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "error", "abort"])
+def test_a_stream_that_the_provider_ends_is_a_fault(reason):
+    ended = {"choices": [{"delta": {}, "finish_reason": reason}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+    with pytest.raises(Fault, match=f"found {reason}"):
+        read(chunk("half an ans"), ended)

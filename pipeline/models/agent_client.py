@@ -10,20 +10,26 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import httpx2
 import openai
+import tenacity
 
 from pipeline.agent.base import Reply, Speak
 from pipeline.errors import CallFailed, EndpointError, RunStopped, TTSGraphError
-from pipeline.models.client import Completion, Message, ModelClient, Request, Sampling
+from pipeline.models.answers import read_answer
+from pipeline.models.client import Completion, Message, ModelClient, Request, Sampling, whole_text
 from pipeline.models.endpoints import Fault
-from pipeline.models.openai_client import Endpoint, completion_of, reason_of
+from pipeline.models.openai_client import Endpoint
 from pipeline.models.spec import Price
+from pipeline.models.transport import backoff, connect, fault_of
 from pipeline.secrets import redact
 from pipeline.settings import AgentSettings
 
-REFUSED_KEY, UNKNOWN_MODEL, REFUSED_FORM = (401, 403), (404,), (400, 422)
+REFUSED_KEY, UNKNOWN_MODEL, REFUSED_REQUEST = (401, 403), (404,), (400, 413, 422)
+FIRST_WAIT_S = 0.5
 FORMS = ("schema", "object", "text")
 """Ways to ask for an answer's form, from strict to none: a JSON schema, any JSON object, the prompt alone."""
 
@@ -32,38 +38,44 @@ class AgentClient:
     """One model behind one endpoint, as a ModelClient.
 
     Requests that carry a schema are sent with the strictest `response_format` the endpoint takes: a refused one (HTTP 400 or 422)
-    is tried weaker, and what was taken is kept to. The `openai` package retries 408, 409, 429, 5xx, timeouts and broken connections
-    with backoff; what still fails raises CallFailed, a refused key and an unknown model EndpointError.
+    is tried weaker, and what was taken is kept to. What may go better is attempted again, `max_retries` times, each attempt no
+    longer than `timeout_s`; what still fails raises CallFailed, a refused key and an unknown model EndpointError.
     """
 
     def __init__(self, endpoint: Endpoint, settings: AgentSettings) -> None:
         self._endpoint, self._settings = endpoint, settings
         self._url = endpoint.base_urls[0]
         self._form = FORMS.index(settings.response_format)
-        self._client = openai.AsyncOpenAI(
-            base_url=self._url, api_key=endpoint.api_key(), timeout=settings.timeout_s, max_retries=settings.max_retries
-        )
+        self._client = connect(self._url, endpoint.api_key(), settings.timeout_s)
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request; the key is taken out of an answer that repeats it, and what is no valid Unicode replaced."""
-        started = time.perf_counter()
+        """Answer one request; the key is taken out of an answer that repeats it."""
         where = f"agent {request.model} at {self._url}"
         try:
-            answer = await self._ask(request)
-        except openai.APIStatusError as error:
-            raise self._explained(error.status_code, where) from None
-        except openai.APIError as error:
-            raise CallFailed(f"{where}: {reason_of(error)}") from None
-        except ValueError:
-            raise CallFailed(f"{where}: expected JSON, found something else") from None
-        try:
-            found = completion_of(answer, time.perf_counter() - started)
+            async for attempt in tenacity.AsyncRetrying(
+                retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.retry),
+                stop=tenacity.stop_after_attempt(self._settings.max_retries + 1),
+                wait=backoff(FIRST_WAIT_S),
+                reraise=True,
+            ):
+                with attempt:
+                    found = await self._attempt(request, where)
         except Fault as fault:
             raise CallFailed(f"{where}: {fault.kind}") from None
-        text = redact(found.text.encode("utf-8", "replace").decode())
-        return Completion(text, found.prompt_tokens, found.completion_tokens, found.latency_s)
+        return replace(found, text=redact(found.text))
 
-    async def _ask(self, request: Request) -> Any:
+    async def _attempt(self, request: Request, where: str) -> Completion:
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                body = await self._ask(request)
+            return read_answer(body, time.perf_counter() - started, request.sampling)
+        except Exception as error:  # whatever an answer makes of those who read it
+            if isinstance(error, openai.APIStatusError) and error.status_code in (*REFUSED_KEY, *UNKNOWN_MODEL, *REFUSED_REQUEST):
+                raise self._explained(error.status_code, where) from None
+            raise fault_of(error, where) from None
+
+    async def _ask(self, request: Request) -> bytes:
         while True:
             try:
                 return await self._send(request)
@@ -72,39 +84,39 @@ class AgentClient:
                     raise
                 self._form += 1
 
-    async def _send(self, request: Request) -> Any:
-        temperature = request.sampling.temperature
-        answer: Any = await self._client.chat.completions.create(
-            model=self._endpoint.served_as,
-            messages=[{"role": m.role, "content": m.content} for m in request.messages],  # type: ignore[misc, list-item]
-            temperature=openai.omit if temperature is None else temperature,
-            response_format=self._response_format(request),
+    async def _send(self, request: Request) -> bytes:
+        body: dict[str, Any] = {
+            "model": self._endpoint.served_as,
+            "messages": [{"role": message.role, "content": whole_text(message.content)} for message in request.messages],
             # Reasoning models of OpenAI itself know only the newer name, most other endpoints only the older one.
-            extra_body={self._settings.tokens_key: request.sampling.max_tokens},
-        )
-        return answer.model_dump() if isinstance(answer, openai.BaseModel) else answer
+            self._settings.tokens_key: request.sampling.max_tokens,
+        }
+        if request.sampling.temperature is not None:
+            body["temperature"] = request.sampling.temperature
+        if (form := self._response_format(request)) is not None:
+            body["response_format"] = form
+        response = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
+        return response.content
 
-    def _response_format(self, request: Request) -> Any:
+    def _response_format(self, request: Request) -> dict[str, Any] | None:
         if request.schema is None or FORMS[self._form] == "text":
-            return openai.omit
+            return None
         if FORMS[self._form] == "object":
             return {"type": "json_object"}
         name, schema = request.schema
         return {"type": "json_schema", "json_schema": {"name": name, "schema": json.loads(schema), "strict": True}}
 
-    def _explained(self, status: int, where: str) -> EndpointError | CallFailed:
+    def _explained(self, status: int, where: str) -> EndpointError:
         if status in REFUSED_KEY:
             named = self._endpoint.api_key_env
             key = f"the key in {named}" if named else "a request without a key (agent.api_key_env names its variable)"
             return EndpointError(f"{where}: the endpoint refuses {key} (HTTP {status})")
         if status in UNKNOWN_MODEL:
             return EndpointError(f"{where}: the endpoint has no such model or no /chat/completions (HTTP {status})")
-        if status in REFUSED_FORM:
-            return EndpointError(
-                f"{where}: the endpoint refuses the request (HTTP {status}); the agent's model, context_tokens, max_tokens, "
-                "tokens_key or temperature may not suit it"
-            )
-        return CallFailed(f"{where}: HTTP {status}")
+        return EndpointError(
+            f"{where}: the endpoint refuses the request (HTTP {status}); the agent's model, context_tokens, max_tokens, "
+            "tokens_key or temperature may not suit it"
+        )
 
     async def aclose(self) -> None:
         """Close the connections."""

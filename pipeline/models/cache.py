@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.errors import DataError, RunStopped
-from pipeline.models.client import Completion, Later, ModelClient, Request
+from pipeline.models.client import Completion, Later, ModelClient, Request, whole_text
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
@@ -109,6 +109,7 @@ class CallCache:
     def _open(self) -> None:
         # Transactions commit by themselves; in WAL mode readers never wait, and a power cut can cost the last calls, not the file.
         self._store = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+        self._store.text_factory = lambda data: data.decode(errors="replace")  # damage can make a text invalid
         for setting in ("journal_mode = wal", "synchronous = normal"):
             self._store.execute(f"pragma {setting}")
         self._store.execute(_SCHEMA)
@@ -154,9 +155,9 @@ class CallCache:
 
     def prune(self, max_bytes: int | None = None, unused_days: float | None = None) -> dict[str, int]:
         """Delete damaged entries, those unused for so many days, and what is over the bound; give the space back to the disk."""
-        damaged = [key for key, _, completion in self._entries() if completion is None]
-        for key in damaged:
-            self._run("delete from calls where key = ?", key)
+        damaged = [number for number, _, completion in self._entries() if completion is None]
+        for number in damaged:  # not by its key, which may be no text
+            self._run("delete from calls where rowid = ?", number)
         old = [] if unused_days is None else self._run("delete from calls where used < ? returning 1", _hours() - unused_days * 24)
         gone = 0 if max_bytes is None else self.shrink(max_bytes)
         self._run("vacuum")
@@ -172,11 +173,11 @@ class CallCache:
         place = {"file": str(self.path), "bytes": self.bytes_used(), "max_bytes": self.max_bytes}
         return place | {"hours_unused_at_most": 0 if oldest is None else _hours() - oldest} | totals.plain()
 
-    def _entries(self) -> Iterator[tuple[str, str, Completion | None]]:
-        """Key, model and completion of every entry, a few at a time; None for a damaged one."""
-        last = ""
-        while rows := self._run("select key, model, value, checksum from calls where key > ? order by key limit 1000", last):
-            yield from ((key, model, _read(key, value, checksum)) for key, model, value, checksum in rows)
+    def _entries(self) -> Iterator[tuple[int, str, Completion | None]]:
+        """Row, model and completion of every entry, a few at a time; None for a damaged one."""
+        columns, last = "rowid, key, model, value, checksum", -(2**63)
+        while rows := self._run(f"select {columns} from calls where rowid > ? order by rowid limit 1000", last):
+            yield from ((number, str(model), _read(key, value, checksum)) for number, key, model, value, checksum in rows)
             last = rows[-1][0]
 
     def bytes_used(self) -> int:
@@ -226,12 +227,12 @@ def _checksum(key: str, value: bytes) -> bytes:
     return hashlib.blake2b(key.encode() + value, digest_size=16).digest()
 
 
-def _read(key: str, value: Any, checksum: Any) -> Completion | None:
+def _read(key: Any, value: Any, checksum: Any) -> Completion | None:
     """A stored completion, or None when it is not what was put under this key."""
-    if not isinstance(value, bytes) or checksum != _checksum(key, value):
+    if not isinstance(key, str) or not isinstance(value, bytes) or checksum != _checksum(key, value):
         return None
     text, prompt_tokens, completion_tokens, latency_s = json.loads(value)
-    return Completion(text, prompt_tokens, completion_tokens, latency_s, cached=True)
+    return Completion(whole_text(text), prompt_tokens, completion_tokens, latency_s, cached=True)
 
 
 class CachedClient:

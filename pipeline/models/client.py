@@ -89,6 +89,18 @@ def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 
+def whole_text(text: str) -> str:
+    """The text as valid Unicode: halves of a surrogate pair joined, and U+FFFD in place of a half that stands alone.
+
+    JSON can carry such a half, and nothing that is sent or written can.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens, dollars and calls of some work; adds up with `+`.

@@ -19,6 +19,8 @@ OPENS_AFTER = 10
 """Failures without a success between them that open the breaker; one in three calls failing at random hardly ever gets there."""
 
 FIRST_BREAK_S, LONGEST_BREAK_S = 0.5, 30.0
+_OVERLOADED = (408, 429, 503)
+_TRANSIENT = (408, 409, 425, 429)
 
 
 class Fault(CallFailed):
@@ -36,6 +38,11 @@ class Fault(CallFailed):
         super().__init__(kind)
         self.kind, self.retry, self.overload = kind, retry, overload
         self.retry_after_s, self.unreached = retry_after_s, unreached
+
+
+def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
+    """The fault that an HTTP status stands for. One that is neither a redirect nor the client's doing may pass."""
+    return Fault(kind, not 300 <= status < 500 or status in _TRANSIENT, status in _OVERLOADED, retry_after_s)
 
 
 @dataclass(frozen=True, slots=True)

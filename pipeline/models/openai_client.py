@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import httpx2
 import openai
 import tenacity
 
 from pipeline.errors import CallFailed, ContextOverflow, EndpointError
-from pipeline.models.client import Completion, Request, Sampling, cut_at_stop
+from pipeline.models.answers import read_answer
+from pipeline.models.client import Completion, Request, whole_text
 from pipeline.models.endpoints import Fault, Patience, Server, place, stop_if_given_up
 from pipeline.models.posting import Poster
-from pipeline.models.streaming import check_length, read_stream
+from pipeline.models.streaming import read_stream
+from pipeline.models.transport import backoff, connect, fault_of, reason_of
 from pipeline.secrets import environment_secrets, key_problem, redact
-
-MAX_BODY_BYTES = 4 * 2**20
-"""More than the longest answer that a model of today gives."""
-
-NO_CONNECTION = "connection refused or broken"
-LONGEST_WAIT_S = 30.0
-LONGEST_RETRY_AFTER_S = 600.0
-_OVERLOADED = (408, 429, 503)
-_TRANSIENT = (408, 409, 425, 429)
-_OVERFLOW = re.compile(r"context[ _](length|window|size)|maximum (model|context)|max_model_len|prompt is too long", re.IGNORECASE)
-"""How OpenAI, vLLM, llama.cpp and others say that a prompt does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +85,7 @@ class OpenAIClient:
         for endpoint in self._endpoints.values():
             for url in endpoint.base_urls:
                 if url not in self._clients:
-                    self._clients[url] = _connect(url, endpoint.api_key(), retries.timeout_s)
+                    self._clients[url] = connect(url, endpoint.api_key(), retries.timeout_s)
                     self._servers[url] = Server(url, patience)
         self._posters = {url: Poster(client, "/chat/completions") for url, client in self._clients.items()}
         self._replicas = {name: [self._servers[url] for url in endpoint.base_urls] for name, endpoint in endpoints.items()}
@@ -119,13 +107,16 @@ class OpenAIClient:
     async def _served(self, base_url: str, client: openai.AsyncOpenAI) -> set[str]:
         asking = client.with_options(max_retries=min(self._retries.most, 3))
         try:
-            return {redact(model.id) async for model in asking.models.list()}
+            async with asyncio.timeout(self._retries.timeout_s):
+                return {redact(whole_text(model.id)) async for model in asking.models.list()}
         except openai.APIStatusError as error:
             raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
         except openai.APIError as error:
             advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
             raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)}; {advice}") from None
-        except (AttributeError, TypeError, ValueError):
+        except TimeoutError:
+            raise EndpointError(f"{base_url}: expected a list of models from /models, but it timed out") from None
+        except Exception:  # whatever a server that is none of models makes of it
             raise EndpointError(f"{base_url}: expected a list of models from /models, found something else") from None
 
     async def complete(self, request: Request) -> Completion:
@@ -143,7 +134,8 @@ class OpenAIClient:
 
         async def ask(server: Server, request: Request, started: float) -> Completion:
             body = self._body(request) | {"stream": True, "stream_options": {"include_usage": True}}
-            chunks = await self._clients[server.url].chat.completions.create(**body)
+            post = self._clients[server.url].post
+            chunks = await post("/chat/completions", cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object])
             async with chunks:
                 return await read_stream(chunks, request.sampling, started, hand_over)
 
@@ -185,15 +177,10 @@ class OpenAIClient:
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.retry and again()),
             stop=_Attempts(self._retries.most, patience),
-            wait=self._wait,
+            wait=backoff(self._retries.first_wait_s),
             reraise=True,
         )
         return await retrying(attempt_again)
-
-    def _wait(self, state: tenacity.RetryCallState) -> float:
-        fault = state.outcome.exception() if state.outcome else None
-        told = fault.retry_after_s if isinstance(fault, Fault) and fault.retry_after_s is not None else 0.0
-        return told + tenacity.wait_random_exponential(self._retries.first_wait_s, LONGEST_WAIT_S)(state)
 
     async def _attempt(self, server: Server, request: Request, ask: Ask) -> Completion:
         """One attempt on a place that is held; the place is given back."""
@@ -202,31 +189,32 @@ class OpenAIClient:
             # A limit on the whole attempt: one per read would wait for ever on a server that sends a byte now and then.
             async with asyncio.timeout(self._retries.timeout_s):
                 completion = await ask(server, request, started)
-        except ContextOverflow:
-            server.succeeded()
-            raise
-        except (openai.APIError, TimeoutError, ValueError) as error:
-            fault = _fault_of(error, f"{request.model} at {server.url}")
+        except Exception as error:  # whatever an answer makes of those who read it
+            fault = self._fault_of(error, server, request)
             server.failed(fault, started)
             raise fault from None
-        except Fault as fault:
-            server.failed(fault, started)
-            raise
         else:
             server.succeeded()
             return completion
         finally:
             server.release()
 
+    def _fault_of(self, error: Exception, server: Server, request: Request) -> Fault:
+        try:
+            return fault_of(error, f"{request.model} at {server.url}")
+        except ContextOverflow:
+            server.succeeded()
+            raise
+
     async def _ask(self, server: Server, request: Request, started: float) -> Completion:
         answer = await self._posters[server.url].post(self._body(request))
-        return completion_of(json.loads(answer), time.monotonic() - started, request.sampling)
+        return read_answer(answer, time.monotonic() - started, request.sampling)
 
     def _body(self, request: Request) -> dict[str, Any]:
         endpoint, sampling = self._endpoints[request.model], request.sampling
         body: dict[str, Any] = {
             "model": endpoint.served_as,
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "messages": [{"role": message.role, "content": whole_text(message.content)} for message in request.messages],
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
         }
@@ -266,88 +254,3 @@ class _Attempts:
             return now - self._since > self._patience.down_s
         self._since = 0.0
         return state.attempt_number - self._unreached > self._most
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that is read up to a bound, as a server gone wrong may never stop sending."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > MAX_BODY_BYTES:
-                raise Fault(f"expected an answer of at most {MAX_BODY_BYTES // 2**20} MiB, found a longer one")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-async def _bound(response: httpx2.Response) -> None:
-    response.stream = _Bounded(response.stream)
-
-
-def _connect(url: str, key: str, timeout_s: float) -> openai.AsyncOpenAI:
-    http = openai.DefaultAioHttpClient(timeout=timeout_s, event_hooks={"response": [_bound]})
-    return openai.AsyncOpenAI(base_url=url, api_key=key, timeout=timeout_s, max_retries=0, http_client=http)
-
-
-def _fault_of(error: Exception, where: str) -> Fault:
-    """What an exception of one attempt means. Raises ContextOverflow for a prompt that does not fit the model."""
-    if isinstance(error.__cause__, httpx2.ConnectTimeout | httpx2.ConnectError):
-        return Fault(NO_CONNECTION, unreached=True)
-    if isinstance(error, TimeoutError | openai.APITimeoutError):
-        return Fault("timed out", overload=True)
-    if isinstance(error, openai.APIStatusError):
-        status = error.status_code
-        if status in (400, 413, 422) and _OVERFLOW.search(error.response.text):
-            raise ContextOverflow(f"{where}: the prompt does not fit the model's context") from None
-        told = _retry_after(error.response.headers)
-        return Fault(f"HTTP {status}", status >= 500 or status in _TRANSIENT, status in _OVERLOADED, told)
-    if isinstance(error, openai.APIError):
-        return Fault(NO_CONNECTION if isinstance(error, openai.APIConnectionError) else reason_of(error))
-    return Fault("expected JSON, found something else")
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait, if it says so as a number."""
-    try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
-
-
-def completion_of(data: Any, latency: float, sampling: Sampling | None = None) -> Completion:
-    """Read an answer, cut at the first stop sequence, as some servers ignore those.
-
-    Raises Fault for one without a choice or usage, as neither a grade nor a price can be had from it, and for one far longer than
-    what was asked for.
-    """
-    try:
-        text = data["choices"][0]["message"]["content"] or ""
-    except (LookupError, TypeError):
-        raise Fault("expected an answer with choices, found none") from None
-    try:
-        usage = int(data["usage"]["prompt_tokens"]), int(data["usage"]["completion_tokens"])
-    except (LookupError, TypeError, ValueError):
-        raise Fault("expected the answer's token usage, found none") from None
-    if not isinstance(text, str):
-        raise Fault("expected an answer as text, found something else")
-    if sampling is not None:
-        check_length(text, sampling)
-        text = cut_at_stop(text, sampling.stop)
-    return Completion(text, *usage, latency)
-
-
-def reason_of(error: openai.APIError) -> str:
-    """One line without request headers or bodies (a key could be in them)."""
-    if isinstance(error, openai.APIStatusError):
-        return f"HTTP {error.status_code}"
-    # aiohttp's transport takes a refused connection for a connection that timed out.
-    what = "Connection error" if isinstance(error.__cause__, httpx2.ConnectTimeout) else error.message.rstrip(".")
-    cause = f" ({error.__cause__})" if error.__cause__ else ""
-    return redact(f"{what}{cause}")

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline.errors import DataError, RunStopped
 from pipeline.models.cache import DEFAULT_MAX_BYTES, ModelTotals
-from pipeline.models.client import Completion
+from pipeline.models.client import Completion, whole_text
 
 _HOUR_S, _DAY_S = 3600.0, 86400.0
 _SHARDS = 256
@@ -184,4 +184,4 @@ def _read(key: str, data: bytes) -> tuple[str, Completion] | None:
     if checksum != _checksum(key, value):
         return None
     model, text, prompt_tokens, completion_tokens, latency_s = json.loads(value)
-    return model, Completion(text, prompt_tokens, completion_tokens, latency_s, cached=True)
+    return model, Completion(whole_text(text), prompt_tokens, completion_tokens, latency_s, cached=True)

@@ -90,7 +90,7 @@ class SimulatedClient:
         name = self._member(request) if request.model in self._variants else request.model
         model = self._models[asked.kind, name]
         draw = uniforms(request.key(), 5)
-        drafts = [self._read(asked, block) for block in blocks[1:-1]]
+        drafts = [self._read(asked, block) for block in blocks[2:-1]]
         reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
         text = asked.written.get((reply, revision)) or _write(asked, reply, revision)
         if request.sampling.stop:
@@ -132,8 +132,8 @@ class SimulatedClient:
         return asked
 
     def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
-        """Which reply a predecessor gave and how many revisions it has been through, from "Solution 1:" and its text."""
-        text = block[block.find("\n") + 1 :]
+        """Which reply a predecessor gave and how many revisions it has been through, from the block that quotes it."""
+        text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
         if found is None:
             revisions = _REVISIONS.search(text)

@@ -3,62 +3,74 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from pipeline.models.client import Completion, Sampling
+from pipeline.models.answers import check_finish, check_length, first_choice, usage_of
+from pipeline.models.client import Completion, Sampling, whole_text
 from pipeline.models.endpoints import Fault
-
-LONGEST_TOKEN = 128
-"""Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
 
 
 async def read_stream(
     chunks: AsyncIterator[Any], sampling: Sampling, started: float, on_text: Callable[[str], object]
 ) -> Completion:
-    """The completion whose chunks these are; `on_text` gets its text, up to the first stop sequence, as it comes.
+    """The completion whose chunks these are, as plain data; `on_text` gets its text, up to the first stop sequence, as it comes.
 
-    Raises Fault for one without usage, and for one far longer than what was asked for.
+    Raises Fault as `completion_of` does for an answer that comes whole.
     """
-    text, usage = StoppedText(sampling.stop), None
+    text, half, usage, reason = StoppedText(sampling.stop), "", None, None
     async for chunk in chunks:
-        usage = chunk.usage or usage
-        if chunk.choices and (piece := text.add(chunk.choices[0].delta.content or "")):
+        choice = first_choice(chunk) or {}
+        usage = (chunk.get("usage") if isinstance(chunk, dict) else None) or usage
+        reason = choice.get("finish_reason") or reason
+        content, half = _joined(half, _content(choice))
+        if piece := text.add(content):
             check_length(text.shown, sampling)
             on_text(piece)
-    if piece := text.rest():
+    if piece := text.add(whole_text(half)) + text.rest():
         on_text(piece)
-    if usage is None:
-        raise Fault("expected the answer's token usage, found none")
-    return Completion(text.shown, usage.prompt_tokens, usage.completion_tokens, time.monotonic() - started)
+    used = usage_of(usage)
+    check_finish(reason, bool(text.shown) or text.stopped)
+    return Completion(text.shown, *used, time.monotonic() - started)
 
 
-def check_length(text: str, sampling: Sampling) -> None:
-    """Raises Fault for a text far longer than what was asked for."""
-    if len(text) > 1000 + LONGEST_TOKEN * sampling.max_tokens:
-        raise Fault(f"expected an answer of at most {sampling.max_tokens} tokens, found {len(text)} characters")
+def _content(choice: Mapping[str, Any]) -> str:
+    """A chunk's piece of text. Raises Fault for a refusal, and for what is no text."""
+    delta = choice.get("delta") or {}
+    if not isinstance(delta, dict) or not isinstance(content := delta.get("content") or "", str):
+        raise Fault("expected an answer as text, found something else")
+    if delta.get("refusal"):
+        raise Fault("expected an answer, found a refusal", retry=False)
+    return content
+
+
+def _joined(half: str, content: str) -> tuple[str, str]:
+    """Text that can be shown, and the half of a surrogate pair at its end whose other half may yet come."""
+    content = half + content
+    cut = len(content) - (content[-1:] != "" and "\ud800" <= content[-1] <= "\udbff")
+    return whole_text(content[:cut]), content[cut:]
 
 
 class StoppedText:
     """A text that grows, shown up to the first stop sequence; what may yet turn out to begin one is held back."""
 
     def __init__(self, stop: tuple[str, ...]) -> None:
-        self.shown = ""
-        self._stop, self._held, self._stopped = stop, "", False
+        self.shown, self.stopped = "", False
+        self._stop, self._held = stop, ""
 
     def add(self, piece: str) -> str:
         """Add a piece; returns what can be shown now."""
-        if self._stopped:
+        if self.stopped:
             return ""
         self._held += piece
         end, unsure = self._end(), len(self._held) - self._unsure()
         # A stop sequence within a longer one that may yet come does not end the text before that one is ruled out.
-        self._stopped = end <= unsure and end < len(self._held)
+        self.stopped = end <= unsure and end < len(self._held)
         return self._show(min(end, unsure))
 
     def rest(self) -> str:
         """Nothing more comes: what was held back, if the text did not stop."""
-        return "" if self._stopped else self._show(self._end())
+        return "" if self.stopped else self._show(self._end())
 
     def _end(self) -> int:
         """Where the first stop sequence begins, or the length of what is held."""

@@ -104,10 +104,11 @@ def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
     """(Q, FORMS) cumulative shares of the wrong forms of each question, those not seen yet among them."""
     forms = sum(np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1) for draws in seen)
     counts = np.asarray(forms, dtype=float)
-    total = counts.sum(axis=1, keepdims=True)
     shares = np.zeros((len(counts), FORMS))
-    shares[:, 1:] = (counts + 0.02) / (total + 0.02 * (FORMS - 1)) * total / (1 + total)
-    shares[:, -1] += (1 / (1 + total))[:, 0]
+    unseen = counts == 0
+    # A form not seen yet comes once for all that were; several such don't agree with each other.
+    shares[:, 1:] = counts + unseen / np.maximum(unseen.sum(axis=1, keepdims=True), 1)
+    shares[:, 1:] /= shares.sum(axis=1, keepdims=True)
     return shares.cumsum(axis=1)
 
 

@@ -28,6 +28,9 @@ SHARE, PLURALITY = CASES * TERMS, CASES * TERMS + 1
 SHARED = CASES * TERMS + 2
 """Terms that all models share; each model has one more per case."""
 
+FURTHER = -0.6
+"""What a further revision is expected to take from the log odds of repairing, before any evidence; of keeping, half of it."""
+
 STEPS = 6
 """Newton steps, from the prior's mean."""
 
@@ -82,11 +85,11 @@ def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.rand
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
-    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is right stays right, and among
-    different answers the frequent one is likelier to be taken."""
+    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is right stays right, among
+    different answers the frequent one is likelier to be taken, and each further revision is worth less (insight 2)."""
     mean, spread = np.zeros(SHARED + CASES * models), np.full(SHARED + CASES * models, 0.6)
-    for case, (level, alone) in enumerate(((-2.0, 0.5), (0.0, 0.3), (2.5, 0.3))):
-        mean[TERMS * case], mean[TERMS * case + 4] = level, alone
+    for case, (level, alone, further) in enumerate(((-2.0, 0.5, FURTHER), (0.0, 0.3, FURTHER / 2), (2.5, 0.3, FURTHER / 2))):
+        mean[TERMS * case], mean[TERMS * case + 4], mean[TERMS * case + 3] = level, alone, further
         spread[TERMS * case : TERMS * case + TERMS] = 1.0, 0.4, 0.5, 0.4, 0.5
     mean[SHARE], mean[PLURALITY] = 0.5, 0.7
     spread[[SHARE, PLURALITY]] = 0.5

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import openai
-
 from pipeline.doctor import count_parameters
 from pipeline.errors import EndpointError, InputError, SettingsError
 from pipeline.models.openai_client import Endpoint
+from pipeline.models.transport import connect_once
 from pipeline.scaffold.check import Tried, try_out
 from pipeline.scaffold.names import require_name
 from pipeline.scaffold.profile_text import ProfileText
@@ -114,9 +113,9 @@ def find_served(wanted: Wanted) -> tuple[str, str | None]:
     url = wanted.url
     key = Endpoint((url,), wanted.served_as or "", wanted.api_key_env).api_key()
     try:
-        with openai.OpenAI(base_url=url, api_key=key, timeout=TIMEOUT_S, max_retries=1) as client:
+        with connect_once(url, key, TIMEOUT_S, max_retries=1) as client:
             listed = {redact(model.id): getattr(model, "root", None) for model in client.models.list()}
-    except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever a server that is none of models makes of it
         reason = redact(str(error)).splitlines()[0] if str(error) else type(error).__name__
         hint = "start the server, or correct the URL (it mostly ends in /v1)" + (
             "" if wanted.api_key_env else "; --api-key-env for a key"

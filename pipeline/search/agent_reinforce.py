@@ -60,6 +60,11 @@ class AgentReinforce(Searcher):
         distribution.set_edge_probabilities(probabilities)
         return distribution
 
+    @property
+    def finished(self) -> bool:
+        """Whether a contest has found contenders and the settings leave it at that; methods made of this one always loop."""
+        return type(self) is AgentReinforce and bool(self.problem.contenders) and not self.problem.agent.loops
+
     def propose(self, count: int) -> list[CollaborationGraph]:
         """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget are trimmed.
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.agent.base import Brief, Counts, Exchange, Scored, Speak
+from pipeline.contenders import Contender
 from pipeline.environment import Feedback
 from pipeline.errors import SettingsError, TTSGraphError
 from pipeline.graph import CollaborationGraph
@@ -28,7 +29,8 @@ from pipeline.settings import AgentSettings, SearchSettings
 class Problem:
     """All a searcher may know: costs, budget, roles and single scores (brief), loop settings, agent settings, and the start.
 
-    `start` is the model multiset that the init stages chose. `seed` is what a searcher seeds its own generator with. `speak` is how
+    `start` is the model multiset that the init stages chose, `contenders` the graphs that stand beside what the method finds, the
+    best first. `seed` is what a searcher seeds its own generator with. `speak` is how
     an agent that is a language model is reached.
     """
 
@@ -38,6 +40,7 @@ class Problem:
     start: Counts
     seed: int
     speak: Speak | None = None
+    contenders: Sequence[Contender] = ()
 
 
 class Searcher(ABC):

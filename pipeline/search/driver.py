@@ -6,6 +6,10 @@ validation questions. It stops after `max_iterations`, or after `patience` itera
 section 6). The found graph is the result with the best validation value, a method's initial one included as iteration 0; on a tie
 the cheaper one, then the earlier one. What the terms are is kept with the outcome, and a proposal that breaks them is an error.
 
+Contenders, the same for every method, are validated beside its results. The method's best result was chosen by validation, so it
+looks better than it is; it replaces the best contender once their paired difference outweighs what is expected of such results.
+What the method found by itself is kept too.
+
 With races (`search.racing`) graphs are stopped once they are beaten: a stopped one is never the found one, and those that are left
 are compared on questions that all of them have answered.
 
@@ -21,11 +25,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pipeline.agent.base import Brief, Exchange
 from pipeline.archive import Archive, Record, Split, Status, record_of
 from pipeline.budget import CostModel
+from pipeline.contenders import Contender
 from pipeline.environment import Evaluator, Feedback
 from pipeline.errors import RunStopped
 from pipeline.graph import CollaborationGraph
@@ -37,12 +43,16 @@ from pipeline.search.terms import Terms, plain_terms, terms_of
 from pipeline.settings import SearchSettings
 from pipeline.tasks.base import Question
 
+OWN_GAIN, OWN_SPREAD = -0.05, 0.05
+"""What a method's own best result is expected to gain over the best contender, in value, before validation: mean and deviation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """A search's outcome: the found graph, the iteration and validation it was chosen by, why the loop stopped, on what terms.
 
-    `p_best` is the probability that no other validated graph is better (pipeline/search/certainty.py).
+    `p_best` is the probability that no other validated graph is better (pipeline/search/certainty.py). `contender` says what the
+    found graph is, if it is a contender and not the method's own; `own` is the method's best result with its validation, if any.
     """
 
     graph: CollaborationGraph
@@ -52,6 +62,8 @@ class Found:
     trajectory: pd.DataFrame
     terms: Terms
     p_best: float
+    contender: str = ""
+    own: tuple[CollaborationGraph, Feedback] | None = None
 
     @property
     def val_accuracy(self) -> float:
@@ -153,11 +165,50 @@ class _Choice:
         incumbent = [self.best[1]] if races and new and self.best is not None else []
         return [*incumbent, *new.values()]
 
-    def certainty(self) -> float:
-        """P(best) of the best result among all that were validated."""
+    def stand(self, contenders: Sequence[Contender], work: _Work) -> None:
+        """Take in the contenders' validation. The best one opens the trajectory."""
+        feedbacks = {graph.to_json(): feedback for graph, feedback in work.all()}
+        self.error = next(iter(feedbacks.values())).error
+        self.seen |= {text: feedback for text, feedback in feedbacks.items() if not self.environment.failed(feedback)}
+        best = contenders[0]
+        validation = feedbacks[best.graph.to_json()]
+        if self.searcher.finished:
+            values = self.searcher.value(validation), best.value
+            self.rows.append(_trajectory_row(1, [], best.graph, self.cost, validation, values))
+        self.publish(Best(validation.accuracy, *validation.interval, best.label))
+
+    def found(self, contenders: Sequence[Contender], stopped_by: str, terms: Terms) -> Found:
+        """The outcome: the method's best result, or the best contender. Raises RunStopped where nothing could be validated."""
+        standing = [contender for contender in contenders if contender.graph.to_json() in self.seen]
+        own = (self.best[1], self.best[2]) if self.best is not None else None
+        trajectory = pd.DataFrame(self.rows)
+        if standing and (own is None or not self._replaces(own, standing)):
+            best = standing[0]
+            text = best.graph.to_json()
+            certainty = self._certainty(text)
+            return Found(best.graph, 0, self.seen[text], stopped_by, trajectory, terms, certainty, best.label, own)
+        if self.best is None:
+            raise RunStopped(f"no result could be validated ({self.error}); start again to continue")
+        (_, _, number), graph, feedback = self.best
+        certainty = self._certainty(graph.to_json())
+        return Found(graph, number, feedback, stopped_by, trajectory, terms, certainty, "", own)
+
+    def _replaces(self, own: tuple[CollaborationGraph, Feedback], standing: Sequence[Contender]) -> bool:
+        """Whether the method's best result is expected to be better than the best contender, by their paired validation."""
         objective = self.searcher.problem.brief.objective
-        shares = {text: objective.shares(feedback) for text, feedback in self.seen.items()}
-        return probability_best(self.best[1].to_json(), shares) if self.best is not None else math.nan
+        mine, its = objective.shares(own[1]), objective.shares(self.seen[standing[0].graph.to_json()])
+        both = min(len(mine), len(its))
+        gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
+        if not len(gains):
+            return False
+        # As if one more question had told them apart, so that few that agree never look certain.
+        error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
+        return OWN_GAIN * error + float(gains.mean()) * OWN_SPREAD**2 > 0
+
+    def _certainty(self, chosen: str) -> float:
+        """P(best) of a graph among all that were validated."""
+        objective = self.searcher.problem.brief.objective
+        return probability_best(chosen, {text: objective.shares(feedback) for text, feedback in self.seen.items()})
 
     def _rank(self, number: int, graph: CollaborationGraph, validation: Feedback) -> None:
         rank = (-self.searcher.value(validation), self.cost.graph_cost(graph), number)
@@ -187,13 +238,20 @@ class Driver:
         self.exchanges: list[Exchange] = []
 
     async def run(self, searcher: Searcher, environment: Evaluator, train: Sequence[Question], val: Sequence[Question]) -> Found:
-        """Search until the stop rule holds. Raises RunStopped when all candidates of an iteration failed."""
+        """Search until the stop rule holds; not at all if the searcher is finished and its problem has contenders.
+
+        Raises RunStopped when all candidates of an iteration failed.
+        """
         brief = searcher.problem.brief
         batch = self._batch("train", train[: self.settings.batch], brief, settle=True)
         validation = self._batch("val", val, brief, settle=False)
-        terms = terms_of(brief, self.settings, batch.questions, val)
+        standing = searcher.problem.contenders
+        terms = terms_of(brief, self.settings, batch.questions, val, standing)
         self.archive.event("terms", **plain_terms(terms))
         choice = _Choice(searcher, environment, self.cost, self.settings.patience, self.publish)
+        await self._stand(choice, standing, environment, validation)
+        if standing and searcher.finished:
+            return choice.found(standing, "finished", terms)
         initial = searcher.initial()
         turn: _Turn | None = None
         most, each = self.settings.max_iterations, terms.candidates * len(batch.questions) + len(val)
@@ -219,11 +277,16 @@ class Driver:
             turn = _Turn(scores, results, self._begin(contenders, validation, iteration), searcher.snapshot(), searcher.finished)
         if turn is not None:
             await self._close(choice, turn)
-        if choice.best is None:
-            raise RunStopped(f"no result could be validated ({choice.error}); start again to continue")
-        (_, _, number), graph, feedback = choice.best
-        stopped_by, certainty = choice.stopped_by or "max_iterations", choice.certainty()
-        return Found(graph, number, feedback, stopped_by, pd.DataFrame(choice.rows), terms, certainty)
+        return choice.found(standing, choice.stopped_by or "max_iterations", terms)
+
+    async def _stand(self, choice: _Choice, contenders: Sequence[Contender], environment: Evaluator, validation: Batch) -> None:
+        """Validate the contenders, before anything else."""
+        if contenders:
+            whole = Batch(validation.split, validation.questions, None)
+            work = self._begin([contender.graph for contender in contenders], whole, 1)
+            await self._evaluate(environment, work)
+            self._record(choice.searcher.name, environment, work)
+            choice.stand(contenders, work)
 
     def _batch(self, split: Split, questions: Sequence[Question], brief: Brief, settle: bool) -> Batch:
         racing = self.settings.racing
@@ -299,8 +362,8 @@ def _trajectory_row(
     low, high = validation.interval
     return {
         "iteration": iteration,
-        "train_mean": sum(scores) / len(scores),
-        "train_best": max(scores),
+        "train_mean": sum(scores) / len(scores) if scores else math.nan,
+        "train_best": max(scores, default=math.nan),
         "val_accuracy": validation.accuracy,
         "val_low": low,
         "val_high": high,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from pipeline.agent.base import Brief
+from pipeline.contenders import Contender
 from pipeline.errors import DataError, TTSGraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.settings import SearchSettings
@@ -18,9 +19,8 @@ from pipeline.tasks.base import Question
 class Terms:
     """Pool, budget, objective, questions, candidates, stop rule and racing (None: no races) of one search, as plain data.
 
-    `train` and `val` are digests of the question ids of the batch and of the validation split. The selection rule is the driver's
-    own and follows from `objective`: the result of the highest validation value, of equal ones the cheaper, then the earlier;
-    one that was stopped is out.
+    `contenders` is a digest of those that stand beside what the method finds, with their values; `train` and `val` are digests of
+    the question ids of the batch and of the validation split. The selection rule is the driver's own and follows from `objective`.
     """
 
     pool: Sequence[str]
@@ -34,6 +34,7 @@ class Terms:
     max_iterations: int
     patience: int
     racing: Mapping[str, object] | None
+    contenders: str | None
 
     def check(self, method: str, graphs: Sequence[CollaborationGraph], brief: Brief) -> None:
         """Raises TTSGraphError when proposals are not `candidates` graphs of the pool within budget and max_nodes."""
@@ -49,7 +50,13 @@ class Terms:
                 )
 
 
-def terms_of(brief: Brief, settings: SearchSettings, batch: Sequence[Question], val: Sequence[Question]) -> Terms:
+def terms_of(
+    brief: Brief,
+    settings: SearchSettings,
+    batch: Sequence[Question],
+    val: Sequence[Question],
+    contenders: Sequence[Contender] = (),
+) -> Terms:
     """The terms that the driver runs a search on."""
     return Terms(
         [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
@@ -63,6 +70,7 @@ def terms_of(brief: Brief, settings: SearchSettings, batch: Sequence[Question], 
         settings.max_iterations,
         settings.patience,
         settings.racing.model_dump() if settings.racing.enabled else None,
+        _hash(f"{contender.graph.to_json()} {contender.value!r}" for contender in contenders) if contenders else None,
     )
 
 
@@ -86,4 +94,8 @@ def plain_terms(terms: Terms) -> dict[str, object]:
 
 
 def _digest(questions: Sequence[Question]) -> str:
-    return hashlib.sha256("\n".join(question.id for question in questions).encode()).hexdigest()[:12]
+    return _hash(question.id for question in questions)
+
+
+def _hash(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

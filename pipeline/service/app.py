@@ -37,8 +37,9 @@ def create_app(deployments: Deployments, metrics: Metrics, settings: ServiceSett
     def has_key(request: Request) -> None:
         check_key(request, key)
 
-    keyed = APIRouter(dependencies=[Depends(has_key)])
-    app = FastAPI(title="ttsgraph", docs_url=None, redoc_url=None, openapi_url=None)
+    # A redirect to the same path with or without its slash would go to whatever host the request names.
+    keyed = APIRouter(dependencies=[Depends(has_key)], redirect_slashes=False)
+    app = FastAPI(title="ttsgraph", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:

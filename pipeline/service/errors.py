@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from pipeline.errors import TTSGraphError
+from pipeline.models.client import whole_text
 
 CLIENT_GONE = 499
 """Nobody hears it; the log and the metrics show it."""
@@ -27,7 +28,8 @@ class ApiError(TTSGraphError):
     def body(self) -> dict[str, Any]:
         """The response's body, also the data of an event that ends a stream."""
         kind = _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        param = None if self.param is None else whole_text(self.param)
+        return {"error": {"message": whole_text(str(self)), "type": kind, "param": param, "code": self.code}}
 
 
 def of_status(status: int, headers: Mapping[str, str] | None = None) -> ApiError:

@@ -7,6 +7,7 @@ import hmac
 from typing import Any
 
 from fastapi import Request
+from starlette.datastructures import Headers
 
 from pipeline.service.errors import ApiError
 
@@ -24,6 +25,15 @@ def check_key(request: Request, key: str | None) -> None:
     # In constant time, so that how much of a guess is right can't be timed.
     if scheme.lower() != "bearer" or not hmac.compare_digest(sent.strip().encode("latin-1"), key.encode()):
         raise ApiError(401, "expected the server's API key as a bearer token", headers={"www-authenticate": "Bearer"})
+
+
+def check_framing(headers: Headers) -> None:
+    """Raises ApiError 400 for a request of two lengths.
+
+    A proxy before this server may see another end of its body, and take the rest for a request of somebody else.
+    """
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(400, "expected Content-Length or Transfer-Encoding, found both", headers={"connection": "close"})
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:

@@ -112,7 +112,7 @@ class ChatRequest:
 def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
     """Read a request's body. Raises ApiError that names the first parameter that can't be used."""
     try:
-        data = json.loads(raw)
+        data = json.loads(raw, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise ApiError(400, "expected a JSON object as the request's body, but it is not JSON") from None
     if not isinstance(data, dict):
@@ -121,8 +121,9 @@ def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
         body = _BODY.validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        path = ".".join(str(part) for part in first["loc"])
-        raise ApiError(400, f"{path}: {first['msg'].removeprefix('Value error, ')}", str(first["loc"][0])) from None
+        path = ".".join(str(part) for part in first["loc"]) or "the request's body"
+        param = str(first["loc"][0]) if first["loc"] else None
+        raise ApiError(400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param) from None
     ignored = _check_others(body.model_extra or {})
     messages = [message.plain() for message in body.messages]
     _check_messages(messages, max_input_tokens)
@@ -138,6 +139,11 @@ def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
         bool(body.ttsgraph_trace),
         ignored,
     )
+
+
+def _no_number(name: str) -> float:
+    """NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(name)
 
 
 def _check_others(others: dict[str, Any]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from pipeline.executor import Answer
 from pipeline.models.client import Usage
 from pipeline.service.answering import Answering
 from pipeline.service.deployments import Live
-from pipeline.service.errors import ApiError
+from pipeline.service.errors import ApiError, of_status
 
 DONE = b"data: [DONE]\n\n"
 
@@ -41,11 +42,8 @@ class Reply:
             "logprobs": None,
             "finish_reason": self.answering.finish_reason(answer),
         }
-        return self._frame("chat.completion") | {
-            "choices": [choice],
-            "usage": usage_of(answer.usage),
-            "ttsgraph": self._origin(answer),
-        }
+        more = {"choices": [choice], "usage": usage_of(answer.usage), "ttsgraph": self._origin(answer)}
+        return finite(self._frame("chat.completion") | more)
 
     async def events(self, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
         """The answer's events; one that fails on the way ends with an error in place of the finish."""
@@ -55,8 +53,8 @@ class Reply:
             async for piece in pieces:
                 yield self._chunk({"content": piece}, None, usage)
             answer = await self.answering.task
-        except ApiError as error:
-            yield _event(error.body())
+        except Exception as error:  # a stream that has begun has no other place to say so
+            yield _event((error if isinstance(error, ApiError) else of_status(500)).body())
             return
         yield self._chunk({}, self.answering.finish_reason(answer), usage | {"ttsgraph": self._origin(answer)})
         if usage:
@@ -104,4 +102,13 @@ def model_of(live: Live, created: int) -> dict[str, Any]:
 
 
 def _event(data: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+    return f"data: {json.dumps(finite(data), separators=(',', ':'), allow_nan=False)}\n\n".encode()
+
+
+def finite(value: Any) -> Any:
+    """Plain data with null in place of numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, list) else value

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 
 import typer
 import uvicorn
+from starlette.types import ASGIApp
 
 from pipeline.deployed import Loader
 from pipeline.errors import InputError
 from pipeline.service.app import create_app
 from pipeline.service.deployments import Deployments
+from pipeline.service.doors import Doors, Sparing, possible_connections
 from pipeline.service.metrics import Metrics
 from pipeline.service.settings import ServiceSettings
 
@@ -33,6 +35,8 @@ def serve(loader: Loader, names: Sequence[str], settings: ServiceSettings, no_ke
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for noisy in ("httpx", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    for strangers in ("asyncio", "uvicorn.error", "pipeline.service.doors"):
+        logging.getLogger(strangers).addFilter(Sparing())
     with _listen(settings.host, settings.port) as listening:
         asyncio.run(_serve(loader, names, settings, key, listening))
 
@@ -71,22 +75,29 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
+    """How uvicorn runs the server."""
+    return uvicorn.Config(
+        app,
+        http=Doors(possible_connections(settings.max_connections), settings.header_s).protocol(),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=settings.drain_s,
+    )
+
+
 async def _serve(
     loader: Loader, names: Sequence[str], settings: ServiceSettings, key: str | None, listening: socket.socket
 ) -> None:
     metrics = Metrics()
     async with Deployments(loader, names, metrics, settings) as deployments:
-        config = uvicorn.Config(
-            create_app(deployments, metrics, settings, key),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=settings.drain_s,
-        )
+        config = config_of(create_app(deployments, metrics, settings, key), settings)
         host, port = listening.getsockname()[:2]
         where = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
         listening.listen(BACKLOG)  # before saying so: who comes before uvicorn is ready waits

@@ -18,6 +18,10 @@ class ServiceSettings(Closed):
     max_body_bytes: PositiveInt = 2**20
     max_input_tokens: PositiveInt = Field(default=8192, description="of a request's messages together, as estimated")
     concurrency: PositiveInt = Field(default=256, description="requests answered at once; more are told to come back")
+    max_connections: PositiveInt = Field(
+        default=1024, description="open at once; beyond it, the one without a request for longest is closed"
+    )
+    header_s: PositiveFloat = Field(default=10, description="for a request's headers to arrive")
     timeout_s: PositiveFloat = Field(default=300, description="for one answer")
     max_retries: int = Field(default=2, ge=0, description="attempts of a call after the first, for what may go better then")
     drain_s: PositiveInt = Field(default=30, description="for requests under way when the server is told to stop")

@@ -5,10 +5,18 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from urllib.parse import quote
 
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pipeline.service.errors import ApiError
+from pipeline.service.limits import check_framing
 from pipeline.service.metrics import Metrics
+
+LONGEST_PATH = 200
+"""Characters of a path that are logged."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +48,24 @@ class Traced:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_traced)
+            await self._answer(scope, receive, send_traced)
         finally:
             self._ended(scope, state.get("status", sent), time.perf_counter() - started)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_framing(Headers(scope=scope))
+        except ApiError as error:
+            await JSONResponse(error.body(), error.status, headers=error.headers)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     def _ended(self, scope: Scope, status: int, seconds: float) -> None:
         state = scope["state"]
         model = state.get("model", "-")
-        _log.info("%s %s %s %s %d %.3fs", state["trace_id"], scope["method"], scope["path"], model, status, seconds)
+        # As it was sent, not decoded: an encoded end of line would begin a line of the client's own.
+        path = quote(scope["path"][:LONGEST_PATH])
+        _log.info("%s %s %s %s %d %.3fs", state["trace_id"], scope["method"], path, model, status, seconds)
         if scope["path"] == "/v1/chat/completions":
             self._metrics.requests.labels(model, str(status)).inc()
             if status == 200:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.isolation import require
+from pipeline.tasks.replies import answer_of, blocks_of, program_of
 from pipeline.tasks.rows import row_id, text_field
 from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
 
-_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
 _CODE_START = re.compile(r"^(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]+ import )", re.MULTILINE)
 # What ends a body that came without indentation ...
@@ -53,13 +54,18 @@ class HumanEvalTask:
         return question.text.rstrip()
 
     def extract(self, text: str) -> str | None:
-        """The code of a reply: whole functions, or one function's body indented by four; None when there is none.
+        """The code of a reply: a module with a function, or one function's body indented by four; None when there is none."""
+        return program_of(text) or self._part(text)
 
-        It is the first fenced block with a function, else the first fenced block, else the text from its first definition or
-        import, else the text. It ends at the first line at the margin that starts anything but a function or an import.
+    def _part(self, text: str) -> str | None:
+        """What a reply holds that is no whole module: functions, or a function's body indented by four.
+
+        It is the last fenced block that can be a body, else the first one, else the text from its first definition or import, else
+        the text. It ends at the first line at the margin that starts anything but a function or an import.
         """
-        blocks = _FENCE.findall(text)
-        code = next(filter(_DEFINITION.search, blocks), blocks[0] if blocks else text)
+        text = answer_of(text)
+        blocks = ["\n".join(block) for block in blocks_of(text)]
+        code = next(filter(_is_body, reversed(blocks)), blocks[0] if blocks else text)
         if _DEFINITION.search(code):
             start = _CODE_START.search(code)
             assert start is not None
@@ -78,13 +84,14 @@ class HumanEvalTask:
 
         Raises IsolationError, and CallFailed when no child process can be had, as `run_checked` does.
         """
-        code = self.extract(text)
-        if code is None:
-            return False
         entry_point = question.meta["entry_point"]
-        head = _head(question.text, entry_point)
-        solution = _assemble(question.text, code, entry_point)
-        program = CheckedProgram(solution, entry_point, question.meta["test"], head or "")
+        head = _head(question.text, entry_point) or ""
+        solution = program_of(text, entry_point, head)
+        if solution is None:
+            if (code := self._part(text)) is None:
+                return False
+            solution = _assemble(question.text, code, entry_point)
+        program = CheckedProgram(solution, entry_point, question.meta["test"], head)
         return run_checked(program, self.limits, self.accept_weaker).passed
 
 
@@ -98,14 +105,25 @@ def _body(code: str) -> str:
     return _MARGIN_IN_BODY.split(f"    {code}", maxsplit=1)[0].rstrip()
 
 
+def _is_body(code: str) -> bool:
+    """Whether it is what stands below a function's head: it parses there, and returns or yields something."""
+    function = "def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n"
+    return _parses(function) and any(
+        isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in ast.walk(ast.parse(function))
+    )
+
+
 def _parses(code: str) -> bool:
+    return _tree(code) is not None
+
+
+def _tree(code: str) -> ast.Module | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes in the model's strings
         try:
-            ast.parse(code)
+            return ast.parse(code)
         except (SyntaxError, ValueError, MemoryError, RecursionError):
-            return False
-    return True
+            return None
 
 
 def _definition(entry_point: str) -> re.Pattern[str]:

@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 import tempfile
+import zoneinfo
 from functools import cache
 from pathlib import Path
 
@@ -83,6 +84,9 @@ def _library_paths() -> dict[str, int]:
     for path in library.iterdir():
         if path.name not in _INSTALLED:
             paths[str(path)] = READ_FILE | READ_DIR if path.is_dir() else READ_FILE
+    for name in zoneinfo.TZPATH:
+        if Path(name).is_dir():
+            paths[name] = READ_FILE | READ_DIR
     for name in _LIBRARIES:
         if Path(name).is_dir():
             paths[name] = READ_FILE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -80,8 +81,9 @@ class SandboxVerdict:
 class CheckedProgram:
     """A solution and its tests, as source code for the standard library.
 
-    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted as they are, and `function`
-    by its name; they see nothing else of the solution, and what they pass to it must be plain data.
+    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted as they are and runs before the
+    solution too, and `function` by its name; they see nothing else of the solution, and what they pass to it must be plain data,
+    instances of given classes, or what it returned.
     """
 
     solution: str
@@ -107,7 +109,7 @@ def run_checked(
         with _folder() as folder, contextlib.ExitStack() as stack:
             calls_read, calls_write = _pipe(stack)
             answers_read, answers_write = _pipe(stack)
-            task = {"role": "host", "source": program.solution, "function": program.function}
+            task = {"role": "host", "given": program.given, "source": program.solution, "function": program.function}
             host = _Child(stack, task, limits, required, python, folder, (calls_read, answers_write))
             task = {"role": "checker", "given": program.given, "tests": program.tests, "function": program.function}
             checker = _Child(stack, task, limits, required, python, None, (answers_read, calls_write))
@@ -223,27 +225,69 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
                         return ""
             if time.monotonic() >= deadline:
                 return _TIMED_OUT
-            if _overfull(folder, limits):
+            if _overfull(folder, host.process.pid, limits):
                 return _OVERFULL
 
 
-def _overfull(folder: str, limits: SandboxLimits) -> bool:
+def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
+    """Whether the files of a folder are too many or too large, those counted that a process has deleted and still holds."""
     files = size = 0
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):
             files += 1
             size += entry.stat(follow_symlinks=False).st_blocks * 512
-    return files > limits.folder_files or size > limits.folder_size
+    held = _deleted_but_held(pid, os.stat(folder).st_dev, limits.file_size)
+    return files + len(held) > limits.folder_files or size + sum(held.values()) > limits.folder_size
+
+
+def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
+    """Inode -> bytes of files of this device that have no name any more and are open, or mapped: those are as large as may be."""
+    held: dict[int, int] = {}
+    with contextlib.suppress(OSError):  # it has ended, or /proc is not for us
+        for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+            parts = line.split(None, 5)
+            if line.endswith(" (deleted)") and int(parts[4]) and _device(parts[3]) == device:
+                held[int(parts[4])] = file_size
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found = os.stat(entry.path)
+                if found.st_nlink == 0 and found.st_dev == device:
+                    held[found.st_ino] = found.st_blocks * 512
+    return held
+
+
+def _device(shown: str) -> int:
+    major, minor = shown.split(":")
+    return os.makedev(int(major, 16), int(minor, 16))
 
 
 @contextlib.contextmanager
 def _folder() -> Iterator[str]:
-    """A private folder, removed afterwards. Raises OSError."""
-    folder = tempfile.mkdtemp(prefix="ttsgraph-")
+    """A private folder, removed afterwards; by a later process if this one is killed. Raises OSError."""
+    _remove_left_folders(tempfile.gettempdir())
+    unlocked = Path(tempfile.mkdtemp(prefix="ttsgraph-new-"))
+    folder, lock = unlocked.with_name(unlocked.name.replace("-new-", "-run-", 1)), os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield folder
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unlocked.rename(folder)  # under the name that is looked for only once it is locked
+        yield str(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+@cache
+def _remove_left_folders(place: str) -> None:
+    """Remove, once, the folders that nobody holds any more: who made them was killed."""
+    for folder in Path(place).glob("ttsgraph-run-*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:

@@ -1,30 +1,51 @@
 """The two processes behind a verdict, run as a program by sandbox.py: the host runs a solution, the checker its tests.
 
 They share no memory, and the host never holds anything that makes a pass. The checker calls the solution through a pair of pipes
-on which only plain data travels, compares what comes back in its own interpreter, and alone holds the pipe of the verdict.
+on which only data travels (see sandbox_values.py), compares what comes back in its own interpreter, and alone holds the pipe of the
+verdict.
 Uses the standard library only, and imports what it needs before it confines itself.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
-import builtins
 import ctypes
 import json
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from decimal import Decimal
-from fractions import Fraction
-from itertools import islice
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from pipeline.tasks.sandbox_values import (
+        OPERATIONS,
+        Codec,
+        Held,
+        Remote,
+        Unsendable,
+        classes_of,
+        exception_of,
+        met,
+        raised_by,
+    )
+else:  # run as a program, which finds nothing beside the standard library
+    sys.path.append(str(Path(__file__).parent))  # at the end: there is a math.py beside it
+    from sandbox_values import OPERATIONS, Codec, Held, Remote, Unsendable, classes_of, exception_of, met, raised_by
+
+    sys.path.pop()
 
 READY, LOADED, PASSED, FAILED, BROKEN = "ready", "loaded", "passed", "failed", "broken"
 MAX_MESSAGE = 16 << 20
 """Bytes of one call or one answer."""
-MAX_ITEMS = 1_000_000
-"""Items taken from an iterator that a solution returned."""
+DEFINITIONS = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Try),
+)
+"""Statements at the margin of a module after which nothing but examples may come."""
 
 # From the kernel's headers; the Landlock numbers are the same on every architecture.
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
@@ -107,78 +128,6 @@ def _restrict_files(paths: Mapping[str, int]) -> None:
     os.close(rules)
 
 
-class Unsendable(TypeError):
-    """A value that is not plain data."""
-
-
-class Opaque:
-    """Stands for a value that can't travel: equal to nothing, without any use."""
-
-
-class Items:
-    """Stands for an iterator or a view: can be iterated over, equal to nothing."""
-
-    def __init__(self, items: list[Any]) -> None:
-        self._items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items)
-
-
-_COLLECTIONS: dict[str, type[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]] = {
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-}
-
-
-def encode(value: Any) -> Any:
-    """A value as JSON: plain data as itself, or as [kind, content]; subclasses as what they extend. Raises Unsendable."""
-    if value is None or isinstance(value, bool | float | str):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < 1 << 63 else ["int", hex(value)]
-    for kind, collection in _COLLECTIONS.items():
-        if isinstance(value, collection):
-            return [kind, [encode(item) for item in value]]
-    if isinstance(value, dict):
-        return ["dict", [[encode(key), encode(item)] for key, item in value.items()]]
-    if isinstance(value, complex):
-        return ["complex", [value.real, value.imag]]
-    if isinstance(value, bytes | bytearray):
-        return ["bytes", bytes(value).hex()]
-    if isinstance(value, Fraction | Decimal):
-        return [type(value).__name__, str(value)]
-    if isinstance(value, Iterable):
-        return ["items", [encode(item) for item in islice(value, MAX_ITEMS)]]
-    if isinstance(value, Opaque):  # a solution's own answer, handed back to it
-        return ["opaque", None]
-    raise Unsendable(f"a {type(value).__name__} is no plain data")
-
-
-def decode(value: Any) -> Any:
-    """The inverse of `encode`: nothing but instances of built-in types, whatever was sent. Raises on what is malformed."""
-    if not isinstance(value, list):
-        if isinstance(value, dict):
-            raise ValueError("expected plain data")
-        return value
-    kind, content = value
-    if kind in _COLLECTIONS:
-        return _COLLECTIONS[kind](decode(item) for item in content)
-    decoders: dict[str, Callable[[Any], Any]] = {
-        "int": lambda text: int(text, 16),
-        "dict": lambda pairs: {decode(key): decode(item) for key, item in pairs},
-        "complex": lambda parts: complex(*parts),
-        "bytes": bytes.fromhex,
-        "Fraction": Fraction,
-        "Decimal": Decimal,
-        "items": lambda items: Items([decode(item) for item in items]),
-        "opaque": lambda _: Opaque(),
-    }
-    return decoders[kind](content)
-
-
 class Channel:
     """Messages of one line each on a pair of pipes."""
 
@@ -199,25 +148,47 @@ class Channel:
 
 
 def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run a solution, then answer calls of its function until there are no more."""
+    """Run a solution, then do what is asked of it and of its objects until there is no more."""
     program: dict[str, Any] = {"__name__": "program"}
+    held = Held()
+    operations = OPERATIONS | {"some": held.some, "fail": held.fail}
     try:
-        exec(compile(config["source"].encode(errors="replace"), "solution", "exec"), program)
+        exec(compile(config["given"].encode(errors="replace"), "given", "exec", dont_inherit=True), program)
+        codec = Codec(held.hold, held.find, classes_of(program))
+        _run(config["source"].encode(errors="replace"), program, config["function"])
         calls.send(LOADED)
         while True:
             try:
-                arguments, named = decode(calls.receive())
+                operation, target, arguments, named = codec.decode(calls.receive())
             except EOFError:
                 return
             try:
-                reply = {"value": encode(program[config["function"]](*arguments, **named))}
-            except Unsendable:
-                reply = {"value": ["opaque", None]}
+                value = program[config["function"]] if target is None else target
+                reply = {"value": codec.encode(operations[operation](value, *arguments, **named))}
             except Exception as error:
-                reply = {"raised": type(error).__name__, "message": str(error)[:200]}
+                reply = {"raised": raised_by(error, codec)}
             calls.send(reply)
     except BaseException as error:
         say(f"{type(error).__name__}: {error}"[:200])
+
+
+def _run(source: bytes, program: dict[str, Any], function: str) -> None:
+    """Run a module as it would be imported, but for what follows its last definition: examples and tests of its own, mostly.
+
+    Those are run too, as they may fill a table, but what they raise is no fault of the function.
+    """
+    module = ast.parse(source, "solution")
+    defines = [number for number, statement in enumerate(module.body, 1) if isinstance(statement, DEFINITIONS)]
+    end = max(defines, default=len(module.body))
+    exec(compile(ast.Module(module.body[:end], module.type_ignores), "solution", "exec", dont_inherit=True), program)
+    failure: BaseException = KeyError(function)
+    for statement in module.body[end:]:
+        try:
+            exec(compile(ast.Module([statement], []), "solution", "exec", dont_inherit=True), program)
+        except (Exception, SystemExit) as error:
+            failure = error
+    if function not in program:
+        raise failure
 
 
 def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
@@ -227,28 +198,41 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
         say(verdict)
         os._exit(0)
 
-    def solution(*arguments: Any, **named: Any) -> Any:
+    def refuse(value: Any) -> Any:
+        if isinstance(value, Remote):
+            return value._content
+        raise Unsendable(f"a {type(value).__name__} is no plain data")
+
+    def ask(operation: str, target: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            call = encode((arguments, named))
+            call = codec.encode((operation, target, arguments, named))
         except Unsendable as error:
             end(f"{BROKEN} the tests call with a value that can't travel: {error}")
         try:
             calls.send(call)
             reply = calls.receive()
-            value = decode(reply["value"]) if "value" in reply else None
+            if operation == "next" and "value" not in reply and reply["raised"]["name"] == "StopIteration":
+                failure: Exception = StopIteration()
+            elif "value" in reply:
+                return codec.decode(reply["value"])
+            else:
+                failure = exception_of(reply["raised"], codec)
         except EOFError:
             end(FAILED)
         except Exception as error:  # a solution that answers with anything else than data has failed, whatever a test makes of it
             end(f"{FAILED} {type(error).__name__}: {error}"[:200])
-        if "value" in reply:
-            return value
-        raise _error(reply)
+        raise failure
+
+    def solution(*arguments: Any, **named: Any) -> Any:
+        return ask("call", None, *arguments, **named)
 
     tests: dict[str, Any] = {"__name__": "tests"}
     try:
-        exec(compile(config["given"], "given", "exec"), tests)
+        exec(compile(config["given"], "given", "exec", dont_inherit=True), tests)
+        codec = Codec(refuse, partial(met, ask), classes_of(tests))
+        solution.__name__ = solution.__qualname__ = config["function"]
         tests[config["function"]] = solution
-        exec(compile(config["tests"], "tests", "exec"), tests)
+        exec(compile(config["tests"], "tests", "exec", dont_inherit=True), tests)
         check = tests["check"]
     except BaseException as error:
         end(f"{BROKEN} {type(error).__name__}: {error}"[:200])
@@ -260,18 +244,6 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     except BaseException as error:
         end(f"{FAILED} {type(error).__name__}: {error}"[:200])
     end(PASSED)
-
-
-def _error(reply: Mapping[str, Any]) -> Exception:
-    """The exception that the solution raised, as far as it is a built-in one."""
-    kind = getattr(builtins, str(reply["raised"]), None)
-    message = f"{reply['raised']}: {reply['message']}"
-    if not (isinstance(kind, type) and issubclass(kind, Exception)):
-        return RuntimeError(message)
-    try:
-        return kind(reply["message"])
-    except Exception:
-        return RuntimeError(message)
 
 
 def main() -> None:

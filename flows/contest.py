@@ -1,0 +1,31 @@
+"""The contest of both init stages: run anew in each, the second finds the first one's calls in the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flows.live import live
+from flows.stage import Stage
+from pipeline.contest import Contest
+from pipeline.environment import Environment
+from pipeline.progress import run_state
+from pipeline.tasks.base import Question
+
+
+def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:
+    """The stage's contest, to its end or to the end of its probes."""
+    settings, brief, questions = stage.profile.init.contest, stage.brief(), stage.questions()
+    rng = np.random.default_rng([stage.params.seed, 1])
+    contest = Contest(brief, questions["train"], questions["val"], settings, rng)
+
+    async def run(environment: Environment, splits: dict[str, list[Question]]) -> None:
+        graded = environment.with_node_grades()
+        if probes_only:
+            await contest.begin(graded, publish)
+        else:
+            await contest.run(graded, publish)
+
+    most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
+    with live(run_state(f"{name} {stage.task}", most, at_most=True)) as publish:
+        stage.with_models(run)
+    return contest

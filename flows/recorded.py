@@ -1,0 +1,76 @@
+"""What MLflow holds of a search and its test, compared with what the stages wrote. All raise DataError that names a difference."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from flows.children import METRICS, PARAMS
+from flows.tracking import SERIES, baseline_file, test_scores
+from pipeline.errors import DataError
+from pipeline.graph import CollaborationGraph
+from pipeline.provenance import Baseline, Provenance
+
+
+def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
+    """Compare a candidate's row of the archive with its run: every param, and every metric's last value."""
+    for key in PARAMS:
+        _same(f"the {_said(key)} in the run of candidate {row['candidate_id']}", str(row[key]), run.data.params.get(key))
+    for key in METRICS:
+        found = run.data.metrics.get(key)
+        _same(f"the {_said(key)} in the run of candidate {row['candidate_id']}", _number(row[key]), found)
+
+
+def check_history(client: MlflowClient, run_id: str, key: str, wanted: Mapping[int, float], what: str) -> None:
+    """Compare all values that a metric ever had in a run with step -> value; the same value may have been logged again."""
+    logged = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+    if logged != set(wanted.items()):
+        odd = sorted(logged ^ set(wanted.items()))[0]
+        raise DataError(f"{what}: the run's history has other values, at step {odd[0]} for one")
+
+
+def check_trajectory(client: MlflowClient, run_id: str, trajectory: pd.DataFrame, summary: Mapping[str, Any]) -> None:
+    """Compare a search's trajectory, and its final figures of the same names, with the metrics of its run."""
+    for key in SERIES:
+        rows = trajectory[["iteration", key]].dropna().itertuples(index=False)
+        wanted = {int(step): float(value) for step, value in rows}
+        if isinstance(final := summary.get(key), int | float) and not math.isnan(final):
+            wanted[0] = float(final)  # figures that are no series have step 0, and iterations begin with 1
+        check_history(client, run_id, key, wanted, f"the search's {_said(key)}")
+
+
+def check_test(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
+    """Compare the test scores of the found graph and its rivals with the metrics of the run."""
+    for key, value in test_scores(table).items():
+        if not math.isnan(value):
+            check_history(client, run_id, key, {0: value}, f"the {_said(key)}")
+
+
+def _same(what: str, expected: Any, found: Any) -> None:
+    if expected != found:
+        raise DataError(f"{what}: expected {str(expected)[:40]}, found {str(found)[:40]}")
+
+
+def _said(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def check_baseline(client: MlflowClient, record: Provenance, baseline: Baseline) -> str:
+    """The search's run has the same baseline, put up for the same reason with the same score."""
+    path = client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
+    told = json.loads(Path(path).read_text(encoding="utf-8"))
+    _same("the baseline in the run", baseline.model_dump(), {key: told[key] for key in Baseline.model_fields})
+    _same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
+    _same("the hash of the baseline's graph", record.graph_hash, CollaborationGraph.from_dict(told["graph"]).content_hash)
+    return f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"

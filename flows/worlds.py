@@ -1,0 +1,137 @@
+"""What `make worlds` runs: every method and baseline in every simulated world, in several processes; resumable."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import pipeline
+from flows.ending import guarded
+from pipeline.agent.base import Brief
+from pipeline.files import digest_of_code, write_text
+from pipeline.parsing import load
+from pipeline.settings import Profile, load_profile
+from pipeline.worlds.arrays import ArrayWorld
+from pipeline.worlds.best import best_known, truth
+from pipeline.worlds.report import shortfalls, write_report
+from pipeline.worlds.run import WorldCell, WorldRun
+from pipeline.worlds.settings import SETTINGS, WorldSettings, WorldsSettings, load_worlds
+
+KEPT = Path("results/worlds-simulated")
+REPORT = Path("reports/worlds")
+KNOWN = Path("worlds/best_known.csv")
+
+
+def worlds(seeds: int, workers: int, only: list[str], first_seed: int = 0) -> None:
+    """Run what is not kept yet, then write reports/worlds/."""
+    began = time.monotonic()
+    settings, named = load(WorldsSettings, SETTINGS), load_worlds()
+    chosen = {name: world for name, world in named.items() if not only or name in only}
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    rows: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        best = _best(pool, chosen, settings)
+        groups = [(name, budget, range(first_seed, first_seed + seeds)) for name in chosen for budget in settings.budgets]
+        futures = [pool.submit(run_group, *group) for group in groups]
+        for done, future in enumerate(as_completed(futures), 1):
+            rows += future.result()
+            print(f"worlds (simulated): {done} of {len(groups)} groups", file=sys.stderr, flush=True)
+    table = shortfalls(pd.DataFrame(rows), best)
+    path = write_report(REPORT, table, chosen, sum(row["cpu_s"] for row in rows))
+    print(f"{path}: {len(rows)} results, {time.monotonic() - began:.0f} s now", file=sys.stderr)
+
+
+def run_group(name: str, budget: float, seeds: range) -> list[dict[str, Any]]:
+    """All seeds of a world and budget, in a process of its own; each is kept as soon as it is done."""
+    settings, world = load(WorldsSettings, SETTINGS), load_worlds()[name]
+    profile = load_profile(settings.profile)
+    judges: list[ArrayWorld] = []
+    rows: list[dict[str, Any]] = []
+    for seed in seeds:
+        path = KEPT / f"{_key(world, settings, profile)}-{name}-{budget:g}-{seed}.json"
+        if path.exists():
+            rows += json.loads(path.read_text())
+            continue
+        if not judges:
+            judges.append(truth(world.of(profile, f"worlds/{name}.yaml"), profile.model_pool(), settings.best))
+        made = WorldRun(WorldCell(name, budget, seed), world, settings, profile, judges[0]).run()
+        write_text(path, json.dumps(made))
+        rows += made
+    return rows
+
+
+def _key(world: WorldSettings, settings: WorldsSettings, profile: Profile) -> str:
+    """What the outcome of a cell depends on: the world, the settings, the profile and the library's code."""
+    parts = [world.model_dump(mode="json"), settings.model_dump(mode="json"), profile.model_dump(mode="json"), _code()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    return digest_of_code(Path(pipeline.__file__).parent, without=("reporting", "scaffold", "service", "study"))
+
+
+def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings: WorldsSettings) -> pd.DataFrame:
+    """The best graph known of each world and budget; what KNOWN has of a world as it is now is not looked for again."""
+    kept = pd.read_csv(KNOWN) if KNOWN.exists() else pd.DataFrame(columns=["world", "budget", "digest"])
+    futures = {}
+    for name, world in chosen.items():
+        for budget in settings.budgets:
+            same = kept[(kept["world"] == name) & (kept["budget"] == budget) & (kept["digest"] == world_digest(world, settings))]
+            if same.empty:
+                futures[name, budget] = pool.submit(find_best, name, budget)
+    new = pd.DataFrame([future.result() for future in futures.values()])
+    table = pd.concat([kept, new], ignore_index=True) if len(new) else kept
+    table = table.drop_duplicates(["world", "budget"], keep="last").sort_values(["world", "budget"])
+    if len(new):
+        write_text(KNOWN, table.to_csv(index=False))
+    return table
+
+
+def find_best(name: str, budget: float) -> dict[str, Any]:
+    """A row of KNOWN."""
+    settings, world = load(WorldsSettings, SETTINGS), load_worlds()[name]
+    profile = load_profile(settings.profile)
+    brief = Brief(world.task, profile.cost_model(world.task), budget, {}, settings.roles, profile.budget.max_nodes)
+    best = best_known(world.of(profile, f"worlds/{name}.yaml"), brief, settings.best)
+    return {
+        "world": name,
+        "budget": budget,
+        "best_accuracy": round(best.accuracy, 4),
+        "structured_accuracy": round(best.structured, 4),
+        "how": best.how,
+        "graph": best.graph.to_json(),
+        "digest": world_digest(world, settings),
+    }
+
+
+def world_digest(world: WorldSettings, settings: WorldsSettings) -> str:
+    """What the best graph of a world depends on."""
+    parts = [world.model_dump(mode="json", exclude={"description", "tuned_on"}), settings.best.model_dump(), settings.roles]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(worlds.__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes (default: %(default)s)")
+    parser.add_argument("--only", nargs="*", default=[], help="worlds of worlds/ (default: all)")
+    options = parser.parse_args()
+    guarded(lambda: worlds(options.seeds, options.workers, options.only, options.first_seed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What an endpoint's response says: an answer, or the fault of a provider that reports its trouble inside HTTP 200."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.models.client import Completion, Sampling, cut_at_stop, whole_text
+from pipeline.models.endpoints import Fault, fault_of_status
+
+LONGEST_TOKEN = 128
+"""Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
+
+MOST_TOKENS = 10**8
+"""Of one call: more than any model's context. A count beyond it is a defect of the endpoint, and no price can be had from it."""
+
+STOPPED = frozenset({"stop", "length", "eos", "eos_token", "stop_sequence", "end_turn", "max_tokens"})
+"""The values of finish_reason with which an answer may be empty: OpenAI's first, then how other servers say the same."""
+
+_CALLED = frozenset({"tool_calls", "function_call"})
+"""Nothing was there to be called, so the text beside it, if any, is the answer."""
+
+_REFUSED = frozenset({"content_filter", "refusal", "safety", "recitation", "sensitive"})
+"""Another attempt would be refused as well."""
+
+
+def read_answer(body: bytes, latency_s: float, sampling: Sampling) -> Completion:
+    """Read a response's body, whatever it holds. Raises Fault as `completion_of`, and for what is no JSON."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Fault("expected JSON, found something else") from None
+    return completion_of(data, latency_s, sampling)
+
+
+def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion:
+    """Read an answer, cut at the first stop sequence, as some servers ignore those.
+
+    Raises Fault for an error in an answer's place, for one without a choice or usage, as neither a grade nor a price can be had
+    from it, and for one far longer than what was asked for.
+    """
+    choice = first_choice(data)
+    if choice is None or not isinstance(message := choice.get("message"), dict):
+        raise Fault("expected an answer with choices, found none")
+    text = message.get("content")
+    if message.get("refusal"):
+        raise Fault("expected an answer, found a refusal", retry=False)
+    if text is not None and not isinstance(text, str):
+        raise Fault("expected an answer as text, found something else")
+    text = whole_text(text or "")
+    check_finish(choice.get("finish_reason"), bool(text))
+    check_length(text, sampling)
+    return Completion(cut_at_stop(text, sampling.stop), *usage_of(data.get("usage")), latency_s)
+
+
+def first_choice(data: Any) -> dict[str, Any] | None:
+    """The first choice of a response, or of a part of one; None when it has none. Raises Fault for an error in its place."""
+    if not isinstance(data, dict):
+        return None
+    choices = data.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    choice = first if isinstance(first, dict) else None
+    if error := data.get("error") or (choice or {}).get("error"):
+        raise _reported(error)
+    return choice
+
+
+def _reported(error: Any) -> Fault:
+    """The fault of a provider that reports an error inside HTTP 200, often with the status that it should have had."""
+    code = error.get("code") if isinstance(error, Mapping) else None
+    if isinstance(code, int) and 400 <= code < 600:
+        return fault_of_status(code, f"an error inside HTTP 200 (code {code})")
+    return Fault("an error inside HTTP 200")
+
+
+def check_finish(reason: Any, has_text: bool) -> None:
+    """Raises Fault unless an answer that ended for this reason is the model's own, whole or cut at its length."""
+    said = reason.lower() if isinstance(reason, str) else reason
+    if said is None or said == "" or (isinstance(said, str) and said in _CALLED):
+        if not has_text:
+            raise Fault("expected an answer, found an empty one without finish_reason stop or length")
+    elif not isinstance(said, str) or said not in STOPPED:
+        shown = said if isinstance(said, str) and said.isidentifier() and len(said) <= 40 else "something else"
+        raise Fault(f"expected finish_reason stop or length, found {shown}", retry=said not in _REFUSED if shown == said else True)
+
+
+def usage_of(usage: Any) -> tuple[int, int]:
+    """Prompt and completion tokens. Raises Fault unless both are there, whole, and no more than a call can have."""
+    if not isinstance(usage, Mapping) or any(usage.get(key) is None for key in ("prompt_tokens", "completion_tokens")):
+        raise Fault("expected the answer's token usage, found none")
+    prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
+    if not all(_is_count(number) for number in (prompt, completion)):
+        raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found something else")
+    return int(prompt), int(completion)
+
+
+def _is_count(number: Any) -> bool:
+    whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+    return whole and not isinstance(number, bool) and 0 <= number <= MOST_TOKENS
+
+
+def check_length(text: str, sampling: Sampling) -> None:
+    """Raises Fault for a text far longer than what was asked for."""
+    if len(text) > 1000 + LONGEST_TOKEN * sampling.max_tokens:
+        raise Fault(f"expected an answer of at most {sampling.max_tokens} tokens, found {len(text)} characters")

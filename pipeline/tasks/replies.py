@@ -1,0 +1,265 @@
+"""The program in a model's reply: Markdown around it, drafts before it, and prose between its lines.
+
+What is a program and what it defines is decided by Python's own parser and symbol tables, never by how its text looks.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import doctest
+import re
+import symtable
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MOST_LINES, MOST_CHARACTERS = 2000, 100_000
+"""Of a reply that is looked through line by line: many times the longest program that a task asks for."""
+
+MOST_ATTEMPTS = 200
+"""Lines taken out of a reply to find a program between them."""
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
+# A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in whatever way.
+_OPENS = re.compile(
+    r"(?P<before>[ \t]*(?:>[ \t]?)*(?:(?:[-*+]|\d+[.)])[ \t]+)?)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
+)
+_CLOSES = re.compile(r"[ \t]*(?:>[ \t]?)*[ \t]*(`{3,}|~{3,})")
+_QUOTED = re.compile(r"[ \t]*>[ \t]?")
+
+
+def program_of(reply: str, function: str | None = None, given: str = "") -> str | None:
+    """The module in a reply that defines a function, by any statement, or any function if none is named; None when there is none.
+
+    It is the last block of code that does, with those other blocks that define what it lacks; without blocks, the reply without
+    the lines that are no Python. What follows the model's thoughts goes before what is in them. `given` defines names too.
+    """
+    for text in dict.fromkeys((answer_of(reply), _lines_joined(reply))):
+        blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
+        modules = [module for block in blocks if (module := _readable(block)) is not None]
+        found = _joined(modules, function, given) or _between_prose(text, function)
+        if found is not None:
+            return found.text
+    return None
+
+
+def answer_of(reply: str) -> str:
+    """What follows a reply's thoughts, if it shows any."""
+    return _THOUGHT_ENDS.split(_lines_joined(reply))[-1]
+
+
+def _lines_joined(reply: str) -> str:
+    """A reply with Python's own ends of lines, cut where it is longer than any program that is asked for."""
+    return "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS].removeprefix("\ufeff"))[:MOST_LINES])
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A program that parses, with the names that it defines and those that it uses and does not define."""
+
+    text: str
+    defines: frozenset[str]
+    functions: frozenset[str]
+    lacks: frozenset[str]
+
+    def has(self, function: str | None) -> bool:
+        """Whether it defines this function, or any."""
+        return bool(self.functions) if function is None else function in self.defines
+
+
+def _module(text: str) -> _Module | None:
+    """A program, or None for what is none."""
+    if _error_of(text) is not None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree, table = ast.parse(text), symtable.symtable(text, "reply", "exec")
+    defines = frozenset(s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported())
+    functions = frozenset(s.name for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef))
+    return _Module(text, defines, functions, frozenset(_used(table)) - defines - set(dir(builtins)))
+
+
+def _error_of(text: str) -> Exception | None:
+    """What keeps a text from being a program, if anything does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in the model's strings
+        try:
+            ast.parse(text)
+            symtable.symtable(text, "reply", "exec")
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+            return error
+    return None
+
+
+def _used(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names of the module that its scopes use."""
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (table.get_type() == "module" or symbol.is_global()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _used(inner)
+
+
+def _readable(block: Sequence[str]) -> _Module | None:
+    """The program in a block of code, which may be indented as a whole, end in a statement that was cut off, or hold prose."""
+    lines = textwrap.dedent("\n".join(block)).split("\n")
+    return _module("\n".join(lines)) or _module("\n".join(_without_prose(lines))) or _without_end(lines)
+
+
+def _without_end(lines: Sequence[str]) -> _Module | None:
+    """The program in the first of these lines, up to a statement at the margin that is none."""
+    margins = [number for number, line in enumerate(lines) if line[:1] not in ("", " ", "\t", ")", "]", "}", "#")]
+    cuts = (_module("\n".join(lines[:end])) for end in reversed(margins[1:][-MOST_ATTEMPTS:]))
+    return next((module for module in cuts if module is not None), None)
+
+
+def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Module | None:
+    """The last module that defines the function, with those others that define what it lacks."""
+    last = max((number for number, module in enumerate(modules) if module.has(function)), default=None)
+    if last is None:
+        return None
+    known = _module(given)
+    taken, lacks = {last}, modules[last].lacks - (known.defines if known else frozenset())
+    for number in sorted(range(len(modules)), key=lambda n: (n > last, -n)):
+        if number not in taken and modules[number].defines & lacks:
+            taken.add(number)
+            lacks = (lacks | modules[number].lacks) - modules[number].defines
+    # What a block says of the language's future holds for those that follow it, and has to come first.
+    future = [number for number in range(last) if "from __future__" in modules[number].text]
+    order = [*future, *sorted(taken - {*future})]
+    return _module("\n\n".join(modules[number].text for number in order)) or modules[last]
+
+
+def blocks_of(text: str) -> list[list[str]]:
+    """The lines of each block of code in a Markdown text, without what a list or a quotation puts before them.
+
+    A block ends at the first fence with which it is a program, as fences may stand in a docstring; else at the first one that does
+    not stand in a string.
+    """
+    lines, blocks, at = text.split("\n"), [], 0
+    while at < len(lines):
+        opens = _opens(lines[at])
+        at += 1
+        if opens is None:
+            continue
+        ends = [n for n in range(at, len(lines)) if (m := _CLOSES.match(lines[n])) and m[1].startswith(opens["fence"])]
+        indent = "" if opens["words"] else opens["before"]
+        candidates = [(end, [_outdented(line, indent) for line in lines[at:end]]) for end in [*ends[:20], len(lines)]]
+        end, block = next((c for c in candidates if _is_program(c[1])), None) or next(
+            (c for c in candidates if not _ends_in_string(c[1])), candidates[0]
+        )
+        blocks.append(block)
+        # A fence that says what it holds opens the next block, if this one was never closed.
+        closing = lines[end] if end < len(lines) else ""
+        at = end if closing.strip(" \t>`~") else end + 1
+    return blocks
+
+
+def _opens(line: str) -> re.Match[str] | None:
+    """A line's fence that opens a block; words before it may not be followed by words."""
+    opens = _OPENS.fullmatch(line)
+    return None if opens and opens["words"].strip() and len(opens["says"].split()) > 1 else opens
+
+
+def _is_program(block: Sequence[str]) -> bool:
+    return any(line.strip() for line in block) and _module(textwrap.dedent("\n".join(block))) is not None
+
+
+def _ends_in_string(block: Sequence[str]) -> bool:
+    error = _error_of(textwrap.dedent("\n".join(block)))
+    return isinstance(error, SyntaxError) and "unterminated triple-quoted" in error.msg
+
+
+def _outdented(line: str, indent: str) -> str:
+    """A line of a block whose fence stands after this."""
+    for _ in range(indent.count(">")):
+        line = _QUOTED.sub("", line, count=1)
+    width = len(indent.rpartition(">")[2].expandtabs())
+    blank = len(line) - len(line.lstrip(" \t"))
+    lead = line[:blank].expandtabs()
+    return lead[min(width, len(lead)) :] + line[blank:]
+
+
+def _between_prose(text: str, function: str | None) -> _Module | None:
+    """The program in a text without blocks, once the lines that are no Python are left out."""
+    if (session := _session(text)) is not None and session.has(function):
+        return session
+    lines = _without_prose(textwrap.dedent(text).split("\n"))
+    found = _module("\n".join(lines))
+    found = _without_end(lines) if found is None else _module(_without_words(found))
+    return found if found is not None and found.has(function) else None
+
+
+def _has_fences_in_strings_only(text: str) -> bool:
+    """Whether every fence stands within a string of a program: outside of one, it is no Python."""
+    lines = textwrap.dedent(text).split("\n")
+    kept = _without_prose(lines)
+    return (
+        not any(_CLOSES.match(line) for line, now in zip(lines, kept, strict=True) if now != line)
+        and _module("\n".join(kept)) is not None
+    )
+
+
+def _session(text: str) -> _Module | None:
+    """The program that was typed in an interactive session."""
+    if not any(line.lstrip().startswith(">>> ") for line in text.split("\n")):
+        return None
+    try:
+        return _module(doctest.script_from_examples(text))
+    except ValueError:
+        return None
+
+
+def _without_prose(lines: Sequence[str]) -> list[str]:
+    """The lines without those that Python's parser refuses and that belong to no statement: they stand at the margin, or below
+    others that were left out."""
+    kept = list(lines)
+    left_out: set[int] = set()
+    for _ in range(MOST_ATTEMPTS):
+        number = _refused(kept)
+        if number is None or not kept[number].strip():
+            break
+        above = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), None)
+        if kept[number][0].isspace() and above is not None and above not in left_out:
+            break
+        kept[number] = ""
+        left_out.add(number)
+    return kept
+
+
+def _refused(lines: Sequence[str]) -> int | None:
+    """The number of the first line that keeps these from being a program, if one does."""
+    error = _error_of("\n".join(lines))
+    if not isinstance(error, SyntaxError):
+        return None
+    number = min(max(error.lineno or 1, 1), len(lines)) - 1
+    if isinstance(error, IndentationError) and "expected an indented block" in error.msg:  # said of the line below
+        number = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), number)
+    return number
+
+
+def _without_words(module: _Module) -> str:
+    """A program without the statements that only name something, or call what nothing defines: words that happen to be Python."""
+    lines = module.text.split("\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        statements = ast.parse(module.text).body
+    for statement in statements:
+        if _is_words(statement, module.lacks):
+            end = statement.end_lineno or statement.lineno
+            lines[statement.lineno - 1 : end] = [""] * (end - statement.lineno + 1)
+    return "\n".join(lines)
+
+
+def _is_words(statement: ast.stmt, lacks: frozenset[str]) -> bool:
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value is None
+    if not isinstance(statement, ast.Expr):
+        return False
+    value = statement.value
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in lacks
+    return not isinstance(value, ast.Constant | ast.Await | ast.NamedExpr)

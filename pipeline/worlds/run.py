@@ -1,0 +1,136 @@
+"""One world, budget and seed: the contest, every method with and without its contenders, and the baselines, judged alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline import topologies
+from pipeline.agent import make_agent
+from pipeline.agent.base import Brief, Counts, family_size_trials
+from pipeline.archive import Archive
+from pipeline.contenders import Contender, Contenders
+from pipeline.contest import Contest
+from pipeline.graph import CollaborationGraph
+from pipeline.search import SEARCHERS, Problem
+from pipeline.search.driver import Driver, Found
+from pipeline.settings import AgentSettings, Profile
+from pipeline.stage_settings import InitSettings, RacingSettings
+from pipeline.tasks.base import Question
+from pipeline.trials import evaluate_trials, start_trial, trial_cases, trials_of
+from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
+from pipeline.worlds.baselines import baselines
+from pipeline.worlds.settings import WorldSettings, WorldsSettings
+
+OURS = "agent_reinforce"
+PAPER = "agent_reinforce as in the paper"
+ALONE = "without contenders"
+
+
+@dataclass(frozen=True, slots=True)
+class WorldCell:
+    """What one process works off: a world under a budget with a seed."""
+
+    world: str
+    budget: float
+    seed: int
+
+
+class WorldRun:
+    """One cell: its questions, the environment after the profile stage, and the brief that every method gets.
+
+    `judge` has the questions that all graphs of the world are judged by.
+    """
+
+    def __init__(
+        self, cell: WorldCell, world: WorldSettings, settings: WorldsSettings, profile: Profile, judge: ArrayWorld
+    ) -> None:
+        self.cell, self.settings, self.profile = cell, settings, profile
+        self.traits = world.of(profile, f"worlds/{cell.world}.yaml")
+        pool, lengths = profile.model_pool(), profile.task(world.task).lengths.value()
+        sizes = settings.questions
+        questions = [Question(f"q{k}", str(k), "") for k in range(sizes.train + sizes.val)]
+        self.train, self.val = questions[: sizes.train], questions[sizes.train :]
+        drawn = ArrayWorld(self.traits, pool, len(questions), cell.seed)
+        self.environment = ArrayEnvironment(drawn, questions, lengths)
+        self.judge = judge
+        singles = [topologies.single(model) for model in pool]
+        alone = asyncio.run(self.environment.evaluate_all([(graph, self.train) for graph in singles]))
+        self.profile_calls, self.environment.calls = self.environment.calls, 0
+        scores = {model: feedback.accuracy for model, feedback in zip(pool, alone, strict=True)}
+        cost = profile.cost_model(world.task)
+        self.brief = Brief(world.task, cost, cell.budget, scores, settings.roles, profile.budget.max_nodes)
+        self.rows: list[dict[str, Any]] = []
+
+    def run(self) -> list[dict[str, Any]]:
+        """A row per method and baseline: what it came to, and what it took."""
+        for name, graph in baselines(Contenders(self.brief)).items():
+            self._row(name, graph, 0, "baseline", 0.0)
+        began = time.process_time()
+        environment = self.environment.copy()
+        contenders = self._contest(environment)
+        found = asyncio.run(self._search(OURS, environment, contenders, contenders[0].graph.model_counts()))
+        self._row(OURS, found.graph, environment.calls, "contest", time.process_time() - began, found.contender)
+        contest_calls = environment.calls
+        for method in SEARCHERS:
+            if method != OURS:
+                self._rival(method, contenders, contest_calls)
+        began = time.process_time()
+        environment = self.environment.copy()
+        found = asyncio.run(self._search(OURS, environment, (), self._start(environment)))
+        self._row(PAPER, found.graph, environment.calls, ALONE, time.process_time() - began)
+        return self.rows
+
+    def _contest(self, environment: ArrayEnvironment) -> tuple[Contender, ...]:
+        settings = self.settings.contest.model_copy(update={"calls": self.settings.budgets[self.cell.budget]})
+        contest = Contest(self.brief, self.train, self.val, settings, np.random.default_rng([self.cell.seed, 1]))
+        standings = asyncio.run(contest.run(environment))
+        return tuple(Contender(s.graph, s.label, s.value) for s in standings[: settings.kept])
+
+    def _rival(self, method: str, contenders: tuple[Contender, ...], contest_calls: int) -> None:
+        """A method with the contenders, and what it found by itself. Its own calls are counted as if no contest had been."""
+        began, environment = time.process_time(), self.environment.copy()
+        asyncio.run(environment.evaluate_all([(contender.graph, self.val) for contender in contenders]))
+        environment.calls = 0
+        found = asyncio.run(self._search(method, environment, contenders, {}))
+        seconds = time.process_time() - began
+        self._row(method, found.graph, contest_calls + environment.calls, "with contenders", seconds, found.contender)
+        if found.own is not None:
+            self._row(f"{method} {ALONE}", found.own[0], environment.calls, ALONE, seconds)
+
+    async def _search(self, method: str, environment: ArrayEnvironment, contenders: tuple[Contender, ...], start: Counts) -> Found:
+        problem = Problem(self.brief, self.settings.search, AgentSettings(), start, self.cell.seed, contenders=contenders)
+        driver = Driver(self.brief.cost, self.settings.search, Archive(None))
+        return await driver.run(SEARCHERS[method](problem), environment, self.train, self.val)
+
+    def _start(self, environment: ArrayEnvironment) -> Counts:
+        """The paper's init stages: multisets judged by random topologies (section 5.2)."""
+        init, rng = InitSettings(), np.random.default_rng([self.cell.seed, 1])
+        agent, questions, none = make_agent(AgentSettings(), rng), self.train[: init.questions], RacingSettings()
+        cases = trial_cases(family_size_trials(self.brief), self.brief, init.topologies, rng)
+        table = asyncio.run(evaluate_trials(cases, environment, self.brief, questions, none))
+        preference = agent.select_family_size(self.brief, trials_of(table, self.brief.objective))
+        cases = trial_cases(agent.select_instances(self.brief, preference, init.candidates), self.brief, init.topologies, rng)
+        return start_trial(asyncio.run(evaluate_trials(cases, environment, self.brief, questions, none)), self.brief).counts
+
+    def _row(self, method: str, graph: CollaborationGraph, calls: int, kind: str, cpu_s: float, contender: str = "") -> None:
+        self.rows.append(
+            {
+                "world": self.cell.world,
+                "budget": self.cell.budget,
+                "seed": self.cell.seed,
+                "method": method,
+                "kind": kind,
+                "accuracy": self.judge.accuracy(graph),
+                "calls": calls,
+                "profile_calls": self.profile_calls,
+                "budget_units": self.brief.cost.graph_cost(graph),
+                "contender": contender,
+                "graph": graph.to_json(),
+                "cpu_s": cpu_s,
+            }
+        )

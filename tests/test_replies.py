@@ -1,0 +1,226 @@
+"""The program in a reply is found however it is written there, and nothing else is taken for it."""
+
+import contextlib
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.tasks import get_task
+from pipeline.tasks.replies import MOST_CHARACTERS, program_of
+
+HUMANEVAL = get_task("humaneval")
+
+# Modules that define `target`, in ways that models do; each is right: target(x) == x * x for x in 0 to 3.
+MODULES = {
+    "function": "def target(x):\n    return x * x",
+    "lambda": "target = lambda x: x * x",
+    "constant before": "SQUARES = [0, 1, 4, 9]\n\ndef target(x):\n    return SQUARES[x]",
+    "memo table": "memo = {}\n\ndef target(x):\n    if x not in memo:\n        memo[x] = x * x\n    return memo[x]",
+    "table filled after": "def target(x):\n    return TABLE[x]\n\nTABLE = {}\nfor k in range(9):\n    TABLE[k] = k * k",
+    "class": "class Squarer:\n    def of(self, x):\n        return x * x\n\ndef target(x):\n    return Squarer().of(x)",
+    "method as function": "class Squarer:\n    @staticmethod\n    def of(x):\n        return x * x\n\ntarget = Squarer.of",
+    "callable object": "class Squarer:\n    def __call__(self, x):\n        return x * x\n\ntarget = Squarer()",
+    "try import": "try:\n    import no_such_numpy as np\nexcept ImportError:\n"
+    "    np = None\n\ndef target(x):\n    return x * x if np is None else 0",
+    "future": "from __future__ import annotations\n\ndef target(x: Unknown) -> Unknown:\n    return x * x",
+    "decorated": "import functools\n\n@functools.lru_cache(maxsize=None)\ndef target(x):\n    return x * x",
+    "conditional": "import sys\nif sys.version_info >= (3, 0):\n    def target(x):\n        return x * x\nelse:\n    target = None",
+    "assigned": "def square(x):\n    return x * x\n\ntarget = square",
+    "partial": "from functools import partial\nfrom operator import pow\n\ntarget = lambda x: partial(pow, x)(2)",
+    "helper after": "def target(x):\n    return times(x, x)\n\n\ndef times(x, y):\n    return x * y",
+    "docstring with a fence": 'def target(x):\n    """Square.\n\n    ```\n    target(2)\n    ```\n    """\n    return x * x',
+    "docstring with a fence of python": 'def target(x):\n    """Square.\n\n    ```python\n'
+    '    >>> target(2)\n    4\n    ```\n    """\n    return x * x',
+    "module docstring": '"""Squares.\n\nNothing else: it\'s all.\n"""\nimport math\n'
+    '\n\ndef target(x):\n    return int(math.pow(x, 2))',
+    "main guard": 'def target(x):\n    return x * x\n\nif __name__ == "__main__":\n    raise SystemExit("not here")',
+    "examples after": "def target(x):\n    return x * x\n\nprint(target(3))\nassert target(2) == 4\ntarget(int(input()))",
+    "set up by a call": "import sys\nsys.setrecursionlimit(2000)\nCACHE = {}\n"
+    "CACHE.update({k: k * k for k in range(4)})\n\ndef target(x):\n    return CACHE[x]",
+    "long text": 'TEXT = """\nsome\n\ntext\n"""\n\ndef target(x):\n    return x * x + TEXT.count("no such")',
+    "comments": "# Squares.\n# - fast\n\n# the function\ndef target(x):  # x: a number\n    # multiply\n    return x * x  # done",
+    "walrus": "(two := 2)\n\ndef target(x):\n    return x ** two",
+    "tabs": "def target(x):\n\tif x:\n\t\treturn x * x\n\treturn 0",
+    "semicolons": "y = 2; target = lambda x: x ** y",
+    "nested": "def make():\n    def inner(x):\n        return x * x\n    return inner\n\ntarget = make()",
+    "async beside": "async def later(x):\n    return x\n\ndef target(x):\n    return x * x",
+    "match": "def target(x):\n    match x:\n        case 0:\n            return 0\n        case _:\n            return x * x",
+}  # fmt: skip
+
+
+def fenced(code: str, fence: str = "```", says: str = "python") -> str:
+    return f"{fence}{says}\n{code}\n{fence}"
+
+
+def split_in_two(code: str) -> str:
+    """A module's first statements in one block, the last definition in another, where its lines allow that."""
+    head, gap, tail = code.rpartition("\n\n")
+    try:
+        compile(head, "", "exec"), compile(tail, "", "exec")
+    except SyntaxError:
+        return fenced(code)
+    return f"First:\n\n{fenced(head)}\n\nThen:\n\n{fenced(tail)}" if gap else fenced(code)
+
+
+TEST = "def test_target():\n    assert target(2) == 4\n\ntest_target()"
+DRAFT = "def target(x):\n    return x + 1  # not yet right"
+WAYS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda code: code,
+    "with blank lines around": lambda code: f"\n\n{code}\n\n",
+    "fence": fenced,
+    "fence without language": lambda code: fenced(code, says=""),
+    "fence of py": lambda code: fenced(code, says="py"),
+    "fence of Python 3": lambda code: fenced(code, says=" Python3 "),
+    "fence with attributes": lambda code: fenced(code, says='python title="a.py" {1,3}'),
+    "fence with braces": lambda code: fenced(code, says='{.python .numberLines startFrom="1"}'),
+    "tildes": lambda code: fenced(code, "~~~"),
+    "four backticks": lambda code: fenced(code, "````"),
+    "fence without end": lambda code: f"```python\n{code}",
+    "fence after words": lambda code: f"Here it is: ```python\n{code}\n```",
+    "words around a fence": lambda code: f"Sure! Here's the function:\n\n{fenced(code)}\n\nIt's O(1), isn't it?",
+    "words around": lambda code: f"Sure, here's the function (it isn't long):\n\n{code}\n\nIt squares.\n- It's fast.\n  - Really.",
+    "code that is indented": lambda code: f"Here:\n\n{fenced(textwrap.indent(code, '    '))}",
+    "fence in a list": lambda code: f"1. The code:\n\n{textwrap.indent(fenced(code), '   ')}\n\n2. Done.",
+    "fence at a list's mark": lambda code: "- " + textwrap.indent(fenced(code), "  ").strip() + "\n- Done",
+    "fence in a quotation": lambda code: "> It is:\n>\n" + "\n".join(f"> {line}" for line in fenced(code).split("\n")),
+    "carriage returns": lambda code: fenced(code).replace("\n", "\r\n"),
+    "after a draft": lambda code: f"{fenced(DRAFT)}\n\nThat adds. Rather:\n\n{fenced(code)}",
+    "after a draft in thoughts": lambda code: f"<think>\nLet me see.\n{fenced(DRAFT)}\nno, wrong\n</think>\n\n{fenced(code)}",
+    "after thoughts alone": lambda code: f"<think>Hm. It's\ndef target(x): return x\nperhaps?</think>\n{code}",
+    "before an example": lambda code: f"{fenced(code)}\n\nUse it:\n\n```python\nprint(target(3))  # 9\n```",
+    "before its output": lambda code: f"{fenced(code)}\n\nOutput:\n\n```\n9\n```",
+    "before another language": lambda code: f"```bash\npip install nothing\n```\n\n{fenced(code)}\n\n```json\n{{}}\n```",
+    "in two blocks": split_in_two,
+    "with a test after": lambda code: f"{fenced(code)}\n\n{fenced(TEST)}",
+    "with an example in it": lambda code: fenced(f"{code}\n\nprint(target(3))"),
+    "cut off after it": lambda code: f"```python\n{code}\n\n\ndef another(x):\n    for y in range(",
+    "with tags": lambda code: f"[PYTHON]\n{code}\n[/PYTHON]",
+}  # fmt: skip
+
+
+def works(program: str | None) -> bool:
+    """Whether a program of these tests' own defines the right function."""
+    assert program is not None, "no program was found"
+    names: dict[str, object] = {"__name__": "program"}
+    with contextlib.suppress(EOFError, NameError, OSError):  # of an example below the definitions, which the sandbox lets pass
+        exec(compile(program, "program", "exec"), names)
+    return [names["target"](x) for x in range(4)] == [0, 1, 4, 9]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_read_however_it_is_written(module, way):
+    assert works(program_of(WAYS[way](MODULES[module]), "target"))
+
+
+NAMES = st.sampled_from(["alpha", "beta", "gamma"])
+STATEMENTS = st.one_of(
+    st.builds("{} = {}".format, NAMES, st.integers(0, 9)),
+    st.builds("import {}".format, st.sampled_from(["math", "re, json", "os.path as p"])),
+    st.builds("def {}(x):\n    return x".format, NAMES),
+    st.builds('class {0}:\n    """It\'s a {0}.\n\n    ```\n    {0}()\n    ```\n    """\n    y = 1'.format, NAMES),
+    st.builds("try:\n    import {}\nexcept ImportError:\n    pass".format, st.sampled_from(["no_such_numpy", "nothing_here"])),
+    st.builds("for k in range(3):\n    pass  # {}".format, NAMES),
+    st.builds("TEXT = '''\n{}\n\n- it's\n'''".format, st.sampled_from(["```", "words", "def target(x): return 0", "# no"])),
+    st.builds("# {}".format, NAMES),
+)
+TARGETS = st.sampled_from(
+    ["def target(x):\n    return x * x", "target = lambda x: x * x", "def target(x):\n\n    y = x\n\n    return x * y"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(STATEMENTS, max_size=4),
+    TARGETS,
+    st.lists(STATEMENTS, max_size=3),
+    st.sampled_from(sorted(set(WAYS) - {"in two blocks"})),
+)
+def test_any_module_is_read_however_it_is_written(before, target, after, way):
+    assert works(program_of(WAYS[way]("\n\n".join([*before, target, *after])), "target"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "```",
+                "```python",
+                "~~~",
+                "def target(x):",
+                "    return x",
+                "words it's",
+                ">>> 1",
+                "",
+                "'''",
+                "(",
+                "<think>",
+                "</think>",
+            ]
+        )
+    ).map("\n".join)
+    | st.text()
+)
+def test_any_text_has_a_program_or_none(text):
+    found = program_of(text, "target")
+    assert found is None or isinstance(found, str)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["```\n(\n" * 1000,
+     "def target(x):\n    return (\n" * 700, "words\n" * 2000, "```python\nx = '''\n" * 600, "(" * MOST_CHARACTERS,
+     "if x:\n" * 2000, ">>> def target(x): return x\n" * 900],
+)  # fmt: skip
+def test_a_monstrous_reply_is_read_to_its_end(text):
+    program_of(text, "target")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I can't do that.",
+        "def other(x):\n    return x",
+        "```python\ndef target(x)\n    return x * x\n```",
+        "```python\ndef target(x):\n    return (x\n```",
+        "class A:\n    def target(self, x):\n        return x * x",
+        "target(x) squares x",
+    ],
+)
+def test_what_defines_no_such_function_is_no_program(text):
+    assert program_of(text, "target") is None
+
+
+def test_blocks_that_define_what_is_missing_are_taken_and_others_are_not():
+    helpers, broken = "import math\n\ndef half(x):\n    return x / 2", "import nothing_there\nresult = target(3)"
+    main = "def target(x):\n    return half(2 * x) * math.floor(x)"
+    for blocks in (
+        [helpers, broken, main],
+        [broken, main, helpers],
+        [main, helpers, broken],
+        ["def half(x): return 0", helpers, main],
+    ):
+        assert works(program_of("\n\nand\n\n".join(map(fenced, blocks)), "target"))
+    assert program_of(f"{fenced(helpers)}\n{fenced(main)}", "target", given=helpers) == main
+
+
+ROW = {
+    "task_id": "t/1",
+    "prompt": 'from typing import List\n\ndef target(x: int) -> int:\n    """The square."""\n',
+    "entry_point": "target",
+    "canonical_solution": "    return x * x\n",
+    "test": "def check(candidate):\n    assert all(candidate(x) == x * x for x in range(4))\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", MODULES)
+def test_a_right_module_is_graded_right(module):
+    question = HUMANEVAL.parse(ROW, "here")
+    for way in list(WAYS)[:: 1 if module == "constant before" else 9]:
+        assert HUMANEVAL.grade(question, WAYS[way](MODULES[module])), way
+    assert not HUMANEVAL.grade(question, fenced(MODULES[module] + "\n\ntarget = lambda x: x + 1"))
