@@ -7,22 +7,19 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline import plots
-from pipeline.budget import Metric
-from pipeline.dags import labeled_dags, unlabeled_dags
-from pipeline.deployed import FileLoader, Loader, read_shots
 from pipeline.errors import InputError, TTSGraphError
-from pipeline.estimate import estimate_run
 from pipeline.files import CLOSED_TO_US, closed_to_us, md5
 from pipeline.graph import CollaborationGraph
-from pipeline.roles import check_roles
 from pipeline.scaffold.commands import new_model, new_task
 from pipeline.secrets import hide_secrets_in_output, redact
-from pipeline.settings import Profile, load_params, load_profile
+
+if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
+    from pipeline.deployed import Loader
+    from pipeline.settings import Params, Profile
 
 BROKEN = 5
 """Exit code of a lineage with a broken link."""
@@ -45,23 +42,33 @@ ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of
 TaskName = Annotated[str | None, typer.Option("--task", help="a task of the profile (default: the first of params.yaml)")]
 
 
+def _params() -> Params:
+    from pipeline.settings import load_params
+
+    return load_params()
+
+
+def _profile(name: str | None) -> Profile:
+    """The profile asked for, or that of params.yaml."""
+    from pipeline.settings import load_profile
+
+    return load_profile(name if name is not None else _params().profile)
+
+
 def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     """The profile and task asked for, or those of params.yaml."""
-    params = load_params() if profile is None or task is None else None
-    name = profile if profile is not None or params is None else params.profile
-    assert name is not None
-    loaded = load_profile(name)
-    chosen = task if task is not None else _default_task(params.tasks if params else (), loaded)
+    params = _params() if profile is None or task is None else None
+    loaded = _profile(profile if profile is not None or params is None else params.profile)
+    known = [name for name in params.tasks if name in loaded.tasks] if params else []
+    chosen = task if task is not None else (known or list(loaded.tasks))[0]
     loaded.task(chosen)
     return loaded, chosen
 
 
-def _default_task(wanted: tuple[str, ...], profile: Profile) -> str:
-    return next((task for task in wanted if task in profile.tasks), next(iter(profile.tasks)))
-
-
 def _read(path: Path, profile: Profile) -> CollaborationGraph:
     """A graph whose roles are known and whose models are in the profile's pool."""
+    from pipeline.roles import check_roles
+
     graph = CollaborationGraph.read(path)
     pool = profile.model_pool()
     check_roles(graph)
@@ -94,12 +101,11 @@ def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) ->
     loaded, chosen = _settings(profile, task)
     graph = _read(file, loaded)
     flops = loaded.cost_model(chosen, "flops")
-    metric: Metric = loaded.budget.metric
     _print(
         {
             "flops": flops.graph_cost(graph) * flops.unit,
-            "budget_units": loaded.cost_model(chosen, metric).graph_cost(graph),
-            "budget_metric": metric,
+            "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(graph),
+            "budget_metric": loaded.budget.metric,
             "budget_limit": loaded.budget.limit,
             "dollars": loaded.cost_model(chosen, "dollars").graph_cost(graph),
             "width": graph.width,
@@ -115,6 +121,8 @@ def draw(file: GraphFile, out: Annotated[Path, typer.Option("--out", "-o", help=
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
+    from pipeline import plots
+
     if out.suffix not in {".svg", ".png", ".pdf"}:
         raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
     typer.echo(plots.draw_graph(CollaborationGraph.read(file), out))
@@ -133,10 +141,11 @@ def ask(
     Example: ttsgraph graph ask graph.json "12 + 7" --task math
     """
     from pipeline.asking import ask_graph
+    from pipeline.deployed import read_shots
 
     loaded, chosen = _settings(profile, task)
     graph = _read(file, loaded)
-    shots = read_shots(profile or load_params().profile, loaded, chosen)
+    shots = read_shots(profile or _params().profile, loaded, chosen)
     answer = asyncio.run(ask_graph(graph, question, loaded, chosen, shots))
     shown: dict[str, Any] = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
     if trace:
@@ -150,7 +159,7 @@ def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
 
     Example: ttsgraph dags 7
     """
-    from pipeline.dags import MAX_UNLABELED
+    from pipeline.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
 
     _print({"n": n, "labeled": labeled_dags(n), "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None})
 
@@ -161,6 +170,8 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
 
     Example: ttsgraph estimate --profile paper --task math
     """
+    from pipeline.estimate import estimate_run
+
     loaded, chosen = _settings(profile, task)
     _print(estimate_run(loaded, chosen))
 
@@ -190,7 +201,7 @@ def explain(
         if not path.is_dir():
             from flows.registry import origin
 
-            typer.echo(origin(load_params().tracking_uri, deployed))
+            typer.echo(origin(_params().tracking_uri, deployed))
     for line in in_words(found, loaded, chosen):
         typer.echo(line)
 
@@ -204,8 +215,9 @@ def doctor(
     Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
     """
     from pipeline.doctor import examine
+    from pipeline.estimate import estimate_run
 
-    loaded = load_profile(profile or load_params().profile)
+    loaded = _profile(profile)
     findings = examine(loaded)
     estimates = [estimate_run(loaded, task) for task in loaded.tasks]
     if as_json:
@@ -230,7 +242,7 @@ def prepare(profile: ProfileName = None) -> None:
     """
     from pipeline.models.serving import prepare_weights
 
-    loaded = load_profile(profile or load_params().profile)
+    loaded = _profile(profile)
     if loaded.engine.kind in ("external", "simulated"):
         raise InputError(f"expected a profile whose engine starts servers here; this one's is {loaded.engine.kind}")
     _print({name: prepare_weights(name, model) for name, model in loaded.pool.items()})
@@ -247,7 +259,7 @@ def serve(
 
     Example: ttsgraph serve math@champion
     """
-    settings = load_params().service
+    settings = _params().service
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     try:
         from pipeline.service import server
@@ -260,6 +272,8 @@ def serve(
 
 def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
     """Where the models come from, and their names: folders if they all are, else the registry."""
+    from pipeline.deployed import FileLoader
+
     folders = tuple(Path(model) for model in models if Path(model).is_dir())
     if len(folders) == len(models):
         files = FileLoader(folders)
@@ -275,7 +289,7 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
             )
     from flows.registry import RegistryLoader
 
-    return RegistryLoader(load_params().tracking_uri), tuple(models)
+    return RegistryLoader(_params().tracking_uri), tuple(models)
 
 
 @app.command()
@@ -291,7 +305,7 @@ def lineage(
     """
     from flows import lineage as lineages
 
-    uri = load_params().tracking_uri
+    uri = _params().tracking_uri
     if (version is None) == (dataset is None and model is None):
         raise InputError("expected a version, or else --dataset or --model")
     if version is None:
@@ -318,7 +332,7 @@ def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challeng
     """
     from flows.registry import Registry
 
-    registry = Registry(load_params().tracking_uri)
+    registry = Registry(_params().tracking_uri)
     wanted = registry.find(version)
     before = registry.promote(wanted)
     _print({"champion": wanted.label, "before": before.label if before else None})
@@ -332,7 +346,7 @@ def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]
     """
     from flows.registry import Registry
 
-    left, now = Registry(load_params().tracking_uri).rollback(task)
+    left, now = Registry(_params().tracking_uri).rollback(task)
     _print({"champion": now.label, "before": left.label})
 
 
@@ -344,7 +358,7 @@ def cache_stats(profile: ProfileName = None) -> None:
     """
     from pipeline.models.serving import open_cache
 
-    _print(open_cache(load_profile(profile or load_params().profile)).stats())
+    _print(open_cache(_profile(profile)).stats())
 
 
 @cache_app.command("prune")
@@ -360,7 +374,7 @@ def cache_prune(
     from pipeline.models.cache import GIB
     from pipeline.models.serving import open_cache
 
-    cache = open_cache(load_profile(profile or load_params().profile))
+    cache = open_cache(_profile(profile))
     _print(cache.prune(cache.max_bytes if max_gib is None else int(max_gib * GIB), unused_days))
 
 

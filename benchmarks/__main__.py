@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.measured import Ratio
 
-BENCHMARKS = ("kernels", "client_rate", "wall", "growth", "archive", "page", "workers", "racing", "grading", "service")
+BENCHMARKS = ("kernels", "client_rate", "wall", "growth", "archive", "page", "workers", "racing", "grading", "tracking", "service")
 NAMED = ("vllm",)
 STORED = Path("reports/bench.json")
 

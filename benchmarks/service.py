@@ -1,8 +1,8 @@
 """The server of found graphs under load: whether a request is lost or gets another's answer, and what it adds to a graph's time.
 
 200 clients ask one question after the other for a minute, through `ttsgraph serve` in a process of its own; then in turns through
-it and the same graph in this process, without a server, as other work on the machine disturbs both alike. Each question has a
-name that the pool, a stub, answers with; it takes as long for a call as a model takes for some hundred tokens.
+it and the same graph in this process, without a server, as other work on the machine disturbs both alike; one client alone does the
+same on a pool that is quick, where what a server adds isn't hidden. Each question has a name that the pool, a stub, answers with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import yaml
@@ -35,10 +37,11 @@ from pipeline.settings import Profile, load_profile
 from pipeline.tasks.base import Question
 from pipeline.topologies import parallel
 
-CLIENTS, SECONDS, DELAY_S = 200, 60.0, 3.0
+CLIENTS, SECONDS, DELAY_S = 200, 60.0, 1.0
+ALONE_DELAY_S = 0.05
 TURNS, TURN_S = 3, 8.0
 WIDTH = 3
-MOST = 1.10
+MOST, MOST_MS = 1.10, 4.0
 ROOT = Path(__file__).parents[1]
 
 Ask = Callable[[str], Awaitable[str]]
@@ -56,27 +59,34 @@ def deployed(base_url: str) -> Deployed:
     return Deployed("math", parallel([MODEL] * WIDTH, MODEL), parse(Profile, data, "benchmark"))
 
 
-async def load(ask: Ask, seconds: float) -> Timed:
-    """CLIENTS clients, each with one question at a time, until the time is over; every question asked is waited for."""
-    names, found, end = itertools.count(), [], time.perf_counter() + seconds
+@dataclass(frozen=True, slots=True)
+class Load:
+    """So many clients, each with one question at a time, on a pool that takes `delay_s` for a call."""
 
-    async def client(number: int) -> None:
-        await asyncio.sleep(DELAY_S * number / CLIENTS)  # as clients come: not all in the same moment
-        while (started := time.perf_counter()) < end:
-            name = f"request-{next(names)}"
-            try:
-                answer = await ask(name)
-            except Exception as error:
-                answer = f"lost: {error!r}"
-            found.append((time.perf_counter() - started, "" if answer == name else answer))
+    clients: int
+    delay_s: float
 
-    async with asyncio.TaskGroup() as clients:
-        for number in range(CLIENTS):
-            clients.create_task(client(number))
-    return found
+    async def ask(self, ask: Ask, seconds: float) -> Timed:
+        """Questions until the time is over; every one that was asked is waited for."""
+        names, found, end = itertools.count(), [], time.perf_counter() + seconds
+
+        async def client(number: int) -> None:
+            await asyncio.sleep(self.delay_s * number / self.clients)  # as clients come: not all in the same moment
+            while (started := time.perf_counter()) < end:
+                name = f"request-{next(names)}"
+                try:
+                    answer = await ask(name)
+                except Exception as error:
+                    answer = f"lost: {error!r}"
+                found.append((time.perf_counter() - started, "" if answer == name else answer))
+
+        async with asyncio.TaskGroup() as clients:
+            for number in range(self.clients):
+                clients.create_task(client(number))
+        return found
 
 
-async def directly(version: Deployed, seconds: float) -> Timed:
+async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
     """The graph's executor in this process."""
     patience = Patience(version.profile.engine.concurrency)
     async with connect(version.profile, {}, Retries(), patience) as client:
@@ -86,10 +96,10 @@ async def directly(version: Deployed, seconds: float) -> Timed:
             answer = await runner.answer(Question("asked", name, ""))
             return answer.text or answer.error
 
-        return await load(ask, seconds)
+        return await load.ask(ask, seconds)
 
 
-async def served(url: str, seconds: float) -> Timed:
+async def served(url: str, load: Load, seconds: float) -> Timed:
     """The same, asked over HTTP."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -99,7 +109,7 @@ async def served(url: str, seconds: float) -> Timed:
                 answer = await response.json()
             return str(answer["choices"][0]["message"]["content"]) if response.status == 200 else str(answer)
 
-        return await load(ask, seconds)
+        return await load.ask(ask, seconds)
 
 
 @contextmanager
@@ -121,34 +131,69 @@ def service(version: Deployed) -> Iterator[str]:
                 process.send_signal(signal.SIGTERM)
 
 
-def measure() -> list[Ratio]:
-    """Requests lost or mixed up in a minute, then the median time of an answer over that without a server, turn by turn."""
-    with stub_server(DELAY_S, echo=True) as pool, service(version := deployed(pool)) as url:
-        minute = asyncio.run(served(url, SECONDS))
-        turns = [(asyncio.run(directly(version, TURN_S)), asyncio.run(served(url, TURN_S))) for _ in range(TURNS)]
-    direct, through = (sorted(itertools.chain(*side)) for side in zip(*turns, strict=True))
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Answers through the server, and without it, in turns."""
+
+    through: Timed
+    direct: Timed
+
+    def median_s(self) -> tuple[float, float]:
+        """Seconds with and without a server."""
+        return _quantile(self.through, 50), _quantile(self.direct, 50)
+
+    def details(self, load: Load) -> dict[str, Any]:
+        """The figures behind a ratio of medians."""
+        return {
+            "clients": load.clients,
+            "a call of the stub, s": load.delay_s,
+            "requests": [len(self.through), len(self.direct)],
+            "median with and without a server, s": self.median_s(),
+            "99 % with and without a server, s": [_quantile(self.through, 99), _quantile(self.direct, 99)],
+        }
+
+
+def compare(url: str, version: Deployed, load: Load) -> Compared:
+    """TURNS turns of each."""
+    turns = [(asyncio.run(served(url, load, TURN_S)), asyncio.run(directly(version, load, TURN_S))) for _ in range(TURNS)]
+    through, direct = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     assert not any(wrong for _, wrong in direct), "expected every answer without a server, some failed"
-    lost = {
-        "clients": CLIENTS,
-        "a call of the stub, s": DELAY_S,
-        "seconds": SECONDS,
-        "requests": len(minute),
-        "median, s": _quantile(minute, 50),
-    }
-    wrong = Counter(wrong for _, wrong in minute + through if wrong)
-    medians = _quantile(through, 50), _quantile(direct, 50)
-    over = {
-        "clients": CLIENTS,
-        "a call of the stub, s": DELAY_S,
-        "requests": [len(through), len(direct)],
-        "median with and without a server, s": medians,
-        "99 % with and without a server, s": [_quantile(through, 99), _quantile(direct, 99)],
-    }
+    return Compared(through, direct)
+
+
+def alone() -> Ratio:
+    """What the server adds to an answer where nobody else asks."""
+    load = Load(1, ALONE_DELAY_S)
+    with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
+        found = compare(url, version, load)
+    assert not any(wrong for _, wrong in found.through), "expected every answer through the server, some failed"
+    with_server, without = found.median_s()
+    added = round(1000 * (with_server - without), 2)
+    return Ratio(
+        "what a server adds to the median time of an answer to one client, ms", added, "at most", MOST_MS, found.details(load)
+    )
+
+
+def crowded() -> list[Ratio]:
+    """Requests lost or mixed up, and the median time over that without a server, where many ask at once."""
+    load = Load(CLIENTS, DELAY_S)
+    with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
+        minute = asyncio.run(served(url, load, SECONDS))
+        found = compare(url, version, load)
+    lost = found.details(load) | {"seconds": SECONDS, "requests": len(minute), "median, s": _quantile(minute, 50)}
+    wrong = Counter(wrong for _, wrong in minute + found.through if wrong)
+    with_server, without = found.median_s()
+    ratio = round(with_server / without, 3)
     return [
         Ratio("served requests lost or mixed up", wrong.total(), "at most", 0, lost | {"what came": wrong.most_common(5)}),
-        Ratio("median time of a served answer over direct execution", round(medians[0] / medians[1], 3), "at most", MOST, over),
+        Ratio("median time of a served answer over direct execution", ratio, "at most", MOST, found.details(load)),
     ]
 
 
+def measure() -> list[Ratio]:
+    """What a server adds for one client, requests lost or mixed up in a minute, and the time over that without a server."""
+    return [alone(), *crowded()]
+
+
 def _quantile(found: Timed, percent: int) -> float:
-    return round(statistics.quantiles([seconds for seconds, _ in found], n=100)[percent - 1], 3)
+    return round(statistics.quantiles(sorted(seconds for seconds, _ in found), n=100)[percent - 1], 5)

@@ -20,10 +20,11 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.deployments import run_deployment
 from prefect.exceptions import PrefectException
 
+from flows.ending import guarded, say
 from flows.registry import Registry
 from flows.repro import prefect_server
-from flows.research import RESEARCH, research
-from flows.stage import guarded, say
+from flows.research import research
+from flows.stage import RESEARCH
 from pipeline.errors import InputError
 from pipeline.files import read_json
 from pipeline.newcomers import pool_fingerprint, with_newcomers

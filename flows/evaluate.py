@@ -6,9 +6,10 @@ import pandas as pd
 from prefect import flow
 
 from flows.deployment import challenger, deploy
+from flows.ending import say
 from flows.live import live
 from flows.registry import Registry
-from flows.stage import load_stage, main, read_graph, say
+from flows.stage import load_stage, main, read_graph
 from flows.tracking import add_test_scores
 from pipeline.ablation import removal_cases, removals, tried_without
 from pipeline.environment import Environment, Feedback

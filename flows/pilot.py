@@ -5,7 +5,6 @@ from prefect import flow
 
 from flows.live import live
 from flows.stage import load_stage, main
-from pipeline.plots import pilot_plots
 from pipeline.progress import run_state
 from pipeline.schemas import Pilots, write_table
 from pipeline.trials import best_single, evaluate_cases, pilot_cases
@@ -22,6 +21,8 @@ def pilot(task: str, profile: str | None = None) -> None:
         table = stage.with_models(
             lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish)
         )
+    from pipeline.plots import pilot_plots  # matplotlib is slow to import, and needed last
+
     table = table.assign(within_budget=table["budget_units"] <= budget)
     write_table(table, Pilots, stage.results / "pilot.parquet")
     pilot_plots(table, stage.results / "pilot_plots")

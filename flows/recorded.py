@@ -12,7 +12,8 @@ import pandas as pd
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from flows.tracking import METRICS, PARAMS, SERIES, baseline_file, test_scores
+from flows.children import METRICS, PARAMS
+from flows.tracking import SERIES, baseline_file, test_scores
 from pipeline.errors import DataError
 from pipeline.graph import CollaborationGraph
 from pipeline.provenance import Baseline, Provenance

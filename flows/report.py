@@ -5,8 +5,7 @@ from typing import Any
 
 from prefect import flow
 
-from flows.research import RESEARCH
-from flows.stage import Stage, load_stage, main, read_graph
+from flows.stage import RESEARCH, Stage, load_stage, main, read_graph
 from pipeline import schemas
 from pipeline.files import read_json
 from pipeline.reporting.contents import MethodReport, Report, TaskReport

@@ -1,6 +1,6 @@
 """What `make repro` runs: `dvc repro`, with one Prefect server and one set of model servers for all its stages.
 
-When nothing changed, neither is started.
+When nothing changed, neither is started; model servers are once a stage makes a call that is not in the cache.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from flows.stage import EXIT_INPUT, guarded
+from flows.ending import EXIT_INPUT, guarded
 from pipeline.errors import EndpointError
 from pipeline.models.guard import end, start
-from pipeline.models.serving import STATE, running_servers
-from pipeline.search import searcher_class
 from pipeline.settings import load_params, load_profile
+from pipeline.state import STATE
 
 START_TIMEOUT_S = 90.0
 
@@ -76,19 +75,25 @@ def repro() -> None:
     """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be used."""
     params = load_params()
     profile = load_profile(params.profile)
-    for method in params.methods:
-        searcher_class(method)
     for task in params.tasks:
         profile.cost_model(task).require_feasible(profile.budget.limit)
     if shutil.which("dvc") is None:
         raise EndpointError("expected dvc on the PATH; run this as `make repro`, which sets it")
     stages = changed_stages()
+    if not stages:
+        print("Data and pipelines are up to date.")
+        return
+    # Only now, as they take longer to import than it takes to see that there is nothing to do.
+    from pipeline.models.serving import servers_on_demand
+    from pipeline.search import searcher_class
+
+    for method in params.methods:
+        searcher_class(method)
     with ExitStack() as stack:
         env = dict(os.environ)
-        if stages and "PREFECT_API_URL" not in env:
+        if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
-        if any(stage != "report" for stage in stages):
-            stack.enter_context(running_servers(profile))
+        stack.enter_context(servers_on_demand(profile))
         # No run cache: a search that DVC restored instead of running it would have no runs in MLflow.
         status = subprocess.run(["dvc", "repro", "--no-run-cache"], env=env, check=False).returncode
     if status != 0:

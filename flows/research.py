@@ -16,10 +16,11 @@ import pandas as pd
 from prefect import flow
 
 from flows.deployment import challenger, deploy
+from flows.ending import say
 from flows.registry import STANDS_IN, Registry, Version
 from flows.repro import changed_stages, repro
 from flows.search import tracked_search
-from flows.stage import Stage, load_stage, main, say
+from flows.stage import RESEARCH, Stage, load_stage, main
 from flows.stored import Store
 from flows.tracking import add_test_scores
 from pipeline.agent.base import Brief, Speak
@@ -30,7 +31,6 @@ from pipeline.errors import DataError, InputError
 from pipeline.files import locked, md5, read_json, write_text
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
-from pipeline.models.serving import STATE
 from pipeline.newcomers import pool_fingerprint, with_newcomers
 from pipeline.provenance import Provenance, revisions, settings_sha256
 from pipeline.schemas import Pilots, Profiles, read_table, write_table
@@ -38,6 +38,7 @@ from pipeline.search.base import Problem, Searcher
 from pipeline.search.driver import Found
 from pipeline.search.warm import Warm, WarmReinforce, history_of
 from pipeline.settings import SearchSettings
+from pipeline.state import STATE
 from pipeline.tasks.base import Question
 from pipeline.trials import (
     Case,
@@ -50,7 +51,6 @@ from pipeline.trials import (
     test_cases,
 )
 
-RESEARCH = Path("research")
 TRIALS = 4
 """Iterations that the trials of a newcomer take at most, for the progress bar."""
 

@@ -12,8 +12,9 @@ import pandas as pd
 from prefect import flow
 
 import pipeline
+from flows.ending import say
 from flows.live import live
-from flows.stage import Stage, load_stage, main, say
+from flows.stage import Stage, load_stage, main
 from flows.tracking import SearchTracker
 from flows.workers import carrier
 from pipeline.agent.base import Exchange, Speak
@@ -23,13 +24,13 @@ from pipeline.environment import Environment, Evaluator
 from pipeline.files import digest_of_code, locked, md5, read_json, write_text
 from pipeline.journal import Journal, read_journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
-from pipeline.models.serving import STATE
 from pipeline.progress import run_state
 from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import SearchSettings
 from pipeline.standings import contenders_of
+from pipeline.state import STATE
 from pipeline.summary import edge_table, search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
@@ -114,6 +115,7 @@ def tracked_search(
         write_text(run_path, json.dumps({"identity": identity, "run_id": tracker.run_id}))
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         found, table, exchanges = stage.with_agent(run, agent)
+        tracker.wait()
         write_table(table, Candidates, folder / "archive.parquet")
         write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
         write_table(edge_table(read_journal(journal.path)), Edges, folder / "edges.parquet")

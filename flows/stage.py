@@ -1,10 +1,9 @@
-"""What every stage shares: its context (settings and paths), its command line, and how it ends."""
+"""What every stage shares: its context (settings and paths) and its command line."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from flows.ending import EXIT_CODES, guarded
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
-from pipeline.errors import InputError, LimitReached, RunStopped
-from pipeline.files import CLOSED_TO_US, closed_to_us, disk_full
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
-from pipeline.secrets import hide_secrets_in_output, redact
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
@@ -27,11 +24,8 @@ from pipeline.tasks.questions import questions_of, questions_path
 from pipeline.trials import pilot_scores
 from pipeline.workers import environment_for
 
-EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
-EXIT_CODES = (
-    "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile was reached; "
-    "3 and 4 keep what was computed, and the next start goes on"
-)
+RESEARCH = Path("research")
+"""Where searches go that a changed pool calls for."""
 
 T = TypeVar("T")
 
@@ -139,11 +133,6 @@ def read_graph(stage: Stage, method: str) -> CollaborationGraph:
     return CollaborationGraph.read(stage.results / method / "graph.json")
 
 
-def say(line: str) -> None:
-    """Tell the person who runs this, in a line on stderr."""
-    print(redact(line), file=sys.stderr, flush=True)
-
-
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
     """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use another than params.yaml's.
 
@@ -154,40 +143,3 @@ def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--profile", help="a profile of profiles/ (default: the one in params.yaml)")
     guarded(lambda: flow(**vars(parser.parse_args())))
-
-
-def guarded(work: Callable[[], Any]) -> None:
-    """Run work; turn the errors meant for people into one line on stderr and an exit code."""
-    hide_secrets_in_output()
-    try:
-        work()
-    except InputError as error:
-        say(f"error: {error}")
-        sys.exit(EXIT_INPUT)
-    except CLOSED_TO_US as error:
-        say(f"error: {closed_to_us(error)}")
-        sys.exit(EXIT_INPUT)
-    except RunStopped as error:
-        say(f"stopped: {error}")
-        sys.exit(EXIT_LIMIT if isinstance(error, LimitReached) else EXIT_STOPPED)
-    except Exception as error:
-        if _prefect_away(error):
-            say(
-                f"stopped: {str(error).rstrip('.')}; start that Prefect server, or unset PREFECT_API_URL to have one started here, "
-                "and start again"
-            )
-            sys.exit(EXIT_STOPPED)
-        if not disk_full(error):
-            raise
-        say(
-            "stopped: the disk is full, or a file has reached its size limit; what was computed is kept, free space and start again"
-        )
-        sys.exit(EXIT_STOPPED)
-    except KeyboardInterrupt:
-        print("interrupted: what was computed is kept, start again to continue", file=sys.stderr)
-        sys.exit(130)
-
-
-def _prefect_away(error: Exception) -> bool:
-    """Whether Prefect's server could not be reached or did not start in time, for which Prefect has no error of its own."""
-    return isinstance(error, RuntimeError) and any(said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API"))

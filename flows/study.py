@@ -17,8 +17,8 @@ from typing import Any
 
 import pandas as pd
 
+from flows.ending import guarded
 from flows.live import live
-from flows.stage import guarded
 from pipeline.files import write_text
 from pipeline.progress import Answered, Publish, run_state
 from pipeline.settings import Profile, load_profile

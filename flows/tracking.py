@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 from alembic.util import CommandError
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunStatus, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunStatus
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
@@ -22,36 +23,16 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
+from flows.children import PARAMS, Backlog, Child, add_children
 from pipeline.archive import Record
 from pipeline.errors import InputError, RunStopped
 from pipeline.files import CLOSED_TO_US, disk_full, locked, md5
 
-METRICS = (
-    "accuracy",
-    "accuracy_low",
-    "accuracy_high",
-    "latency_s",
-    "wall_s",
-    "prompt_tokens",
-    "completion_tokens",
-    "dollars",
-    "spent_dollars",
-    "budget_units",
-    "calls",
-    "cached_calls",
-    "n_scored",
-    "n_unscored",
-    "n_nodes",
-    "width",
-    "depth",
-)
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""
 
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 """MLflow's codes for trouble with its database."""
-
-PARAMS = ("candidate_id", "method", "iteration", "split", "status", "graph_hash")
 
 
 @contextmanager
@@ -114,40 +95,41 @@ def _make_database(file: Path) -> None:
 class SearchTracker:
     """Records one search. Used as a context manager: the parent run ends FAILED when the block raises.
 
-    `run_id` is the parent run of an earlier start of the same search, to go on in; children it has are kept, not made again.
+    Candidates are written by a thread of its own, which is waited for at the end alone. `run_id` is the parent run of an earlier
+    start of the same search, to go on in; children it has are kept, not made again.
     """
 
     def __init__(self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any], run_id: str | None = None) -> None:
         with explained(tracking_uri):
-            self._client = MlflowClient(tracking_uri)
-            found = self._client.get_experiment_by_name(experiment)
-            self._experiment = found.experiment_id if found else self._client.create_experiment(experiment)
+            self.client = MlflowClient(tracking_uri)
+            found = self.client.get_experiment_by_name(experiment)
+            self.experiment = found or self.client.get_experiment(self.client.create_experiment(experiment))
             self._children: dict[int, Run] = {}
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
-            self.run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
-        self._client.log_batch(self.run_id, params=[Param(key, str(value)) for key, value in params.items()])
+            self.run_id = self.client.create_run(self.experiment.experiment_id, run_name=name).info.run_id
+        self.client.log_batch(self.run_id, params=[Param(key, str(value)) for key, value in params.items()])
 
     def _go_on_in(self, run_id: str) -> bool:
         """Take up a run and its children; False when there is no such run here (another or a new database)."""
         try:
-            found = self._client.get_run(run_id)
+            found = self.client.get_run(run_id)
         except MlflowException:
             return False
-        if found.info.experiment_id != self._experiment or found.info.lifecycle_stage != "active":
+        if found.info.experiment_id != self.experiment.experiment_id or found.info.lifecycle_stage != "active":
             return False
-        self._client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
+        self.client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
         token = None
         while True:
-            page = self._client.search_runs(
-                [self._experiment], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000, page_token=token
+            page = self.client.search_runs(
+                [self.experiment.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000, page_token=token
             )
             for child in page:
                 finished = child.info.status in ("FINISHED", "FAILED") and "candidate_id" in child.data.params
                 number = int(child.data.params["candidate_id"]) if finished else -1
                 if not finished or number in self._children:
-                    self._client.delete_run(child.info.run_id)  # a crash came before it was whole
+                    self.client.delete_run(child.info.run_id)  # a crash came before it was whole
                 else:
                     self._children[number] = child
             token = page.token
@@ -158,33 +140,29 @@ class SearchTracker:
         """The questions as the parent run's input, under the hash by which DVC knows the file."""
         digest = md5(path)
         dataset = Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
-        self._client.log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "search")])])
-        self._client.set_tag(self.run_id, "dvc_md5", digest)
+        self.client.log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "search")])])
+        self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Record) -> None:
-        """One evaluated candidate as a child run; what could not be measured (NaN) is left out."""
-        now = int(time.time() * 1000)
-        known = self._children.pop(record.candidate_id, None)
-        if known is not None:
-            if all(known.data.params[key] == str(getattr(record, key)) for key in PARAMS):
-                return
-            self._client.delete_run(known.info.run_id)
-        child = self._client.create_run(
-            self._experiment,
-            run_name=f"{record.split} {record.iteration}.{record.candidate_id}",
-            tags={"mlflow.parentRunId": self.run_id},
-        )
-        values = {key: float(getattr(record, key)) for key in METRICS}
-        self._client.log_batch(
-            child.info.run_id,
-            metrics=[Metric(key, value, now, record.iteration) for key, value in values.items() if not math.isnan(value)],
-            params=[Param(key, str(getattr(record, key))) for key in PARAMS],
-            tags=[RunTag("error", record.error)] if record.error else [],
-        )
-        # An artefact, because MLflow cuts long tags, and a graph of 80 nodes is long.
-        self._client.log_text(child.info.run_id, record.graph, "graph.json")
-        status = RunStatus.FAILED if record.status == "failed" else RunStatus.FINISHED
-        self._client.set_terminated(child.info.run_id, RunStatus.to_string(status))
+        """One evaluated candidate as a child run, soon. Raises what went wrong with those before."""
+        self._backlog.put(Child(record))
+
+    def wait(self) -> None:
+        """Until all candidates are written."""
+        self._backlog.close()
+
+    def _add(self, children: list[Child]) -> None:
+        add_children(self.client, self.experiment, self.run_id, [child for child in children if not self._is_known(child)])
+
+    def _is_known(self, child: Child) -> bool:
+        """Whether an earlier start has written it; what it wrote of another candidate is deleted."""
+        known = self._children.pop(child.record.candidate_id, None)
+        if known is None:
+            return False
+        if all(known.data.params[key] == child.params[key] for key in PARAMS):
+            return True
+        self.client.delete_run(known.info.run_id)
+        return False
 
     def trajectory(self, table: pd.DataFrame) -> None:
         """Validation accuracy per iteration as metric series of the parent run."""
@@ -195,29 +173,32 @@ class SearchTracker:
             for key in SERIES
             if not math.isnan(row[key])
         ]
-        self._client.log_batch(self.run_id, metrics=metrics)
+        self.client.log_batch(self.run_id, metrics=metrics)
 
     def artifact(self, path: Path) -> None:
         """A file as an artefact of the parent run."""
-        self._client.log_artifact(self.run_id, str(path))
+        self.client.log_artifact(self.run_id, str(path))
 
     def text(self, name: str, text: str) -> None:
         """Text as an artefact of the parent run."""
-        self._client.log_text(self.run_id, text, name)
+        self.client.log_text(self.run_id, text, name)
 
     def metrics(self, values: Mapping[str, float]) -> None:
         """Final figures of the parent run."""
-        log_metrics(self._client, self.run_id, values)
+        log_metrics(self.client, self.run_id, values)
 
     def __enter__(self) -> SearchTracker:
+        self._backlog = Backlog(self._add)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
+        with contextlib.suppress(*() if kind is None else (Exception,)):  # of two errors the search's own is told
+            self.wait()
         if kind is None:
             for child in self._children.values():  # of an earlier start that went another way
-                self._client.delete_run(child.info.run_id)
-        self._client.set_terminated(self.run_id, RunStatus.to_string(status))
+                self.client.delete_run(child.info.run_id)
+        self.client.set_terminated(self.run_id, RunStatus.to_string(status))
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 import pipeline
-from flows.stage import guarded
+from flows.ending import guarded
 from pipeline.agent.base import Brief
 from pipeline.files import digest_of_code, write_text
 from pipeline.parsing import load

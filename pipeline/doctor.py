@@ -13,8 +13,8 @@ from pathlib import Path
 from pipeline.errors import EndpointError
 from pipeline.models.builds import vllm_build
 from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, served_models, slots
-from pipeline.models.serving import STATE
 from pipeline.settings import ModelSettings, Profile
+from pipeline.state import STATE
 from pipeline.tasks import get_task
 from pipeline.tasks.base import CodeTask
 from pipeline.tasks.sandbox import missing_layers

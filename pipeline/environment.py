@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scipy.stats import binomtest
+from scipy.special import ndtri
 
 from pipeline.errors import CallFailed
 from pipeline.executor import GraphRunner
@@ -115,8 +115,11 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
     """Wilson score interval of a proportion; (0, 1) without trials."""
     if trials == 0:
         return 0.0, 1.0
-    interval = binomtest(successes, trials).proportion_ci(confidence_level=confidence, method="wilson")
-    return float(interval.low), float(interval.high)
+    share, z = successes / trials, float(ndtri(0.5 + 0.5 * confidence))
+    whole = 2 * (trials + z**2)
+    middle = (2 * trials * share + z**2) / whole
+    half = z / whole * math.sqrt(4 * trials * share * (1 - share) + z**2)
+    return middle - half if successes else 0.0, middle + half if successes < trials else 1.0
 
 
 Outcome = tuple[QuestionResult, Usage]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from pipeline.tasks.base import Question, Task
 
@@ -22,23 +21,26 @@ class Grader:
 
     async def grade(self, question: Question, text: str) -> bool:
         """Whether a text answers the question. Raises CallFailed as the task's grader does; that is not remembered."""
-        as_text, as_answer = self._keys(question, text)
+        as_text = (question.id, question.text, "text", text)
         verdict = self._verdicts.get(as_text)
         if verdict is None:
-            verdict = self._verdicts.get(as_answer())
+            as_answer = self._as_answer(question, text)
+            verdict = self._verdicts.get(as_answer)
             if verdict is None:
                 # Graders can be slow (a program is run, an expression simplified), so they leave the event loop free.
                 verdict = await asyncio.to_thread(self.task.grade, question, text)
-            self.remember(question, text, verdict)
+            self._keep(as_text, as_answer, verdict)
         return verdict
 
     def remember(self, question: Question, text: str, verdict: bool) -> None:
         """Take a verdict as known, for this text and for all with the same answer."""
-        as_text, as_answer = self._keys(question, text)
+        self._keep((question.id, question.text, "text", text), self._as_answer(question, text), verdict)
+
+    def _keep(self, as_text: Key, as_answer: Key, verdict: bool) -> None:
         if len(self._verdicts) >= MAX_REMEMBERED:
             self._verdicts.clear()
-        self._verdicts[as_text] = self._verdicts[as_answer()] = verdict
+        self._verdicts[as_text] = self._verdicts[as_answer] = verdict
 
-    def _keys(self, question: Question, text: str) -> tuple[Key, Callable[[], Key]]:
-        """The key of a text, and how to make that of its answer, which takes longer."""
-        return (question.id, question.text, "text", text), lambda: (question.id, question.text, "answer", self.task.extract(text))
+    def _as_answer(self, question: Question, text: str) -> Key:
+        """The key of all texts with this one's answer; takes longer than the key of a text."""
+        return (question.id, question.text, "answer", self.task.extract(text))

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from pipeline.distribution import FloatArray
-from pipeline.environment import Feedback
 from pipeline.parsing import Closed
+
+if TYPE_CHECKING:  # settings are read where no graph is run
+    from pipeline.distribution import FloatArray
+    from pipeline.environment import Feedback
 
 
 class Objective(Closed):

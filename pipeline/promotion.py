@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Literal
 
 import pandas as pd
-from scipy.stats import binomtest
 
 from pipeline.environment import Feedback
 from pipeline.provenance import TestResult
@@ -35,6 +34,8 @@ class Pairs:
 
     def p_value(self, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
         """p of McNemar's exact test; 1 where the graphs agree on every question."""
+        from scipy.stats import binomtest  # slow to import, and needed once in a run
+
         differ = self.first_only + self.second_only
         return float(binomtest(self.first_only, differ, 0.5, alternative=alternative).pvalue) if differ else 1.0
 

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from pipeline.distribution import FloatArray
 from pipeline.environment import Evaluator, Feedback
@@ -66,7 +66,7 @@ def beaten(leader: FloatArray, graph: FloatArray, total: int, alpha: float) -> b
     if lead <= 0 or n >= total:
         return False
     mean_square = (float(differences @ differences) + 1) / (n + 1)
-    return lead - 0.5 > norm.isf(alpha) * math.sqrt(mean_square * n * (1 - n / total))
+    return lead - 0.5 > -float(ndtri(alpha)) * math.sqrt(mean_square * n * (1 - n / total))
 
 
 def losers(shares: Mapping[str, FloatArray], total: int, alpha: float) -> set[str]:

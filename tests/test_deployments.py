@@ -16,6 +16,7 @@ import yaml
 
 from pipeline.deployed import Deployed
 from pipeline.errors import DeploymentError, EndpointError, InputError
+from pipeline.service import server
 from pipeline.service.deployments import Live
 from pipeline.service.server import api_key, is_loopback, serve
 from pipeline.service.settings import ServiceSettings
@@ -175,6 +176,23 @@ def test_a_port_that_is_taken_is_named(shelf):
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"expected to listen at 127.0.0.1 port {port}, but"):
             serve(shelf, (NAME,), ServiceSettings(port=port))
+
+
+def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning():
+    """TCP_NODELAY on the connections that asyncio accepts at the server's socket."""
+
+    async def accepted(listening):
+        found = asyncio.get_running_loop().create_future()
+        async with await asyncio.start_server(lambda _, writer: found.set_result(writer), sock=listening):
+            _, client = await asyncio.open_connection(*listening.getsockname()[:2])
+            writer = await found
+            option = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            writer.close()
+            client.close()
+        return option
+
+    with server._listen("127.0.0.1", 0) as listening:
+        assert asyncio.run(accepted(listening)) == 1
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STAGE = """
 import sys, time
 from flows.live import live
-from flows.stage import say
+from flows.ending import say
 from pipeline.models.client import Usage
 from pipeline.progress import Answered, Best, IterationBegan, Spent, run_state
 from pipeline.stage_settings import LimitSettings

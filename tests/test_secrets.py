@@ -102,7 +102,7 @@ from flows.pilot import pilot
 from flows.profile import profile_models
 from flows.sample import sample
 from flows.search import search
-from flows.stage import guarded
+from flows.ending import guarded
 def whole():
     for stage in (sample, profile_models, pilot, init_family, init_instances):
         stage("math")

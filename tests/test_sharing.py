@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pipeline.errors import EndpointError
 from pipeline.models.launcher import Launcher
 from pipeline.models.running import is_kept_up
 from pipeline.models.servers import served_models
-from pipeline.models.sharing import shared_servers
+from pipeline.models.sharing import Keeper, shared_servers
 from tests.processes import alive, children_of, wait_until
 from tests.tiny_server import processes, tiny_spec
 
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STAGE = """
 import sys
 from pathlib import Path
-from pipeline.models.sharing import shared_servers
+from pipeline.models.sharing import Keeper, shared_servers
 from tests.test_sharing import launch
 folder = Path(sys.argv[1])
 with shared_servers(folder / "servers.json", {"tiny"}, launch(folder), 30) as urls:
@@ -133,3 +134,36 @@ def test_other_servers_leave_the_record_to_those_that_are_up(tmp_path: Path) -> 
             assert is_kept_up(record, urls)
         assert is_kept_up(record, urls)
     assert not record.exists()
+
+
+def test_a_keeper_starts_servers_once_they_are_wanted_and_for_all_who_want_them(tmp_path: Path, pids: Path) -> None:
+    with Keeper(tmp_path / "servers.json", launch(tmp_path)), Keeper(tmp_path / "servers.json", launch(tmp_path)):
+        assert not processes(pids)
+        stages = [start_stage(tmp_path) for _ in range(2)]
+        (url,) = set(map(first_line, stages))
+        assert len(processes(pids)) == 2
+        for stage in stages:
+            stage.communicate(timeout=30)
+        assert served_models(url) == ("tiny",)
+    assert not any(map(alive, processes(pids)))
+
+
+def test_why_a_keeper_could_not_start_servers_is_told_to_who_wants_them(tmp_path: Path) -> None:
+    def broken(at: Mapping[str, tuple[str, ...]]) -> Launcher:
+        spec = replace(tiny_spec(tmp_path), command=(sys.executable, "-c", "raise SystemExit(5)"))
+        return Launcher([spec], console=Console(file=io.StringIO()))
+
+    record = tmp_path / "servers.json"
+    with (
+        Keeper(record, broken),
+        pytest.raises(EndpointError, match="model server tiny ended with status 5"),
+        shared_servers(record, {"tiny"}, launch(tmp_path)),
+    ):
+        pass
+
+
+def test_where_no_keeper_is_left_servers_are_started_here(tmp_path: Path) -> None:
+    with Keeper(tmp_path / "servers.json", launch(tmp_path)):
+        pass
+    with shared_servers(tmp_path / "servers.json", {"tiny"}, launch(tmp_path)) as urls:
+        assert served_models(urls["tiny"][0]) == ("tiny",)

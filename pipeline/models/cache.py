@@ -241,6 +241,7 @@ class CachedClient:
     def __init__(self, inner: ModelClient, cache: CallStore) -> None:
         self._inner, self._cache = inner, cache
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}
+        self._made = 0
 
     async def complete(self, request: Request) -> Completion:
         """The stored completion, or the inner client's, which is then stored. A failed call is not stored."""
@@ -250,14 +251,17 @@ class CachedClient:
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """The stored completion, or what to await for it."""
         key = request.key()
-        return self._cache.get(key) or Later(partial(self._shared, key, request))
+        return self._cache.get(key) or Later(partial(self._shared, key, request, self._made))
 
-    async def _shared(self, key: str, request: Request) -> Completion:
-        """Make the call, or wait for one under way and share its completion or failure; if its maker gave up, make it anew."""
+    async def _shared(self, key: str, request: Request, made: int) -> Completion:
+        """Make the call, or wait for one under way and share its completion or failure; if its maker gave up, make it anew.
+
+        `made` is how many had been made when this one was not in the cache.
+        """
         while (pending := self._under_way.get(key)) is not None:
             if (completion := await asyncio.shield(pending)) is not None:
                 return replace(completion, cached=True)
-        if (found := self._cache.get(key)) is not None:
+        if self._made != made and (found := self._cache.get(key)) is not None:
             return found
         return await self._make(key, request)
 
@@ -266,6 +270,7 @@ class CachedClient:
         self._under_way[key] = future
         try:
             completion = self._cache.put(key, await self._inner.complete(request), request.model)
+            self._made += 1
             future.set_result(completion)
             return completion
         except asyncio.CancelledError:

@@ -10,65 +10,92 @@ import contextlib
 import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from pipeline.agent.base import Speak
 from pipeline.errors import EndpointError, SettingsError
-from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
 from pipeline.models.client import ModelClient
 from pipeline.models.collector import rare_collections
 from pipeline.models.endpoints import Patience
 from pipeline.models.launcher import Launcher
+from pipeline.models.lazy import LazyClient
 from pipeline.models.offline import OfflineClient
-from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from pipeline.models.running import read_pool
 from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from pipeline.models.shared_cache import SharedCallCache
-from pipeline.models.sharing import Urls, shared_servers
+from pipeline.models.sharing import Keeper, Urls, shared_servers
 from pipeline.models.simulated import SimulatedClient
 from pipeline.settings import ModelSettings, Profile
+from pipeline.state import STATE
 
-STATE = Path(".ttsgraph")
-"""Below the working directory: converted models, server logs, the record of running servers, and the call cache."""
+if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
+    from pipeline.models.openai_client import Endpoint, Retries
 
 RECORD = "servers.json"
 
 
 @asynccontextmanager
 async def open_client(profile: Profile, state: Path = STATE, batch: bool = False) -> AsyncIterator[ModelClient]:
-    """A cached client for the profile's pool; servers that were started for it are stopped after it.
+    """A cached client for the profile's pool; servers are started with the first call that the cache lacks, and stopped after it.
 
     `batch` says that each model is asked alone and all at once: with `engine.offline`, no server is started for that.
 
-    Raises EndpointError when an endpoint can't be had, and SettingsError when the profile lacks what a simulation needs.
+    Raises EndpointError when an endpoint can't be had (where servers are started, its first call does), and SettingsError when the
+    profile lacks what a simulation needs.
     """
-    engine = profile.engine
-    if batch and engine.offline and _pool_up(profile, state) is None:
-        offline = OfflineClient(local_specs(profile, state), engine.concurrency)
-        with contextlib.closing(open_cache(profile, state)) as cache:
-            try:
-                yield CachedClient(offline, cache)
-            finally:
-                await offline.aclose()
+    if profile.engine.kind == "simulated":
+        with rare_collections():
+            yield _simulated(profile)  # to make an answer again costs less than to look it up
         return
-    with rare_collections(), running_servers(profile, state) as urls:
+    offline = batch and profile.engine.offline and _pool_up(profile, state) is None
+    opened = partial(_offline if offline else _online, profile, state)
+    with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
+        if profile.engine.kind == "external":  # what is started already is checked before any work
+            async with opened() as client:
+                yield CachedClient(client, cache)
+            return
+        lazy = LazyClient(opened)
+        try:
+            yield CachedClient(lazy, cache)
+        finally:
+            await lazy.aclose()
+
+
+def _simulated(profile: Profile) -> SimulatedClient:
+    return SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
+
+
+@asynccontextmanager
+async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
+    """A client for servers that are up, found or started here."""
+    from pipeline.models.openai_client import Retries
+
+    engine = profile.engine
+    with running_servers(profile, state) as urls:
         retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
-        patience = Patience(engine.concurrency, down_s, engine.max_failed)
-        async with connect(profile, urls, retries, patience, state) as client:
-            if engine.kind == "simulated":
-                yield client  # to make an answer again costs less than to look it up
-                return
-            with contextlib.closing(open_cache(profile, state)) as cache:
-                yield CachedClient(client, cache)
+        async with connect(profile, urls, retries, Patience(engine.concurrency, down_s, engine.max_failed), state) as client:
+            yield client
+
+
+@asynccontextmanager
+async def _offline(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
+    """A client without servers."""
+    client = OfflineClient(local_specs(profile, state), profile.engine.concurrency)
+    try:
+        yield client
+    finally:
+        await client.aclose()
 
 
 @asynccontextmanager
@@ -80,8 +107,10 @@ async def connect(
     Raises as `open_client`.
     """
     if profile.engine.kind == "simulated":
-        yield SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
+        yield _simulated(profile)
         return
+    from pipeline.models.openai_client import OpenAIClient
+
     client = OpenAIClient(endpoints(profile, local, state), retries, patience)
     try:
         await client.check()
@@ -107,6 +136,9 @@ async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Spe
     if agent.kind != "llm" or agent.model is None:
         yield None
         return
+    from pipeline.models.agent_client import AgentClient, speaker
+    from pipeline.models.openai_client import Endpoint
+
     with contextlib.ExitStack() as held:
         if agent.base_url is not None:
             endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
@@ -126,17 +158,24 @@ async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Spe
 @contextmanager
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, tuple[str, ...]]]:
     """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not up, and stops it."""
-    engine = profile.engine
-    if engine.kind == "external" or engine.kind == "simulated":
+    if profile.engine.kind in ("external", "simulated"):
         yield {}
         return
-
-    def launch(at: Urls) -> Launcher:
-        specs = local_specs(profile, state, at)
-        return Launcher(specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts)
-
-    with shared_servers(state / RECORD, profile.pool, launch, engine.startup_s) as urls:
+    with shared_servers(state / RECORD, profile.pool, partial(_launcher, profile, state), profile.engine.startup_s) as urls:
         yield urls
+
+
+def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextManager[object]:
+    """Local servers for other processes, started once one of them makes a call that is not in the cache, and stopped at the end."""
+    if profile.engine.kind in ("external", "simulated"):
+        return contextlib.nullcontext()
+    return Keeper(state / RECORD, partial(_launcher, profile, state))
+
+
+def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
+    engine = profile.engine
+    specs = local_specs(profile, state, at)
+    return Launcher(specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts)
 
 
 def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
@@ -189,6 +228,8 @@ def _placed(model: Hosted, urls: Sequence[str]) -> Hosted:
 
 def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE) -> dict[str, Endpoint]:
     """Where each model of the pool is served. Raises SettingsError for a model that is neither local nor has a base_url."""
+    from pipeline.models.openai_client import Endpoint
+
     found = {}
     seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build().seeds
     for name, model in profile.pool.items():

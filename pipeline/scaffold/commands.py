@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from pipeline.secrets import redact
-from pipeline.settings import load_params
 
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
 
@@ -32,6 +31,7 @@ def new_task(
     Example: ttsgraph new-task invoices inputs/invoices.jsonl --profile mine
     """
     from pipeline.scaffold.task import new_task as add
+    from pipeline.settings import load_params
 
     used = profile or load_params().profile
     made = asyncio.run(add(name, questions, used, kind, "few_shot" if few_shot else "chat", max_tokens))
@@ -66,6 +66,7 @@ def new_model(
     """
     from pipeline.scaffold.model import FACTS, Wanted
     from pipeline.scaffold.model import new_model as add
+    from pipeline.settings import load_params
 
     used = profile or load_params().profile
     values = (total, non_embedding, layers, hidden, price_prompt, price_completion)

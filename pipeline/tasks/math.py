@@ -90,6 +90,8 @@ class MathTask:
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested to any depth; else None."""
+    if "boxed" not in text:
+        return None
     closing: dict[int, int] = {}
     opened: list[int] = []
     for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):  # \{ and \} are no braces

@@ -1,0 +1,58 @@
+"""What it costs to record a candidate in MLflow: on the search's own path, and in all, beside MLflow's client call by call."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.measured import Ratio
+from flows.children import Child, add_child, add_children
+from flows.tracking import SearchTracker
+from pipeline.archive import Record, record_of
+from pipeline.environment import Feedback, QuestionResult
+from pipeline.models.client import Usage
+from pipeline.topologies import parallel
+
+BATCHES, BATCH = 25, 8
+MOST_MS, MOST_ON_PATH_MS = 6.0, 0.1
+
+
+def _record(number: int) -> Record:
+    results = tuple(QuestionResult(f"q{k}", k % 3 != 0, "", 1.0) for k in range(16))
+    graph = parallel(["model"] * 8, "model")
+    return record_of(number, "random", number // BATCH, "train", graph, 9.0, Feedback(results, Usage(1, 1, 1.0, 1.0, 1), 0.1), "ok")
+
+
+def measure() -> list[Ratio]:
+    """Two times a candidate, in core milliseconds; a search of BATCH candidates an iteration waits for none of the batches."""
+    records = [_record(number) for number in range(BATCHES * BATCH)]
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{folder}/mlflow.db"
+        with SearchTracker(uri, "benchmark", "random", {}) as tracker:
+            client, experiment = tracker.client, tracker.experiment
+            started = time.process_time()
+            for at in range(0, len(records), BATCH):
+                add_children(client, experiment, tracker.run_id, [Child(record) for record in records[at : at + BATCH]])
+            batched = time.process_time() - started
+            started = time.process_time()
+            for record in records[:40]:
+                add_child(client, experiment, tracker.run_id, Child(record))
+            single = (time.process_time() - started) / 40
+            started = time.thread_time()
+            for record in records:
+                tracker.candidate(record)
+            on_path = time.thread_time() - started
+            tracker.wait()
+        size = (Path(folder) / "mlflow.db").stat().st_size
+    details = {
+        "candidates": len(records),
+        "a batch": BATCH,
+        "MLflow's client call by call, ms": round(1000 * single, 2),
+        "database, bytes": size,
+    }
+    each, path = (1000 * seconds / len(records) for seconds in (batched, on_path))
+    return [
+        Ratio("core time to record a candidate in MLflow, ms", round(each, 2), "at most", MOST_MS, details),
+        Ratio("of it on the search's own thread, ms", round(path, 4), "at most", MOST_ON_PATH_MS, details),
+    ]

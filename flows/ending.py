@@ -1,0 +1,59 @@
+"""How a stage and what runs several of them end: one line for people on stderr, and an exit code that says how."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.errors import InputError, LimitReached, RunStopped
+from pipeline.files import CLOSED_TO_US, closed_to_us, disk_full
+from pipeline.secrets import hide_secrets_in_output, redact
+
+EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
+EXIT_CODES = (
+    "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile was reached; "
+    "3 and 4 keep what was computed, and the next start goes on"
+)
+
+
+def say(line: str) -> None:
+    """Tell the person who runs this, in a line on stderr."""
+    print(redact(line), file=sys.stderr, flush=True)
+
+
+def guarded(work: Callable[[], Any]) -> None:
+    """Run work; turn the errors meant for people into one line on stderr and an exit code."""
+    hide_secrets_in_output()
+    try:
+        work()
+    except InputError as error:
+        say(f"error: {error}")
+        sys.exit(EXIT_INPUT)
+    except CLOSED_TO_US as error:
+        say(f"error: {closed_to_us(error)}")
+        sys.exit(EXIT_INPUT)
+    except RunStopped as error:
+        say(f"stopped: {error}")
+        sys.exit(EXIT_LIMIT if isinstance(error, LimitReached) else EXIT_STOPPED)
+    except Exception as error:
+        if _prefect_away(error):
+            say(
+                f"stopped: {str(error).rstrip('.')}; start that Prefect server, or unset PREFECT_API_URL to have one started here, "
+                "and start again"
+            )
+            sys.exit(EXIT_STOPPED)
+        if not disk_full(error):
+            raise
+        say(
+            "stopped: the disk is full, or a file has reached its size limit; what was computed is kept, free space and start again"
+        )
+        sys.exit(EXIT_STOPPED)
+    except KeyboardInterrupt:
+        print("interrupted: what was computed is kept, start again to continue", file=sys.stderr)
+        sys.exit(130)
+
+
+def _prefect_away(error: Exception) -> bool:
+    """Whether Prefect's server could not be reached or did not start in time, for which Prefect has no error of its own."""
+    return isinstance(error, RuntimeError) and any(said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API"))
