@@ -21,6 +21,7 @@ import numpy as np
 
 from pipeline import topologies
 from pipeline.agent.base import Brief
+from pipeline.budget import critical_path
 from pipeline.contenders import Contenders
 from pipeline.environment import Feedback, Job
 from pipeline.errors import RunStopped
@@ -31,6 +32,7 @@ from pipeline.probes import probes
 from pipeline.progress import Publish, ignore
 from pipeline.racing import joined
 from pipeline.response.model import ResponseModel
+from pipeline.roles import get_role
 from pipeline.stage_settings import ContestSettings
 from pipeline.tasks.base import Question
 
@@ -138,8 +140,8 @@ class Contest:
         if number:
             self._rank()
             self._vary()
-        first = (number + 1) * settings.block
-        places = self._order[first : first + settings.block]
+        # Where the questions are used up, the first ones are asked again: of graphs that were not run on them.
+        places = np.take(self._order, (number + 1) * settings.block + np.arange(min(settings.block, len(self._order))), mode="wrap")
         left = settings.search_share * settings.calls - self.calls
         allowed = left / (settings.rounds - number)
         prices = {s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings}
@@ -214,8 +216,19 @@ class Contest:
             error = max(LEAST_VARIANCE, float(residual.var())) / count
             weight = variance / (variance + error)
             value, variance = value + weight * float(residual.mean()), variance * (1 - weight)
-        units = self.brief.cost.graph_cost(graph)
-        return Standing(graph, self.labels[graph], units, value, math.sqrt(variance), predicted.accuracy, observed, count)
+        units, spread = self.brief.cost.graph_cost(graph), math.sqrt(variance)
+        if self.brief.joint:
+            latency = self._latency(graph)
+            value, spread = self.brief.objective.of(value, latency), (1 - self.brief.objective.weight) * spread
+        return Standing(graph, self.labels[graph], units, value, spread, predicted.accuracy, observed, count)
+
+    def _latency(self, graph: CollaborationGraph) -> float:
+        """Seconds of a question: as measured, or along the critical path if each call takes what its model takes alone."""
+        if graph in self.feedbacks:
+            return self.feedbacks[graph].latency_s
+        alone = {model: self.feedbacks[topologies.single(model)].latency_s for model in graph.model_counts()}
+        calls = {node.id: alone[node.model] if get_role(node.role).calls_model else 0.0 for node in graph.nodes}
+        return critical_path(graph, calls)
 
     def _vary(self) -> None:
         """Add changed copies of the best standings to the contenders, if they are expected to be as good."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from pipeline.graph import CollaborationGraph
 from pipeline.models.client import Usage
 from pipeline.models.simulation import TaskTraits
 from pipeline.mutations import changed
+from pipeline.objective import Objective
 from pipeline.probes import probes
 from pipeline.progress import Publish, ignore
 from pipeline.response.model import ResponseModel
@@ -38,6 +40,7 @@ SMALL, MIDDLE, LARGE = "llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b"
 ROLES = ("assistant", "fuser", "voter")
 TRAIN, VAL = 160, 32
 SETTINGS = ContestSettings(calls=900)
+JOINT = Objective(kind="joint", weight=0.9, half_s=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +198,21 @@ class TestContest:
         environment = world_of(profile, seed=2, repair=0.0, corrupt=0.9, discernment=0.5, mend=0.0, favourite=(0.9, 1.0))
         found = contest_of(profile, environment).standings[0].graph
         assert environment.world.accuracy(found) > environment.world.accuracy(topologies.single(LARGE)) - 0.03
+
+    def test_under_a_joint_objective_a_fast_graph_is_worth_more(self, profile: Profile) -> None:
+        environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
+        every, brief = environment.questions, replace(scored(profile, environment, 18.0), objective=JOINT)
+        contest = Contest(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
+        hasty = asyncio.run(contest.run(environment))[0]
+        patient = contest_of(profile, world_of(profile, seed=1, repair=0.9, corrupt=0.02)).standings[0]
+        assert hasty.graph.depth < patient.graph.depth
+        assert hasty.value <= 1
+
+    def test_few_questions_are_enough_to_run(self, profile: Profile) -> None:
+        environment = world_of(profile)
+        every, brief = environment.questions, scored(profile, environment, 18.0)
+        contest = Contest(brief, every[:5], every[5:8], SETTINGS, np.random.default_rng(0))
+        assert asyncio.run(contest.run(environment))[0].n_scored <= 8
 
     def test_infrastructure_that_fails_stops_it(self, profile: Profile) -> None:
         class Broken:
