@@ -93,11 +93,11 @@ def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) ->
     """
     loaded, chosen = _settings(profile, task)
     graph = _read(file, loaded)
-    flops = loaded.cost_model(chosen, "flops")
+    flops = None if loaded.model_pool().unknown else loaded.cost_model(chosen, "flops")
     metric: Metric = loaded.budget.metric
     _print(
         {
-            "flops": flops.graph_cost(graph) * flops.unit,
+            "flops": None if flops is None else flops.graph_cost(graph) * flops.unit,
             "budget_units": loaded.cost_model(chosen, metric).graph_cost(graph),
             "budget_metric": metric,
             "budget_limit": loaded.budget.limit,

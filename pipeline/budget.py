@@ -37,13 +37,26 @@ Coefficients = tuple[float, float, float]
 
 
 def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with cached keys and values."""
+    """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with cached keys and values.
+
+    Raises SettingsError when the pool does not give the model's facts.
+    """
+    if model.non_embedding is None or model.layers is None or model.hidden is None:
+        raise SettingsError(missing_facts(model.model, model.unknown))
     a, b = task.prompt_tokens, task.generated_tokens
     attention = model.layers * model.hidden
     alpha = 2 * attention * b**2
     beta = 2 * model.non_embedding * b + 2 * attention * b * (2 * a + 2 * b + 1)
     gamma = 2 * (model.non_embedding + attention) * (a + b) + 2 * attention * (a + b) ** 2
     return alpha, beta, gamma
+
+
+def missing_facts(model: str, missing: Sequence[str]) -> str:
+    """The error for a model whose FLOPs can't be had."""
+    return (
+        f"a FLOPs budget needs {', '.join(missing)} of model {model!r}: give them in the profile's pool, "
+        "or take a budget in dollars (budget.metric: dollars)"
+    )
 
 
 def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:

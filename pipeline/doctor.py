@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import EndpointError
+from pipeline.model_settings import ModelSettings
 from pipeline.models.builds import vllm_build
 from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, served_models, slots
 from pipeline.models.serving import STATE
-from pipeline.settings import ModelSettings, Profile
+from pipeline.settings import Profile
 from pipeline.tasks import get_task
 from pipeline.tasks.base import CodeTask
 from pipeline.tasks.sandbox import missing_layers
@@ -66,7 +67,10 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
 
 def _memory(profile: Profile) -> Iterator[Finding]:
     """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
-    needs = {name: model.total * BYTES_PER_PARAMETER / GIB + SERVER_GIB for name, model in profile.pool.items()}
+    if unsized := [name for name, model in profile.pool.items() if model.total is None]:
+        yield Finding("memory", False, f"unknown for {', '.join(unsized)}", "give their parameters (total) in the profile's pool")
+        return
+    needs = {name: weights_gib(model) + SERVER_GIB for name, model in profile.pool.items()}
     replicas = sum(needs[name] * model.serve.replicas for name, model in profile.pool.items())
     if profile.engine.device != "gpu":
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
@@ -96,10 +100,15 @@ def _memory(profile: Profile) -> Iterator[Finding]:
         yield Finding(f"GPU {gpu}", ok, f"{size:.0f} GiB, its servers need about {load:.0f}", advice)
 
 
+def weights_gib(model: ModelSettings) -> float:
+    """What a model's weights take; 0 where the profile does not say how many parameters it has."""
+    return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
+
+
 def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
     missing_gib = 0.0
     for name, model in profile.pool.items():
-        size = model.total * BYTES_PER_PARAMETER / GIB
+        size = weights_gib(model)
         folder = weights_folder(name, model, state)
         if folder is not None and (folder / "config.json").exists():
             yield Finding(f"weights of {name}", True, str(folder))
@@ -143,9 +152,14 @@ def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and hidden at all."""
+    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and hidden at all.
+
+    Facts that the profile does not give can't be wrong.
+    """
     wrong = []
     for key, tolerance in (("total", 1e-3), ("non_embedding", 1e-3), ("layers", 0.0), ("hidden", 0.0)):
+        if getattr(model, key) is None:
+            continue
         said, counted = float(getattr(model, key)), float(found[key])
         if abs(said - counted) > tolerance * counted:
             wrong.append(f"{key}: the profile says {said:g}, its configuration {counted:g}")

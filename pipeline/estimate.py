@@ -41,7 +41,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     calls = {stage: int(np.ceil(n if stage == "profile" else n * per_graph["calls"])) for stage, n in graphs.items()}
     runs = graphs["profile"] / per_graph["calls"] + sum(n for stage, n in graphs.items() if stage != "profile")
     seconds = None
-    if profile.engine.effective_tflops is not None:
+    if profile.engine.effective_tflops is not None and "flops" in per_graph:
         seconds = runs * per_graph["flops"] / (profile.engine.effective_tflops * 1e12)
     elif "seconds" in per_graph:
         seconds = runs * per_graph["seconds"] / profile.engine.concurrency
@@ -89,8 +89,9 @@ def _most_per_graph(profile: Profile, task: str, cost: CostModel) -> dict[str, f
         "prompt_tokens": prompt,
         "generated_tokens": np.full(rows.shape, lengths.generated_tokens),
         "dollars": np.array([[spec.dollars(p, lengths.generated_tokens) for p in prompt[0]] for spec in specs]),
-        "flops": np.array([flops_coefficients(spec, lengths) for spec in specs]) @ powers,
     }
+    if not cost.pool.unknown:
+        quantities["flops"] = np.array([flops_coefficients(spec, lengths) for spec in specs]) @ powers
     if all(spec.speed for spec in specs):
         speeds = np.array([spec.speed for spec in specs])
         quantities["seconds"] = speeds[:, :1] * prompt + speeds[:, 1:] * lengths.generated_tokens

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import openai
 
+from pipeline.model_settings import ModelSettings
 from pipeline.models.openai_client import Endpoint
 from pipeline.provenance import canonical, sha256
-from pipeline.settings import ModelSettings, Profile
+from pipeline.settings import Profile
 
 TIMEOUT_S = 10.0
 

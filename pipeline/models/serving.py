@@ -19,6 +19,7 @@ from rich.console import Console
 
 from pipeline.agent.base import Speak
 from pipeline.errors import EndpointError, SettingsError
+from pipeline.model_settings import ModelSettings
 from pipeline.models.agent_client import AgentClient, speaker
 from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
@@ -33,7 +34,7 @@ from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory
 from pipeline.models.shared_cache import SharedCallCache
 from pipeline.models.sharing import Urls, shared_servers
 from pipeline.models.simulated import SimulatedClient
-from pipeline.settings import ModelSettings, Profile
+from pipeline.settings import Profile
 
 STATE = Path(".ttsgraph")
 """Below the working directory: converted models, server logs, the record of running servers, and the call cache."""

@@ -10,6 +10,9 @@ from pipeline.models.client import Sampling
 from pipeline.models.variants import VariantSettings
 from pipeline.prompts import Prompt
 
+FACTS = ("total", "non_embedding", "layers", "hidden")
+"""What Theorem 1 takes from a model, and a size to order models by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -27,17 +30,17 @@ class Price:
 class ModelSpec:
     """One member of the pool: a model as the task asks it, or a variant of one, which has its facts.
 
-    `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture that Theorem 1 needs; `speed` is
-    optional and needed only for a runtime budget: seconds per prompt token and per generated token. Of a variant, `variant_of` is
-    its model, and `variant` what it asks in another way.
+    `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture; Theorem 1 needs them, and nothing
+    else does: they are None where they are not known, as of a closed model. `speed` is needed only for a runtime budget: seconds
+    per prompt token and per generated token. Of a variant, `variant_of` is its model, and `variant` what it asks in another way.
     """
 
     name: str
     family: str
-    total: float
-    non_embedding: float
-    layers: int
-    hidden: int
+    total: float | None
+    non_embedding: float | None
+    layers: int | None
+    hidden: int | None
     price: Price
     revision: str = "unpinned"
     speed: tuple[float, float] | None = None
@@ -58,6 +61,11 @@ class ModelSpec:
     def greedy(self) -> bool:
         """Whether it is a variant that gives the same answer to the same question, so that asking it again adds nothing."""
         return self.variant is not None and self.variant.temperature == 0
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Which facts of Theorem 1 are not known."""
+        return tuple(name for name in FACTS if getattr(self, name) is None)
 
     def sampling(self, task: Sampling) -> Sampling:
         """How its completions are drawn, on a task whose own are drawn so."""
@@ -105,6 +113,17 @@ class ModelPool(Mapping[str, ModelSpec]):
     def families(self) -> dict[str, tuple[ModelSpec, ...]]:
         """Family -> its models, smallest first, each before its variants."""
         found: dict[str, list[ModelSpec]] = {}
-        for spec in sorted(self._specs.values(), key=lambda s: s.total):
+        for spec in self.by_size:
             found.setdefault(spec.family, []).append(spec)
         return {family: tuple(specs) for family, specs in found.items()}
+
+    @property
+    def by_size(self) -> tuple[ModelSpec, ...]:
+        """All members, smallest first: by their parameters, or where not all of these are known by their prices."""
+        specs, sized = self._specs.values(), all(spec.total is not None for spec in self._specs.values())
+        return tuple(sorted(specs, key=lambda s: (s.total or 0.0) if sized else s.price.prompt + s.price.completion))
+
+    @property
+    def unknown(self) -> dict[str, tuple[str, ...]]:
+        """Members of which not all that Theorem 1 needs is known, and what is missing."""
+        return {name: spec.unknown for name, spec in self._specs.items() if spec.unknown}
