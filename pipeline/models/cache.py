@@ -133,7 +133,7 @@ class CallCache:
 
         The latency measured when it was made stays with it.
         """
-        value = json.dumps([completion.text, completion.prompt_tokens, completion.completion_tokens, completion.latency_s]).encode()
+        value = json.dumps(completion.to_list()).encode()
         row = (key, model, value, _checksum(key, value), _hours())
         won = self._run("insert or ignore into calls values (?, ?, ?, ?, ?) returning 1", *row)
         if not won and (first := self.get(key)) is not None:
@@ -230,8 +230,7 @@ def _read(key: str, value: Any, checksum: Any) -> Completion | None:
     """A stored completion, or None when it is not what was put under this key."""
     if not isinstance(value, bytes) or checksum != _checksum(key, value):
         return None
-    text, prompt_tokens, completion_tokens, latency_s = json.loads(value)
-    return Completion(text, prompt_tokens, completion_tokens, latency_s, cached=True)
+    return Completion.from_list(json.loads(value))
 
 
 class CachedClient:

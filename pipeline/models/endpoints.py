@@ -23,7 +23,7 @@ FIRST_BREAK_S, LONGEST_BREAK_S = 0.5, 30.0
 
 class Fault(CallFailed):
     """One attempt went wrong. `overload` says that the server had too much to do, `retry` that another attempt may go better,
-    `unreached` that no server was there to hear of it."""
+    `unreached` that no server was there to hear of it; `said` is what the server says about it, if anything."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Fault(CallFailed):
         super().__init__(kind)
         self.kind, self.retry, self.overload = kind, retry, overload
         self.retry_after_s, self.unreached = retry_after_s, unreached
+        self.said = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,12 +13,19 @@ from typing import Any
 import httpx2
 import openai
 import tenacity
+from openai import RequestOptions
+from openai.types.chat import ChatCompletionChunk
 
 from pipeline.errors import CallFailed, ContextOverflow, EndpointError
 from pipeline.models.client import Completion, Request, Sampling, cut_at_stop
+from pipeline.models.dialect import Learned, said_in
 from pipeline.models.endpoints import Fault, Patience, Server, place, stop_if_given_up
+from pipeline.models.habits import Habits
+from pipeline.models.reasoning import finer_usage, parted
 from pipeline.models.streaming import check_length, read_stream
-from pipeline.secrets import environment_secrets, key_problem, redact
+from pipeline.models.wire import Endpoint as Endpoint
+from pipeline.models.wire import body_of, probe
+from pipeline.secrets import environment_secrets, redact
 
 MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""
@@ -29,36 +35,11 @@ LONGEST_WAIT_S = 30.0
 LONGEST_RETRY_AFTER_S = 600.0
 _OVERLOADED = (408, 429, 503)
 _TRANSIENT = (408, 409, 425, 429)
+_UNLISTED = (403, 404, 405, 501)
+"""How servers without a list of models, or with keys that may not see it, answer to /models."""
+
 _OVERFLOW = re.compile(r"context[ _](length|window|size)|maximum (model|context)|max_model_len|prompt is too long", re.IGNORECASE)
 """How OpenAI, vLLM, llama.cpp and others say that a prompt does not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where one model is served, and under which name. `api_key_env` names the environment variable with the key.
-
-    Several base URLs are replicas that share the model's load. `seeds` says whether requests may carry a seed, `lists_models`
-    whether /models can be asked what is served.
-    """
-
-    base_urls: tuple[str, ...]
-    served_as: str
-    api_key_env: str | None = None
-    seeds: bool = False
-    lists_models: bool = True
-
-    def api_key(self) -> str:
-        """The key, or a placeholder for servers that want none. Raises EndpointError when the variable is not set."""
-        if self.api_key_env is None:
-            return "none"
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise EndpointError(
-                f"{self.base_urls[0]}: expected a key in the environment variable {self.api_key_env}, which is not set"
-            )
-        if problem := key_problem(key):
-            raise EndpointError(f"{self.base_urls[0]}: the key in the environment variable {self.api_key_env}: {problem}")
-        return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +58,7 @@ Ask = Callable[[Server, Request, float], Awaitable[Completion]]
 """One attempt at a server that started then (monotonic seconds)."""
 
 DEFAULT_RETRIES, DEFAULT_PATIENCE = Retries(), Patience()
+_STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class OpenAIClient:
@@ -88,8 +70,14 @@ class OpenAIClient:
     """
 
     def __init__(
-        self, endpoints: Mapping[str, Endpoint], retries: Retries = DEFAULT_RETRIES, patience: Patience = DEFAULT_PATIENCE
+        self,
+        endpoints: Mapping[str, Endpoint],
+        retries: Retries = DEFAULT_RETRIES,
+        patience: Patience = DEFAULT_PATIENCE,
+        habits: Habits | None = None,
     ) -> None:
+        self._habits, self._learned = habits or Habits(), dict[tuple[str, str | None, str | None], Learned]()
+        self._options = {name: endpoint.options() for name, endpoint in endpoints.items()}
         self._endpoints, self._retries, self._secrets = dict(endpoints), retries, environment_secrets()
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._servers: dict[str, Server] = {}
@@ -101,24 +89,46 @@ class OpenAIClient:
         self._replicas = {name: [self._servers[url] for url in endpoint.base_urls] for name, endpoint in endpoints.items()}
 
     async def check(self) -> None:
-        """Ask every endpoint for its models. Raises EndpointError when one refuses or lacks a model of the pool."""
-        for base_url, client in self._clients.items():
-            here = {name: endpoint for name, endpoint in self._endpoints.items() if base_url in endpoint.base_urls}
-            if not any(endpoint.lists_models for endpoint in here.values()):
-                continue
-            served = await self._served(base_url, client)
-            for name, endpoint in here.items():
-                if endpoint.lists_models and endpoint.served_as not in served:
+        """Ask every endpoint for its models, and where it lists none each model for an answer.
+
+        Raises EndpointError when an endpoint refuses the key, or does not have a model of the pool.
+        """
+        lists: dict[tuple[str, str | None], set[str] | None] = {}
+        for name, endpoint in self._endpoints.items():
+            for url in endpoint.base_urls if endpoint.lists_models else ():
+                at = (url, endpoint.api_key_env)
+                if at not in lists:
+                    lists[at] = await self._served(url, self._clients[url], self._options[name])
+                if (served := lists[at]) is None:
+                    await self._require(name, url)
+                elif not {endpoint.served_as, f"{endpoint.served_as}:latest"} & served:
                     raise EndpointError(
-                        f"{base_url}: expected model {endpoint.served_as!r} (pool name {name!r}), "
+                        f"{url}: expected model {endpoint.served_as!r} (pool name {name!r}), "
                         f"but the server has {', '.join(sorted(served)) or 'none'}"
                     )
 
-    async def _served(self, base_url: str, client: openai.AsyncOpenAI) -> set[str]:
+    async def _require(self, name: str, url: str) -> None:
+        """Raises EndpointError when the server there does not know the model, or refuses its key or the request."""
+        try:
+            await self._ask(self._servers[url], probe(name), time.monotonic())
+        except openai.APIStatusError as error:
+            if 400 <= error.status_code < 500 and error.status_code not in _TRANSIENT:
+                said = f" ({words})" if (words := said_in(error, self._secrets)) else ""
+                raise EndpointError(
+                    f"{url}: expected model {self._endpoints[name].served_as!r} (pool name {name!r}) to answer, "
+                    f"found HTTP {error.status_code}{said}"
+                ) from None
+        except (openai.APIError, ContextOverflow, Fault, ValueError):
+            pass  # which calls meet again, and know what to do
+
+    async def _served(self, base_url: str, client: openai.AsyncOpenAI, options: RequestOptions) -> set[str] | None:
         asking = client.with_options(max_retries=min(self._retries.most, 3))
         try:
-            return {redact(model.id) async for model in asking.models.list()}
+            found = asking.models.list(extra_headers=options.get("headers"), extra_query=dict(options.get("params", {})))
+            return {redact(model.id) async for model in found}
         except openai.APIStatusError as error:
+            if error.status_code in _UNLISTED:
+                return None
             raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
         except openai.APIError as error:
             advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
@@ -140,8 +150,21 @@ class OpenAIClient:
             on_text(text)
 
         async def ask(server: Server, request: Request, started: float) -> Completion:
-            body = self._body(request) | {"stream": True, "stream_options": {"include_usage": True}}
-            chunks = await self._clients[server.url].chat.completions.create(**body)
+            async def post(body: dict[str, Any]) -> Any:
+                nonlocal started
+                started = time.monotonic()
+                return await self._clients[server.url].post(
+                    "/chat/completions",
+                    cast_to=ChatCompletionChunk,
+                    body=body,
+                    options=self._options[request.model],
+                    stream=True,
+                    stream_cls=openai.AsyncStream[ChatCompletionChunk],
+                )
+
+            chunks = await self._how(request).send(
+                lambda dialect: body_of(self._endpoints[request.model], request, dialect, _STREAMED), post
+            )
             async with chunks:
                 return await read_stream(chunks, request.sampling, started, hand_over)
 
@@ -149,7 +172,7 @@ class OpenAIClient:
 
     async def _answer(self, request: Request, ask: Ask, again: Callable[[], bool] = lambda: True) -> Completion:
         """Attempts until one succeeds, as long as there may be another."""
-        servers = self._replicas[request.model]
+        servers, how = self._replicas[request.model], self._how(request)
         used = servers[0]
         try:
             async for attempt in tenacity.AsyncRetrying(
@@ -159,12 +182,14 @@ class OpenAIClient:
                 reraise=True,
             ):
                 with attempt:
-                    used = await place(servers)
-                    completion = await self._attempt(used, request, ask)
+                    async with how.turn():
+                        used = await place(servers)
+                        completion = await self._attempt(used, request, ask)
         except Fault as fault:
             stop_if_given_up(servers)
             used.finish(fault)
-            raise CallFailed(f"{request.model} at {used.url}: {fault.kind}") from None
+            said = f" ({fault.said})" if fault.said else ""
+            raise CallFailed(f"{request.model} at {used.url}: {fault.kind}{said}") from None
         used.finish(None)
         return replace(completion, text=redact(completion.text, self._secrets))
 
@@ -185,6 +210,7 @@ class OpenAIClient:
             raise
         except (openai.APIError, TimeoutError, ValueError) as error:
             fault = _fault_of(error, f"{request.model} at {server.url}")
+            fault.said = said_in(error, self._secrets)
             server.failed(fault, started)
             raise fault from None
         except Fault as fault:
@@ -200,28 +226,27 @@ class OpenAIClient:
         # What dominated a call's 1.7 ms of core time (the package as it comes, against a stub server): httpx's own transport with
         # 0.7, and the answer's pydantic model with the resource's wrappers with 0.5. aiohttp as transport and the bare response
         # spare both: 1,650 calls a second of one core instead of 570; what is left is mostly the package building the request.
-        client = self._clients[server.url]
-        response = await client.post("/chat/completions", cast_to=httpx2.Response, body=self._body(request))
+        client, options, endpoint = self._clients[server.url], self._options[request.model], self._endpoints[request.model]
+
+        async def post(body: dict[str, Any]) -> httpx2.Response:
+            nonlocal started
+            started = time.monotonic()  # what was refused before is no part of an answer's latency
+            return await client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
+
+        response = await self._how(request).send(lambda dialect: body_of(endpoint, request, dialect), post)
         return completion_of(json.loads(response.content), time.monotonic() - started, request.sampling)
 
-    def _body(self, request: Request) -> dict[str, Any]:
-        endpoint, sampling = self._endpoints[request.model], request.sampling
-        body: dict[str, Any] = {
-            "model": endpoint.served_as,
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-        }
-        if sampling.temperature is not None:
-            body["temperature"] = sampling.temperature
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        if sampling.reasoning_effort is not None:
-            body["reasoning_effort"] = sampling.reasoning_effort
-        if endpoint.seeds:
-            # From the content key, so that a lost cache comes back the same where the server can repeat itself.
-            body["seed"] = int(request.key()[:8], 16)
-        return body
+    def _how(self, request: Request) -> Learned:
+        """How the request's model wants to be asked: what reasons more or less may take other parameters."""
+        sampling, endpoint = request.sampling, self._endpoints[request.model]
+        manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
+        if manner not in self._learned:
+            name = " ".join(str(part) for part in (endpoint.base_urls[0], endpoint.served_as, *manner[1:]) if part is not None)
+            known = self._habits.get(name)
+            dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
+            where = f"{request.model} at {endpoint.base_urls[0]}"
+            self._learned[manner] = Learned(where, dialect, self._habits.keeper(name), known is not None)
+        return self._learned[manner]
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -310,9 +335,11 @@ def completion_of(data: Any, latency: float, sampling: Sampling | None = None) -
     what was asked for.
     """
     try:
-        text = data["choices"][0]["message"]["content"] or ""
+        data["choices"][0]["message"]["content"]
     except (LookupError, TypeError):
         raise Fault("expected an answer with choices, found none") from None
+    text, reasoning = parted(data["choices"][0]["message"])
+    text = text or ""
     try:
         usage = int(data["usage"]["prompt_tokens"]), int(data["usage"]["completion_tokens"])
     except (LookupError, TypeError, ValueError):
@@ -322,7 +349,8 @@ def completion_of(data: Any, latency: float, sampling: Sampling | None = None) -
     if sampling is not None:
         check_length(text, sampling)
         text = cut_at_stop(text, sampling.stop)
-    return Completion(text, *usage, latency)
+    prompt, (completion, known, thought) = usage[0], finer_usage(data["usage"], *usage, text, reasoning)
+    return Completion(text, prompt, completion, latency, False, reasoning, thought, known)
 
 
 def reason_of(error: openai.APIError) -> str:

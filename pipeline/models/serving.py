@@ -26,6 +26,7 @@ from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
 from pipeline.models.client import ModelClient
 from pipeline.models.collector import rare_collections
 from pipeline.models.endpoints import Patience
+from pipeline.models.habits import Habits
 from pipeline.models.launcher import Launcher
 from pipeline.models.offline import OfflineClient
 from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
@@ -39,7 +40,7 @@ from pipeline.settings import Profile
 STATE = Path(".ttsgraph")
 """Below the working directory: converted models, server logs, the record of running servers, and the call cache."""
 
-RECORD = "servers.json"
+RECORD, HABITS = "servers.json", "endpoints.json"
 
 
 @asynccontextmanager
@@ -83,7 +84,7 @@ async def connect(
     if profile.engine.kind == "simulated":
         yield SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
         return
-    client = OpenAIClient(endpoints(profile, local, state), retries, patience)
+    client = OpenAIClient(endpoints(profile, local, state), retries, patience, Habits(state / HABITS))
     try:
         await client.check()
         yield client
@@ -200,8 +201,23 @@ def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Pat
         elif not model.base_urls:
             raise SettingsError(f"pool model {name!r}: expected a base_url, as the engine is external; found none")
         else:
-            found[name] = Endpoint(model.base_urls, model.served_as or name, model.api_key_env, profile.engine.seeds)
+            found[name] = endpoint_of(name, model, profile.engine.seeds)
     return found
+
+
+def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
+    """Where a model with a base_url is reached, and how it wants to be asked as far as its profile says."""
+    return Endpoint(
+        model.base_urls,
+        model.served_as or name,
+        model.api_key_env,
+        seeds,
+        model.listed,
+        model.dialect,
+        key_header=model.api_key_header,
+        query=tuple(model.query.items()),
+        extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
+    )
 
 
 def prepare_weights(name: str, model: ModelSettings, state: Path = STATE) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.errors import SettingsError
-from pipeline.models.client import Sampling
+from pipeline.models.client import Completion, Sampling
 from pipeline.models.variants import VariantSettings
 from pipeline.prompts import Prompt
 
@@ -16,14 +16,29 @@ FACTS = ("total", "non_embedding", "layers", "hidden")
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million tokens, prompt and completion apart."""
+    """Dollars per million tokens, prompt and completion apart.
+
+    `cached` is for prompt tokens that the endpoint had in its own cache, `reasoning` for those of a completion that are reasoning;
+    where they are not given, such tokens cost what the others do.
+    """
 
     prompt: float
     completion: float
+    cached: float | None = None
+    reasoning: float | None = None
 
     def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
         """Price of one call with these token counts."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+    def of(self, completion: Completion) -> float:
+        """What one call was charged."""
+        dollars = self.dollars(completion.prompt_tokens, completion.completion_tokens)
+        if self.cached is not None:
+            dollars += completion.known_tokens * (self.cached - self.prompt) / 1e6
+        if self.reasoning is not None:
+            dollars += completion.reasoning_tokens * (self.reasoning - self.completion) / 1e6
+        return dollars
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from pydantic import BaseModel
+
 from pipeline.models.client import Completion, Sampling
 from pipeline.models.endpoints import Fault
+from pipeline.models.reasoning import Thoughts, beside, finer_usage
 
 LONGEST_TOKEN = 128
 """Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
@@ -20,17 +23,25 @@ async def read_stream(
 
     Raises Fault for one without usage, and for one far longer than what was asked for.
     """
-    text, usage = StoppedText(sampling.stop), None
+    text, thoughts, told, usage = StoppedText(sampling.stop), Thoughts(), "", None
     async for chunk in chunks:
         usage = chunk.usage or usage
-        if chunk.choices and (piece := text.add(chunk.choices[0].delta.content or "")):
+        if not chunk.choices:
+            continue
+        delta = chunk.choices[0].delta
+        told += beside(vars(delta) | (getattr(delta, "model_extra", None) or {}))
+        if piece := text.add(thoughts.add(delta.content or "")):
             check_length(text.shown, sampling)
             on_text(piece)
-    if piece := text.rest():
+    if piece := text.add(thoughts.rest()) + text.rest():
         on_text(piece)
     if usage is None:
         raise Fault("expected the answer's token usage, found none")
-    return Completion(text.shown, usage.prompt_tokens, usage.completion_tokens, time.monotonic() - started)
+    reasoning = told + thoughts.reasoning
+    prompt, written = usage.prompt_tokens, usage.completion_tokens
+    plain = usage.model_dump() if isinstance(usage, BaseModel) else vars(usage)
+    written, known, thought = finer_usage(plain, prompt, written, text.shown, reasoning)
+    return Completion(text.shown, prompt, written, time.monotonic() - started, False, reasoning, thought, known)
 
 
 def check_length(text: str, sampling: Sampling) -> None:
