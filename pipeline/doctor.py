@@ -1,4 +1,7 @@
-"""What a profile needs of this machine, what of it is missing, and how to get it. Looks, and changes nothing."""
+"""What a profile needs of this machine and of its endpoints, what of it is missing, and how to get it.
+
+Looks, asks each model behind an endpoint one short question, and changes nothing but what is known of endpoints.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ from pathlib import Path
 from pipeline.errors import EndpointError
 from pipeline.model_settings import ModelSettings
 from pipeline.models.builds import vllm_build
-from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, served_models, slots
+from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, slots
 from pipeline.models.serving import STATE
+from pipeline.reach import reach
 from pipeline.settings import Profile
 from pipeline.tasks import get_task
 from pipeline.tasks.base import CodeTask
@@ -47,7 +51,7 @@ def examine(profile: Profile, state: Path = STATE, python: str = SERVE_PYTHON) -
         findings += _weights(profile, state)
         findings += _facts(profile, state, python)
     findings += _keys(profile)
-    findings += _endpoints(profile)
+    findings += [Finding(one.subject, one.ok, one.found, one.advice) for one in reach(profile, state)]
     findings += _sources(profile)
     findings += _isolation(profile)
     return findings
@@ -186,14 +190,6 @@ def _keys(profile: Profile) -> Iterator[Finding]:
     for name in sorted(name for name in named if name):
         ok = bool(os.environ.get(name))
         yield Finding(f"key {name}", ok, "set" if ok else "not set", "" if ok else f"export {name}=...")
-
-
-def _endpoints(profile: Profile) -> Iterator[Finding]:
-    """Endpoints that run elsewhere: whether they answer. Those that want a key may refuse this keyless look, and count as there."""
-    for url in sorted({url for model in profile.pool.values() if not model.api_key_env for url in model.base_urls}):
-        found = served_models(url)
-        advice = "" if found is not None else "start the server, or correct base_url"
-        yield Finding(f"endpoint {url}", found is not None, f"serves {', '.join(found)}" if found else "does not answer", advice)
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:

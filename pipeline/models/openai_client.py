@@ -18,7 +18,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from pipeline.errors import CallFailed, ContextOverflow, EndpointError
 from pipeline.models.client import Completion, Request, Sampling, cut_at_stop
-from pipeline.models.dialect import Learned, said_in
+from pipeline.models.dialect import Dialect, Learned, said_in
 from pipeline.models.endpoints import Fault, Patience, Server, place, stop_if_given_up
 from pipeline.models.habits import Habits
 from pipeline.models.reasoning import finer_usage, parted
@@ -110,7 +110,7 @@ class OpenAIClient:
     async def _require(self, name: str, url: str) -> None:
         """Raises EndpointError when the server there does not know the model, or refuses its key or the request."""
         try:
-            await self._ask(self._servers[url], probe(name), time.monotonic())
+            await self.once(url, probe(name))
         except openai.APIStatusError as error:
             if 400 <= error.status_code < 500 and error.status_code not in _TRANSIENT:
                 said = f" ({words})" if (words := said_in(error, self._secrets)) else ""
@@ -135,6 +135,23 @@ class OpenAIClient:
             raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)}; {advice}") from None
         except (AttributeError, TypeError, ValueError):
             raise EndpointError(f"{base_url}: expected a list of models from /models, found something else") from None
+
+    async def once(self, url: str, request: Request) -> Completion:
+        """One attempt at one base URL. Raises what comes of it as the `openai` package does, and Fault for an odd answer."""
+        return await self._ask(self._servers[url], request, time.monotonic())
+
+    async def listed(self, url: str, model: str) -> set[str] | None:
+        """The names that the endpoint lists to this model's key; None where it lists none. Raises EndpointError as `check`."""
+        return await self._served(url, self._clients[url], self._options[model])
+
+    def manner(self, request: Request) -> Dialect:
+        """How a request like this one is asked, as far as it is known by now."""
+        return self._how(request).dialect
+
+    def keep(self, request: Request) -> None:
+        """Keep how such a request is asked, also where nothing is left out."""
+        how = self._how(request)
+        how.keep(how.dialect)
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the time the server took for the attempt that succeeded."""
