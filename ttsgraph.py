@@ -19,6 +19,7 @@ from pipeline.errors import InputError, TTSGraphError
 from pipeline.estimate import estimate_run
 from pipeline.files import CLOSED_TO_US, closed_to_us, md5
 from pipeline.graph import CollaborationGraph
+from pipeline.lengths import as_measured
 from pipeline.roles import check_roles
 from pipeline.scaffold.commands import new_model, new_task
 from pipeline.secrets import hide_secrets_in_output, redact
@@ -53,7 +54,7 @@ def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     loaded = load_profile(name)
     chosen = task if task is not None else _default_task(params.tasks if params else (), loaded)
     loaded.task(chosen)
-    return loaded, chosen
+    return as_measured(loaded, chosen, Path("results") / name / chosen / "profile.parquet"), chosen
 
 
 def _default_task(wanted: tuple[str, ...], profile: Profile) -> str:
@@ -205,15 +206,24 @@ def doctor(
     """
     from pipeline.doctor import examine
 
-    loaded = load_profile(profile or load_params().profile)
+    name = profile or load_params().profile
+    loaded = load_profile(name)
     findings = examine(loaded)
-    estimates = [estimate_run(loaded, task) for task in loaded.tasks]
+    estimates, unknown = [], []
+    for task in loaded.tasks if loaded.pool else ():
+        known = as_measured(loaded, task, Path("results") / name / task / "profile.parquet")
+        try:
+            estimates.append(estimate_run(known, task))
+        except InputError as error:
+            unknown.append(str(error))
     if as_json:
         _print({"findings": [asdict(finding) for finding in findings], "estimates": estimates})
     else:
         for finding in findings:
             todo = f"; {finding.advice}" if finding.advice else ""
             typer.echo(f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}")
+        for why in unknown:
+            typer.echo(f"unknown  what a run takes: {why}")
         for run in estimates:
             hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
             agent = f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
@@ -231,9 +241,9 @@ def prepare(profile: ProfileName = None) -> None:
     from pipeline.models.serving import prepare_weights
 
     loaded = load_profile(profile or load_params().profile)
-    if loaded.engine.kind in ("external", "simulated"):
-        raise InputError(f"expected a profile whose engine starts servers here; this one's is {loaded.engine.kind}")
-    _print({name: prepare_weights(name, model) for name, model in loaded.pool.items()})
+    if not loaded.hosted:
+        raise InputError(f"expected a profile with models that are served here; this one's engine is {loaded.engine.kind}")
+    _print({name: prepare_weights(name, model, python=loaded.engine.python) for name, model in loaded.hosted.items()})
 
 
 @app.command()

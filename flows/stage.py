@@ -8,6 +8,7 @@ import errno
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from pipeline.environment import Environment
 from pipeline.errors import InputError, LimitReached, RunStopped
 from pipeline.files import CLOSED_TO_US, closed_to_us
 from pipeline.graph import CollaborationGraph
+from pipeline.lengths import as_measured
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.secrets import hide_secrets_in_output, redact
@@ -42,8 +44,15 @@ class Stage:
     """One task under one profile: settings, and where its files are."""
 
     params: Params
-    profile: Profile
+    given: Profile
     task: str
+    measured: Path | None = None
+    """The profile stage's table that costs follow from, if it is not that of the results."""
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile as it was given, its costs on the task as the profile stage measured them once that has run."""
+        return as_measured(self.given, self.task, self.measured or self.results / "profile.parquet")
 
     @property
     def settings(self) -> TaskSettings:

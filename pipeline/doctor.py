@@ -42,10 +42,11 @@ class Finding:
     advice: str = ""
 
 
-def examine(profile: Profile, state: Path = STATE, python: str = SERVE_PYTHON) -> list[Finding]:
+def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
     """Everything the profile needs, in the order in which a run would miss it."""
     findings: list[Finding] = []
-    if profile.engine.kind in ("vllm", "transformers"):
+    python = python or profile.engine.python
+    if profile.hosted:
         findings += _engine(profile, python)
         findings += _memory(profile)
         findings += _weights(profile, state)
@@ -71,11 +72,11 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
 
 def _memory(profile: Profile) -> Iterator[Finding]:
     """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
-    if unsized := [name for name, model in profile.pool.items() if model.total is None]:
+    if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", "give their parameters (total) in the profile's pool")
         return
-    needs = {name: weights_gib(model) + SERVER_GIB for name, model in profile.pool.items()}
-    replicas = sum(needs[name] * model.serve.replicas for name, model in profile.pool.items())
+    needs = {name: weights_gib(model) + SERVER_GIB for name, model in profile.hosted.items()}
+    replicas = sum(needs[name] * model.serve.replicas for name, model in profile.hosted.items())
     if profile.engine.device != "gpu":
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
         advice = "" if replicas <= total else "take models out of the pool, or serve some elsewhere (base_url)"
@@ -87,7 +88,7 @@ def _memory(profile: Profile) -> Iterator[Finding]:
         yield Finding("GPU", False, f"none, servers need about {replicas:.0f} GiB", advice)
         return
     models = {
-        name: Hosted("", replicas=m.serve.replicas, tensor_parallel=m.serve.tensor_parallel) for name, m in profile.pool.items()
+        name: Hosted("", replicas=m.serve.replicas, tensor_parallel=m.serve.tensor_parallel) for name, m in profile.hosted.items()
     }
     try:
         placed = slots(models, "gpu", range(len(gpus)))
@@ -111,7 +112,7 @@ def weights_gib(model: ModelSettings) -> float:
 
 def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
     missing_gib = 0.0
-    for name, model in profile.pool.items():
+    for name, model in profile.hosted.items():
         size = weights_gib(model)
         folder = weights_folder(name, model, state)
         if folder is not None and (folder / "config.json").exists():
@@ -136,13 +137,13 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """The profile's facts, from which budgets follow, against the configurations of the weights that are here."""
-    folders = {name: weights_folder(name, model, state) for name, model in profile.pool.items()}
+    folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
     here = {name: folder for name, folder in folders.items() if folder is not None and (folder / "config.json").exists()}
     if not here or not Path(python).exists():
         return
     counted = count_parameters(list(here.values()), python)
     for name, found in zip(here, counted, strict=True):
-        wrong = differences(profile.pool[name], found)
+        wrong = differences(profile.hosted[name], found)
         yield Finding(f"facts of {name}", not wrong, "; ".join(wrong) or "as configured", "correct the profile" if wrong else "")
 
 

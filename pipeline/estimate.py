@@ -78,23 +78,25 @@ def _agent(profile: Profile) -> dict[str, float]:
 
 def _most_per_graph(profile: Profile, task: str, cost: CostModel) -> dict[str, float]:
     """Quantity -> the most that one question through one graph within the budget can take of it."""
-    lengths, nodes = cost.task, profile.budget.max_nodes
+    nodes = profile.budget.max_nodes
     degrees = np.arange(nodes, dtype=np.float64)
-    specs = list(cost.pool.values())
+    specs, lengths = list(cost.pool.values()), list(cost.lengths.values())
     rows, columns = np.meshgrid(np.arange(len(specs)), degrees.astype(np.intp), indexing="ij")
-    prompt = np.broadcast_to(lengths.prompt_tokens + degrees * lengths.generated_tokens, rows.shape)
+    prompt = np.array([known.prompt_tokens + degrees * known.per_answer for known in lengths])
+    written = np.array([known.generated_tokens + degrees * known.more_tokens for known in lengths])
+    by_member = list(zip(specs, prompt, written, strict=True))
     powers = np.stack([degrees**2, degrees, np.ones_like(degrees)])
     quantities = {
         "calls": np.ones(rows.shape),
         "prompt_tokens": prompt,
-        "generated_tokens": np.full(rows.shape, lengths.generated_tokens),
-        "dollars": np.array([[spec.dollars(p, lengths.generated_tokens) for p in prompt[0]] for spec in specs]),
+        "generated_tokens": written,
+        "dollars": np.array([[spec.dollars(*tokens) for tokens in zip(*rows, strict=True)] for spec, *rows in by_member]),
     }
     if not cost.pool.unknown:
-        quantities["flops"] = np.array([flops_coefficients(spec, lengths) for spec in specs]) @ powers
+        quantities["flops"] = np.array([flops_coefficients(*known) for known in zip(specs, lengths, strict=True)]) @ powers
     if all(spec.speed for spec in specs):
         speeds = np.array([spec.speed for spec in specs])
-        quantities["seconds"] = speeds[:, :1] * prompt + speeds[:, 1:] * lengths.generated_tokens
+        quantities["seconds"] = speeds[:, :1] * prompt + speeds[:, 1:] * written
     # Parallel calls take no more time than one, so under a runtime budget only max_nodes bounds their number.
     units = cost.call_costs(rows, columns) if cost.metric != "runtime" else np.zeros(rows.shape)
     per_unit = np.divide(1.0, units, out=np.full(rows.shape, np.inf), where=units > 0)

@@ -71,7 +71,7 @@ class ModelSettings(Closed):
     serve: ServeSettings = ServeSettings()
     served_as: str | None = Field(default=None, description="the model's name at the endpoint, if it differs")
     base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        default=None, description="its endpoint, where the engine is external; several share the load"
+        default=None, description="its endpoint; several share the load. A model without one is started here"
     )
     api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
     # What follows is left out of a profile's hash where it is not given: a profile without it has the hash that it always had.

@@ -76,6 +76,8 @@ class Profiles(Scores):
     budget_units: Series[float] = pa.Field(ge=0)
     mean_prompt_tokens: Series[float] = pa.Field(ge=0, nullable=True)
     mean_completion_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_read_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_more_tokens: Series[float] = pa.Field(ge=0, nullable=True)
 
 
 class GraphScores(Scores):

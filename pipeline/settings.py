@@ -6,7 +6,8 @@ search, agent). An unknown key, a wrong type or an impossible value raises Setti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -89,15 +90,53 @@ class SamplingSettings(Closed):
         return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
 
 
-class LengthSettings(Closed):
-    """A task's average prompt and generation lengths in tokens; Theorem 1 turns them into budget."""
+class MeasuredLengths(Closed):
+    """What one member of the pool reads and writes on average, as the profile stage measured it (`Lengths`)."""
 
-    prompt_tokens: PositiveFloat
-    generated_tokens: PositiveFloat
+    prompt_tokens: Annotated[float, Field(ge=0)]
+    generated_tokens: Annotated[float, Field(ge=0)]
+    read_tokens: Annotated[float, Field(ge=0)]
+    more_tokens: Annotated[float, Field(ge=0)]
+
+
+class LengthSettings(Closed):
+    """A task's average prompt and generation lengths in tokens, from which costs follow until they are measured."""
+
+    prompt_tokens: PositiveFloat | None = None
+    generated_tokens: PositiveFloat | None = None
+    measured: dict[str, MeasuredLengths] = Field(
+        default_factory=dict, exclude_if=lambda measured: not measured, description="by member of the pool; the stages put it here"
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> LengthSettings:
+        if (self.prompt_tokens is None) != (self.generated_tokens is None):
+            raise ValueError("expected prompt_tokens and generated_tokens, or neither, so that they are measured; found one")
+        return self
+
+    @property
+    def given(self) -> Lengths | None:
+        """What the profile says, if it does."""
+        if self.prompt_tokens is None or self.generated_tokens is None:
+            return None
+        return Lengths(self.prompt_tokens, self.generated_tokens)
 
     def value(self) -> Lengths:
-        """The value that costs are worked out from."""
-        return Lengths(self.prompt_tokens, self.generated_tokens)
+        """What the profile says. Raises SettingsError where it says nothing."""
+        if self.given is None:
+            raise SettingsError("expected lengths (prompt_tokens and generated_tokens) of a task, found none")
+        return self.given
+
+    def of(self, pool: ModelPool, task: str) -> dict[str, Lengths]:
+        """By member of the pool: what was measured, else what the profile says. Raises SettingsError where neither is there."""
+        found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
+        for name in pool:
+            if name not in found and self.given is None:
+                raise SettingsError(
+                    f"task {task!r}: what {name!r} reads and writes is not measured yet, and costs follow from it; "
+                    f"run `python -m flows.profile --task {task}`, or give lengths in the profile"
+                )
+        return {name: found.get(name) or self.value() for name in pool}
 
 
 class TaskSettings(Closed):
@@ -108,7 +147,7 @@ class TaskSettings(Closed):
     splits: SplitSettings
     prompt: PromptSettings
     sampling: SamplingSettings
-    lengths: LengthSettings
+    lengths: LengthSettings = Field(default=LengthSettings(), description="measured by the profile stage if not given")
 
     @model_validator(mode="after")
     def _known_kind(self) -> TaskSettings:
@@ -246,14 +285,19 @@ class Profile(Closed):
 
     @model_validator(mode="after")
     def _reachable_by_workers(self) -> Profile:
-        if self.workers.kind != "local" and self.engine.kind not in ("external", "simulated"):
-            raise ValueError(f"workers reach endpoints themselves: expected engine external or simulated, found {self.engine.kind}")
+        if self.workers.kind != "local" and (here := next(iter(self.hosted), None)) is not None:
+            raise ValueError(
+                f"workers reach endpoints themselves: expected engine external or simulated, found {self.engine.kind}, "
+                f"which starts {here!r} here"
+            )
         return self
 
     @model_validator(mode="after")
     def _simulable(self) -> Profile:
         if self.engine.kind == "simulated":
             for name, task in self.tasks.items():
+                if task.lengths.given is None:
+                    raise ValueError(f"task {name!r}: expected lengths, to be simulated")
                 if task.kind not in self.simulation.tasks:
                     raise ValueError(f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks")
                 if task.source.kind != "synthetic" or task.source.task != task.kind or task.prompt.style != "chat":
@@ -276,6 +320,13 @@ class Profile(Closed):
         agent = self.agent
         return price_of(self.pool[agent.model or ""].price if agent.price is None else agent.price)
 
+    @property
+    def hosted(self) -> dict[str, ModelSettings]:
+        """The models whose servers are started here: without a base_url, where the engine starts servers."""
+        if self.engine.kind not in ("vllm", "transformers"):
+            return {}
+        return {name: model for name, model in self.pool.items() if not model.base_urls}
+
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order, each model before its variants."""
         return ModelPool(tuple(spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)))
@@ -288,8 +339,20 @@ class Profile(Closed):
             raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks)}") from None
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
-        """Costs of graphs on this task, under the profile's metric unless another is given."""
-        return CostModel(self.model_pool(), self.task(task).lengths.value(), metric or self.budget.metric)
+        """Costs of graphs on this task, under the profile's metric unless another is given.
+
+        Raises SettingsError when lengths are neither given nor measured, or a fact of a model is missing.
+        """
+        pool, lengths = self.model_pool(), self.task(task).lengths
+        known = lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
+        return CostModel(pool, known, metric or self.budget.metric)
+
+    def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
+        """The same, with these lengths of members of the pool in place of what it says itself."""
+        settings = self.task(task)
+        plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
+        lengths = settings.lengths.model_copy(update={"measured": plain})
+        return self.model_copy(update={"tasks": self.tasks | {task: settings.model_copy(update={"lengths": lengths})}})
 
 
 class Params(Closed):

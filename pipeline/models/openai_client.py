@@ -262,7 +262,8 @@ class OpenAIClient:
             known = self._habits.get(name)
             dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
             where = f"{request.model} at {endpoint.base_urls[0]}"
-            self._learned[manner] = Learned(where, dialect, self._habits.keeper(name), known is not None)
+            keep = Habits().keeper(name) if endpoint.local else self._habits.keeper(name)
+            self._learned[manner] = Learned(where, dialect, keep, known is not None)
         return self._learned[manner]
 
     async def aclose(self) -> None:

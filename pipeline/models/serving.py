@@ -52,7 +52,7 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
     Raises EndpointError when an endpoint can't be had, and SettingsError when the profile lacks what a simulation needs.
     """
     engine = profile.engine
-    if batch and engine.offline and _pool_up(profile, state) is None:
+    if batch and engine.offline and len(profile.hosted) == len(profile.pool) and _pool_up(profile, state) is None:
         offline = OfflineClient(local_specs(profile, state), engine.concurrency)
         with contextlib.closing(open_cache(profile, state)) as cache:
             try:
@@ -129,7 +129,7 @@ async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Spe
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, tuple[str, ...]]]:
     """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not up, and stops it."""
     engine = profile.engine
-    if engine.kind == "external" or engine.kind == "simulated":
+    if not profile.hosted:
         yield {}
         return
 
@@ -137,14 +137,14 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[s
         specs = local_specs(profile, state, at)
         return Launcher(specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts)
 
-    with shared_servers(state / RECORD, profile.pool, launch, engine.startup_s) as urls:
-        yield urls
+    with shared_servers(state / RECORD, profile.hosted, launch, engine.startup_s) as urls:
+        yield {name: urls[name] for name in profile.hosted}
 
 
 def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
     """The servers that another process keeps up, if the profile's models are all among them."""
     up = read_pool(state / RECORD, profile.engine.startup_s)
-    return up if up is not None and set(profile.pool) <= set(up) else None
+    return up if up is not None and set(profile.hosted) <= set(up) else None
 
 
 def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -> tuple[ServerSpec, ...]:
@@ -154,22 +154,26 @@ def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -
     """
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
-    device = vllm_build().device if engine.device == "auto" else engine.device
+    device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
     return server_specs(
         engine.kind,
-        {name: _placed(hosted(name, model, state), (at or {}).get(name, ())) for name, model in profile.pool.items()},
+        {
+            name: _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ()))
+            for name, model in profile.hosted.items()
+        },
         log_dir=state / "logs",
+        python=engine.python,
         device=device,
         gpus=range(len(gpu_memory_gib())) if device == "gpu" else (),
         max_model_len=engine.max_model_len,
-        offline=all(model.weights is not None and model.weights.hub is None for model in profile.pool.values()),
+        offline=all(model.weights is not None and model.weights.hub is None for model in profile.hosted.values()),
         extra=engine.extra_args,
     )
 
 
-def hosted(name: str, model: ModelSettings, state: Path = STATE) -> Hosted:
+def hosted(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> Hosted:
     """What a server of this model needs; its weights are made ready. Raises as `prepare_weights`."""
-    source, serve = prepare_weights(name, model, state), model.serve
+    source, serve = prepare_weights(name, model, state, python), model.serve
     pinned = model.weights is not None and model.weights.hub is not None and model.revision != "unpinned"
     return Hosted(
         source,
@@ -192,14 +196,16 @@ def _placed(model: Hosted, urls: Sequence[str]) -> Hosted:
 def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE) -> dict[str, Endpoint]:
     """Where each model of the pool is served. Raises SettingsError for a model that is neither local nor has a base_url."""
     found = {}
-    seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build().seeds
+    python = profile.engine.python
+    seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build(python).seeds
     for name, model in profile.pool.items():
         if name in local:
             # A server of transformers goes by what it was started with, and by no other name.
             vllm = profile.engine.kind == "vllm"
-            found[name] = Endpoint(local[name], name if vllm else hosted(name, model, state).source_at_revision, None, seeds, vllm)
+            served_as = name if vllm else hosted(name, model, state, python).source_at_revision
+            found[name] = Endpoint(local[name], served_as, None, seeds, vllm, model.dialect, None, (), _extra_body(model), True)
         elif not model.base_urls:
-            raise SettingsError(f"pool model {name!r}: expected a base_url, as the engine is external; found none")
+            raise SettingsError(f"pool model {name!r}: expected a base_url, or an engine that starts servers (vllm); found neither")
         else:
             found[name] = endpoint_of(name, model, profile.engine.seeds)
     return found
@@ -216,11 +222,15 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
         model.dialect,
         key_header=model.api_key_header,
         query=tuple(model.query.items()),
-        extra_body=json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None,
+        extra_body=_extra_body(model),
     )
 
 
-def prepare_weights(name: str, model: ModelSettings, state: Path = STATE) -> str:
+def _extra_body(model: ModelSettings) -> str | None:
+    return json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None
+
+
+def prepare_weights(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> str:
     """A model folder or hub id for the server; weights that ship in a Python package are converted once.
 
     Raises EndpointError when the serve environment is missing or the weights are not the revision that the profile pins.
@@ -233,13 +243,11 @@ def prepare_weights(name: str, model: ModelSettings, state: Path = STATE) -> str
     folder = state / "models" / name
     if not (folder / "config.json").exists():
         Console(stderr=True).print(f"preparing the weights of {name} (once; up to a minute)", highlight=False)
-    command = [SERVE_PYTHON, "-P", str(Path(__file__).with_name("convert.py")), "--package", weights.package, "--out", str(folder)]
+    command = [python, "-P", str(Path(__file__).with_name("convert.py")), "--package", weights.package, "--out", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise EndpointError(
-            f"expected the serve environment at {SERVE_PYTHON}, but there is none; `make setup` builds it"
-        ) from None
+        raise EndpointError(f"expected the serve environment at {python}, but there is none; `make setup` builds it") from None
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise EndpointError(f"weights of {name}: {reason.removeprefix('convert: ')}")

@@ -25,7 +25,7 @@ class Endpoint:
 
     Several base URLs are replicas that share the model's load. `seeds` says whether requests may carry a seed, `lists_models`
     whether /models can be asked what is served. `key_header` is the header with the key where that is not the usual one, `query`
-    and `extra_body` (JSON) what is added to URLs and bodies.
+    and `extra_body` (JSON) what is added to URLs and bodies. What a `local` server takes is not kept: its port is another's next.
     """
 
     base_urls: tuple[str, ...]
@@ -37,6 +37,7 @@ class Endpoint:
     key_header: str | None = None
     query: tuple[tuple[str, str], ...] = ()
     extra_body: str | None = None
+    local: bool = False
 
     def options(self) -> RequestOptions:
         """What each request of this model adds to the client of its URL: its key and its query. Raises as `api_key`."""
