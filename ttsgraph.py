@@ -60,7 +60,7 @@ def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     from pipeline.measured import known_by_now
 
     params = _params() if profile is None or task is None else None
-    name = profile or (params or _params()).profile
+    name = profile if profile is not None else (params or _params()).profile
     loaded = _profile(name)
     known = [name for name in params.tasks if name in loaded.tasks] if params else []
     chosen = task if task is not None else (known or list(loaded.tasks))[0]
@@ -221,7 +221,7 @@ def doctor(
     from pipeline.estimate import estimate_all
     from pipeline.measured import known_by_now
 
-    name = profile or _params().profile
+    name = profile if profile is not None else _params().profile
     loaded = _profile(name)
     findings = examine(loaded)
     tasks = {task: known_by_now(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
