@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.errors import CallFailed
+from pipeline.models.answers import read_answer
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import Completion, Message, Request, Sampling
 from pipeline.models.dialect import ANY, Dialect, Refusal, without_system
+from pipeline.models.endpoints import Fault
 from pipeline.models.habits import Habits
 from pipeline.models.openai_client import Endpoint, OpenAIClient, Retries
 from pipeline.models.reasoning import Thoughts, without_thoughts
@@ -242,3 +244,11 @@ def test_variants_are_told_apart_by_what_they_add_and_leave_out(tmp_path):
 
         asyncio.run(run())
     assert [body.get("thinking") for body in stub.requests] == [None, False]
+
+
+def test_reasoning_that_is_counted_apart_does_not_lift_a_count_beyond_bounds():
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 10**30 + 7}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 10**30}
+    body = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], "usage": usage}
+    with pytest.raises(Fault, match="token usage of 0 to"):
+        read_answer(json.dumps(body).encode(), 1.0, Sampling())
