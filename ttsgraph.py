@@ -57,12 +57,15 @@ def _profile(name: str | None) -> Profile:
 
 def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     """The profile and task asked for, or those of params.yaml."""
+    from pipeline.measured import known_by_now
+
     params = _params() if profile is None or task is None else None
-    loaded = _profile(profile if profile is not None or params is None else params.profile)
+    name = profile if profile is not None else (params or _params()).profile
+    loaded = _profile(name)
     known = [name for name in params.tasks if name in loaded.tasks] if params else []
     chosen = task if task is not None else (known or list(loaded.tasks))[0]
     loaded.task(chosen)
-    return loaded, chosen
+    return known_by_now(loaded, name, chosen), chosen
 
 
 def _read(path: Path, profile: Profile) -> CollaborationGraph:
@@ -100,10 +103,10 @@ def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) ->
     """
     loaded, chosen = _settings(profile, task)
     graph = _read(file, loaded)
-    flops = loaded.cost_model(chosen, "flops")
+    flops = None if loaded.model_pool().unknown else loaded.cost_model(chosen, "flops")
     _print(
         {
-            "flops": flops.graph_cost(graph) * flops.unit,
+            "flops": None if flops is None else flops.graph_cost(graph) * flops.unit,
             "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(graph),
             "budget_metric": loaded.budget.metric,
             "budget_limit": loaded.budget.limit,
@@ -214,22 +217,20 @@ def doctor(
 
     Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
     """
-    from pipeline.doctor import examine
-    from pipeline.estimate import estimate_run
+    from pipeline.doctor import examine, in_lines
+    from pipeline.estimate import estimate_all
+    from pipeline.measured import known_by_now
 
-    loaded = _profile(profile)
+    name = profile if profile is not None else _params().profile
+    loaded = _profile(name)
     findings = examine(loaded)
-    estimates = [estimate_run(loaded, task) for task in loaded.tasks]
+    tasks = {task: known_by_now(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
+    estimates, unknown = estimate_all(tasks)
     if as_json:
         _print({"findings": [asdict(finding) for finding in findings], "estimates": estimates})
     else:
-        for finding in findings:
-            todo = f"; {finding.advice}" if finding.advice else ""
-            typer.echo(f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}")
-        for run in estimates:
-            hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
-            agent = f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
-            typer.echo(f"at most  {run['task']}: {run['calls']['total']:,} calls, ${run['dollars']:,.2f}{agent}, time {hours}")
+        for line in in_lines(findings, estimates, unknown):
+            typer.echo(line)
     if not all(finding.ok for finding in findings):
         sys.exit(2)
 
@@ -243,9 +244,9 @@ def prepare(profile: ProfileName = None) -> None:
     from pipeline.models.serving import prepare_weights
 
     loaded = _profile(profile)
-    if loaded.engine.kind in ("external", "simulated"):
-        raise InputError(f"expected a profile whose engine starts servers here; this one's is {loaded.engine.kind}")
-    _print({name: prepare_weights(name, model) for name, model in loaded.pool.items()})
+    if not loaded.hosted:
+        raise InputError(f"expected a profile with models that are served here; this one's engine is {loaded.engine.kind}")
+    _print({name: prepare_weights(name, model, python=loaded.engine.python) for name, model in loaded.hosted.items()})
 
 
 @app.command()

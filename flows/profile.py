@@ -2,23 +2,27 @@
 
 from prefect import flow
 
+from flows.ending import say
 from flows.live import live
 from flows.stage import load_stage, main
+from pipeline.lengths import off_the_mark, profiled
 from pipeline.progress import run_state
 from pipeline.schemas import Profiles, write_table
-from pipeline.trials import evaluate_cases, profile_table, single_cases
 
 
 @flow(name="profile")
 def profile_models(task: str, profile: str | None = None) -> None:
     """Run every model alone on the training questions into results/<profile>/<task>/profile.parquet."""
     stage = load_stage(task, profile)
-    cost = stage.profile.cost_model(task)
-    cases = single_cases(cost.pool)
-    train = stage.questions()["train"]
-    with live(run_state(f"profile {task}", len(cases) * len(train))) as publish:
-        scores = stage.with_models(lambda env, questions: evaluate_cases(cases, env, cost, questions["train"], publish), batch=True)
-    write_table(profile_table(scores, cost), Profiles, stage.results / "profile.parquet")
+    given, train = stage.given, stage.questions()["train"]
+    members = list(given.model_pool())
+    with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
+        table = stage.with_models(
+            lambda env, questions: profiled(given, task, members, env, questions["train"], publish), batch=True
+        )
+    write_table(table, Profiles, stage.results / "profile.parquet")
+    for line in off_the_mark(given, task, table):
+        say(f"warning: {line}")
 
 
 if __name__ == "__main__":

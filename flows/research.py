@@ -31,6 +31,7 @@ from pipeline.errors import DataError, InputError
 from pipeline.files import locked, md5, read_json, write_text
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
+from pipeline.lengths import profiled, with_lengths
 from pipeline.newcomers import pool_fingerprint, with_newcomers
 from pipeline.provenance import Provenance, revisions, settings_sha256
 from pipeline.schemas import Pilots, Profiles, read_table, write_table
@@ -45,9 +46,6 @@ from pipeline.trials import (
     best_single,
     cases_feedback,
     cases_table,
-    evaluate_cases,
-    profile_table,
-    single_cases,
     test_cases,
 )
 
@@ -96,7 +94,7 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
     Two of them at once make one search: the second waits, and then finds nothing changed.
     """
     stage = load_stage(task, profile)
-    stage = replace(stage, profile=with_newcomers(stage.profile))
+    stage = replace(stage, given=with_newcomers(stage.given))
     with locked(STATE / "research" / task, wait=True):
         outcome = _research(stage)
     say(f"research {task} ({reason}): {outcome.plan}: {outcome.reason}")
@@ -182,6 +180,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
         why = f"{plan.reason}; no graph with a newcomer is better than {last.version.label}, which stays"
         return Outcome("warm", why, pool, last.version.label, calls=calls)
     questions, folder = stage.questions(), _folder(stage)
+    stage = replace(stage, measured=folder / "profile.parquet")
     cost = stage.profile.cost_model(stage.task)
     cases = _test_cases(stage, found.graph, pilot, cost)
     feedbacks = stage.with_models(lambda environment, splits: cases_feedback(cases, environment, splits["test"]))
@@ -234,17 +233,16 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
 
 async def _profile(stage: Stage, last: Last, plan: Plan, environment: Environment, train: list[Question]) -> pd.DataFrame:
     """The last profile table, with rows for the newcomers, each alone on the training questions."""
-    cost = stage.profile.cost_model(stage.task)
-    cases = [case for case in single_cases(cost.pool) if case.columns["model"] in plan.newcomers]
-    new = profile_table(await evaluate_cases(cases, environment, cost, train), cost)
+    new = await profiled(stage.profile, stage.task, plan.newcomers, environment, train)
     old = _table(last, "profile.parquet")
-    kept = old[old["model"].isin(set(cost.pool) - set(plan.newcomers))]
+    kept = old[old["model"].isin(set(stage.profile.model_pool()) - set(plan.newcomers))]
     return pd.concat([kept, new], ignore_index=True)
 
 
 def _brief(stage: Stage, profile: pd.DataFrame) -> Brief:
     scores = dict(zip(profile["model"], profile["accuracy"], strict=True))
-    settings, roles = stage.profile, stage.profile.roles if stage.profile.agent.roles else ("assistant",)
+    settings = with_lengths(stage.given, stage.task, profile)
+    roles = settings.roles if settings.agent.roles else ("assistant",)
     cost, budget = settings.cost_model(stage.task), settings.budget
     return Brief(stage.task, cost, budget.limit, scores, roles, budget.max_nodes, settings.objective)
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from flows.ending import EXIT_CODES, guarded
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
 from pipeline.graph import CollaborationGraph
+from pipeline.lengths import as_measured
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
@@ -35,8 +37,15 @@ class Stage:
     """One task under one profile: settings, and where its files are."""
 
     params: Params
-    profile: Profile
+    given: Profile
     task: str
+    measured: Path | None = None
+    """The profile stage's table that costs follow from, if it is not that of the results."""
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile as it was given, its costs on the task as the profile stage measured them once that has run."""
+        return as_measured(self.given, self.task, self.measured or self.results / "profile.parquet")
 
     @property
     def settings(self) -> TaskSettings:

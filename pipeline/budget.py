@@ -27,28 +27,53 @@ IntArray = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A task's average prompt and generation lengths in tokens (A and B of A.7)."""
+    """A task's average prompt and generation lengths in tokens (A and B of A.7).
+
+    `read_tokens` is what each answer that a call reads adds to its prompt, B unless it was measured, and `more_tokens` what it adds
+    to what the call writes.
+    """
 
     prompt_tokens: float
     generated_tokens: float
+    read_tokens: float | None = None
+    more_tokens: float = 0.0
+
+    @property
+    def per_answer(self) -> float:
+        """Prompt tokens that each answer read adds."""
+        return self.generated_tokens if self.read_tokens is None else self.read_tokens
 
 
 Coefficients = tuple[float, float, float]
 
 
 def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with cached keys and values."""
+    """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with cached keys and values.
+
+    Raises SettingsError when the pool does not give the model's facts.
+    """
+    if model.non_embedding is None or model.layers is None or model.hidden is None:
+        raise SettingsError(missing_facts(model.model, model.unknown))
     a, b = task.prompt_tokens, task.generated_tokens
     attention = model.layers * model.hidden
-    alpha = 2 * attention * b**2
-    beta = 2 * model.non_embedding * b + 2 * attention * b * (2 * a + 2 * b + 1)
+    c = task.per_answer + task.more_tokens  # B again, unless it was measured
+    alpha = 2 * attention * c**2
+    beta = 2 * model.non_embedding * c + 2 * attention * c * (2 * a + 2 * b + 1)
     gamma = 2 * (model.non_embedding + attention) * (a + b) + 2 * attention * (a + b) ** 2
     return alpha, beta, gamma
 
 
+def missing_facts(model: str, missing: Sequence[str]) -> str:
+    """The error for a model whose FLOPs can't be had."""
+    return (
+        f"a FLOPs budget needs {', '.join(missing)} of model {model!r}: give them in the profile's pool, "
+        "or take a budget in dollars (budget.metric: dollars)"
+    )
+
+
 def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """Dollars of one call: tokens in and out at the model's prices (A.10). Linear in d, so alpha is 0."""
-    beta = model.dollars(task.generated_tokens, 0)
+    beta = model.dollars(task.per_answer, task.more_tokens)
     gamma = model.dollars(task.prompt_tokens, task.generated_tokens)
     return 0.0, beta, gamma
 
@@ -58,7 +83,7 @@ def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     if model.speed is None:
         raise SettingsError(f"a runtime budget needs the speed of model {model.name!r}: give speed in the profile's pool")
     per_prompt_token, per_generated_token = model.speed
-    beta = per_prompt_token * task.generated_tokens
+    beta = per_prompt_token * task.per_answer + per_generated_token * task.more_tokens
     gamma = per_prompt_token * task.prompt_tokens + per_generated_token * task.generated_tokens
     return 0.0, beta, gamma
 
@@ -76,12 +101,16 @@ class CostModel:
     flops     sum over nodes; in budget units, one unit being one inference of the cheapest model of the pool (A.8)
     dollars   sum over nodes; in dollars per question (A.10 does not normalise a price)
     runtime   the critical path, as nodes of one level run together; in seconds per question
+
+    Lengths are those of the task for all members, or of each member where they were measured.
     """
 
-    def __init__(self, pool: ModelPool, task: Lengths, metric: Metric = "flops") -> None:
+    def __init__(self, pool: ModelPool, task: Lengths | Mapping[str, Lengths], metric: Metric = "flops") -> None:
         self.pool, self.task, self.metric = pool, task, metric
         self.models = tuple(pool)
-        self._coefficients = np.array([COEFFICIENTS[metric](spec, task) for spec in pool.values()], dtype=np.float64)
+        self.lengths = {name: task if isinstance(task, Lengths) else task[name] for name in pool}
+        costs = [COEFFICIENTS[metric](spec, self.lengths[name]) for name, spec in pool.items()]
+        self._coefficients = np.array(costs, dtype=np.float64)
         self._row = {name: row for row, name in enumerate(self.models)}
         self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
         self._single = {name: float(self._coefficients[row, 2] / self.unit) for name, row in self._row.items()}

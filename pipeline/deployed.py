@@ -13,6 +13,7 @@ from pipeline.errors import DataError, DeploymentError, InputError
 from pipeline.executor import GraphRunner
 from pipeline.files import read_json, write_text
 from pipeline.graph import CollaborationGraph
+from pipeline.lengths import as_measured
 from pipeline.models.client import ModelClient
 from pipeline.parsing import parse
 from pipeline.prompts import Prompt
@@ -116,7 +117,7 @@ class Deployed:
             profile_name, task = folder.resolve().parts[-3:-1]
         except ValueError:
             raise DataError(f"{folder}: expected a folder results/<profile>/<task>/<method>") from None
-        profile = load_profile(profile_name)
+        profile = as_measured(load_profile(profile_name), task, folder.parent / "profile.parquet")
         read = cls(task, CollaborationGraph.read(folder / "graph.json"), profile, read_shots(profile_name, profile, task))
         return replace(read, version=read.bundle_hash[:12])
 

@@ -1,4 +1,7 @@
-"""What a profile needs of this machine, what of it is missing, and how to get it. Looks, and changes nothing."""
+"""What a profile needs of this machine and of its endpoints, what of it is missing, and how to get it.
+
+Looks, asks each model behind an endpoint one short question, and changes nothing but what is known of endpoints.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,17 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.errors import EndpointError
+from pipeline.model_settings import ModelSettings
 from pipeline.models.builds import vllm_build
-from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, served_models, slots
-from pipeline.settings import ModelSettings, Profile
+from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, slots
+from pipeline.reach import reach
+from pipeline.settings import Profile
 from pipeline.state import STATE
 from pipeline.tasks import get_task
 from pipeline.tasks.base import CodeTask
@@ -38,19 +44,33 @@ class Finding:
     advice: str = ""
 
 
-def examine(profile: Profile, state: Path = STATE, python: str = SERVE_PYTHON) -> list[Finding]:
+def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
     """Everything the profile needs, in the order in which a run would miss it."""
     findings: list[Finding] = []
-    if profile.engine.kind in ("vllm", "transformers"):
+    python = python or profile.engine.python
+    if profile.hosted:
         findings += _engine(profile, python)
         findings += _memory(profile)
         findings += _weights(profile, state)
         findings += _facts(profile, state, python)
     findings += _keys(profile)
-    findings += _endpoints(profile)
+    findings += [Finding(one.subject, one.ok, one.found, one.advice) for one in reach(profile, state)]
     findings += _sources(profile)
     findings += _isolation(profile)
     return findings
+
+
+def in_lines(findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]) -> Iterator[str]:
+    """Findings, what runs take at most, and why that is not known of others, a line each."""
+    for finding in findings:
+        todo = f"; {finding.advice}" if finding.advice else ""
+        yield f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}"
+    for why in unknown:
+        yield f"unknown  what a run takes: {why}"
+    for run in estimates:
+        hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
+        agent = f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
+        yield f"at most  {run['task']}: {run['calls']['total']:,} calls, ${run['dollars']:,.2f}{agent}, time {hours}"
 
 
 def _engine(profile: Profile, python: str) -> Iterator[Finding]:
@@ -67,8 +87,11 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
 
 def _memory(profile: Profile) -> Iterator[Finding]:
     """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
-    needs = {name: model.total * BYTES_PER_PARAMETER / GIB + SERVER_GIB for name, model in profile.pool.items()}
-    replicas = sum(needs[name] * model.serve.replicas for name, model in profile.pool.items())
+    if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
+        yield Finding("memory", False, f"unknown for {', '.join(unsized)}", "give their parameters (total) in the profile's pool")
+        return
+    needs = {name: weights_gib(model) + SERVER_GIB for name, model in profile.hosted.items()}
+    replicas = sum(needs[name] * model.serve.replicas for name, model in profile.hosted.items())
     if profile.engine.device != "gpu":
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
         advice = "" if replicas <= total else "take models out of the pool, or serve some elsewhere (base_url)"
@@ -80,7 +103,7 @@ def _memory(profile: Profile) -> Iterator[Finding]:
         yield Finding("GPU", False, f"none, servers need about {replicas:.0f} GiB", advice)
         return
     models = {
-        name: Hosted("", replicas=m.serve.replicas, tensor_parallel=m.serve.tensor_parallel) for name, m in profile.pool.items()
+        name: Hosted("", replicas=m.serve.replicas, tensor_parallel=m.serve.tensor_parallel) for name, m in profile.hosted.items()
     }
     try:
         placed = slots(models, "gpu", range(len(gpus)))
@@ -97,10 +120,15 @@ def _memory(profile: Profile) -> Iterator[Finding]:
         yield Finding(f"GPU {gpu}", ok, f"{size:.0f} GiB, its servers need about {load:.0f}", advice)
 
 
+def weights_gib(model: ModelSettings) -> float:
+    """What a model's weights take; 0 where the profile does not say how many parameters it has."""
+    return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
+
+
 def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
     missing_gib = 0.0
-    for name, model in profile.pool.items():
-        size = model.total * BYTES_PER_PARAMETER / GIB
+    for name, model in profile.hosted.items():
+        size = weights_gib(model)
         folder = weights_folder(name, model, state)
         if folder is not None and (folder / "config.json").exists():
             yield Finding(f"weights of {name}", True, str(folder))
@@ -124,13 +152,13 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """The profile's facts, from which budgets follow, against the configurations of the weights that are here."""
-    folders = {name: weights_folder(name, model, state) for name, model in profile.pool.items()}
+    folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
     here = {name: folder for name, folder in folders.items() if folder is not None and (folder / "config.json").exists()}
     if not here or not Path(python).exists():
         return
     counted = count_parameters(list(here.values()), python)
     for name, found in zip(here, counted, strict=True):
-        wrong = differences(profile.pool[name], found)
+        wrong = differences(profile.hosted[name], found)
         yield Finding(f"facts of {name}", not wrong, "; ".join(wrong) or "as configured", "correct the profile" if wrong else "")
 
 
@@ -144,9 +172,14 @@ def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and hidden at all."""
+    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and hidden at all.
+
+    Facts that the profile does not give can't be wrong.
+    """
     wrong = []
     for key, tolerance in (("total", 1e-3), ("non_embedding", 1e-3), ("layers", 0.0), ("hidden", 0.0)):
+        if getattr(model, key) is None:
+            continue
         said, counted = float(getattr(model, key)), float(found[key])
         if abs(said - counted) > tolerance * counted:
             wrong.append(f"{key}: the profile says {said:g}, its configuration {counted:g}")
@@ -173,14 +206,6 @@ def _keys(profile: Profile) -> Iterator[Finding]:
     for name in sorted(name for name in named if name):
         ok = bool(os.environ.get(name))
         yield Finding(f"key {name}", ok, "set" if ok else "not set", "" if ok else f"export {name}=...")
-
-
-def _endpoints(profile: Profile) -> Iterator[Finding]:
-    """Endpoints that run elsewhere: whether they answer. Those that want a key may refuse this keyless look, and count as there."""
-    for url in sorted({url for model in profile.pool.values() if not model.api_key_env for url in model.base_urls}):
-        found = served_models(url)
-        advice = "" if found is not None else "start the server, or correct base_url"
-        yield Finding(f"endpoint {url}", found is not None, f"serves {', '.join(found)}" if found else "does not answer", advice)
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:

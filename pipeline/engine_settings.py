@@ -25,10 +25,16 @@ class ServeSettings(Closed):
 
 
 class EngineSettings(Closed):
-    """How models are served: by vLLM servers that are started here, or by endpoints that run already (external)."""
+    """How models are served: by servers that are started here, or by endpoints that run already (external).
+
+    A model with a base_url is reached there, whatever the engine.
+    """
 
     kind: Literal["vllm", "transformers", "external", "simulated"]
     device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: what the installed vLLM was built for")
+    python: str = Field(
+        default=".venv-serve/bin/python", description="the Python of the environment that servers run in; its packages are yours"
+    )
     max_model_len: PositiveInt = 2048
     concurrency: PositiveInt = Field(default=32, description="requests under way at once, at most, per endpoint")
     timeout_s: PositiveFloat = Field(default=120, description="of one attempt")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pipeline.budget import CostModel, flops_coefficients
 from pipeline.contest import PROBE_SHARE
+from pipeline.errors import InputError
 from pipeline.settings import Profile
 from pipeline.trials import pilot_cases
 
@@ -16,6 +18,17 @@ INIT_STAGES = 2
 
 FIXED_ARMS = 3
 """Graphs that the found one is compared with on the test questions: the best single model, a majority, a fixed topology."""
+
+
+def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
+    """What a run of each task takes under its profile, and in words why that is not known of the others."""
+    known, unknown = [], []
+    for task, profile in profiles.items():
+        try:
+            known.append(estimate_run(profile, task))
+        except InputError as error:
+            unknown.append(str(error))
+    return known, unknown
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
@@ -48,7 +61,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     calls = {stage: int(np.ceil(n if stage == "profile" else n * per_graph["calls"])) for stage, n in graphs.items()}
     runs = graphs["profile"] / per_graph["calls"] + sum(n for stage, n in graphs.items() if stage != "profile")
     seconds = None
-    if profile.engine.effective_tflops is not None:
+    if profile.engine.effective_tflops is not None and "flops" in per_graph:
         seconds = runs * per_graph["flops"] / (profile.engine.effective_tflops * 1e12)
     elif "seconds" in per_graph:
         seconds = runs * per_graph["seconds"] / profile.engine.concurrency
@@ -85,22 +98,25 @@ def _agent(profile: Profile) -> dict[str, float]:
 
 def _most_per_graph(profile: Profile, task: str, cost: CostModel) -> dict[str, float]:
     """Quantity -> the most that one question through one graph within the budget can take of it."""
-    lengths, nodes = cost.task, profile.budget.max_nodes
+    nodes = profile.budget.max_nodes
     degrees = np.arange(nodes, dtype=np.float64)
-    specs = list(cost.pool.values())
+    specs, lengths = list(cost.pool.values()), list(cost.lengths.values())
     rows, columns = np.meshgrid(np.arange(len(specs)), degrees.astype(np.intp), indexing="ij")
-    prompt = np.broadcast_to(lengths.prompt_tokens + degrees * lengths.generated_tokens, rows.shape)
+    prompt = np.array([known.prompt_tokens + degrees * known.per_answer for known in lengths])
+    written = np.array([known.generated_tokens + degrees * known.more_tokens for known in lengths])
+    by_member = list(zip(specs, prompt, written, strict=True))
     powers = np.stack([degrees**2, degrees, np.ones_like(degrees)])
     quantities = {
         "calls": np.ones(rows.shape),
         "prompt_tokens": prompt,
-        "generated_tokens": np.full(rows.shape, lengths.generated_tokens),
-        "dollars": np.array([[spec.dollars(p, lengths.generated_tokens) for p in prompt[0]] for spec in specs]),
-        "flops": np.array([flops_coefficients(spec, lengths) for spec in specs]) @ powers,
+        "generated_tokens": written,
+        "dollars": np.array([[spec.dollars(*tokens) for tokens in zip(*rows, strict=True)] for spec, *rows in by_member]),
     }
+    if not cost.pool.unknown:
+        quantities["flops"] = np.array([flops_coefficients(*known) for known in zip(specs, lengths, strict=True)]) @ powers
     if all(spec.speed for spec in specs):
         speeds = np.array([spec.speed for spec in specs])
-        quantities["seconds"] = speeds[:, :1] * prompt + speeds[:, 1:] * lengths.generated_tokens
+        quantities["seconds"] = speeds[:, :1] * prompt + speeds[:, 1:] * written
     # Parallel calls take no more time than one, so under a runtime budget only max_nodes bounds their number.
     units = cost.call_costs(rows, columns) if cost.metric != "runtime" else np.zeros(rows.shape)
     per_unit = np.divide(1.0, units, out=np.full(rows.shape, np.inf), where=units > 0)

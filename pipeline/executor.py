@@ -225,7 +225,7 @@ def _usage(calls: Iterable[tuple[Completion, ModelPool, str]]) -> Usage:
     prompt = written = made = cached = 0
     dollars = spent = 0.0
     for completion, pool, model in calls:
-        price = pool[model].dollars(completion.prompt_tokens, completion.completion_tokens)
+        price = pool[model].price.of(completion)
         prompt += completion.prompt_tokens
         written += completion.completion_tokens
         dollars += price

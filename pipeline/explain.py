@@ -54,24 +54,31 @@ def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> st
 
 
 def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
-    budget, flops, dollars = profile.budget, profile.cost_model(task, "flops"), profile.cost_model(task, "dollars")
-    lengths, reads = profile.task(task).lengths, 0
+    budget, dollars = profile.budget, profile.cost_model(task, "dollars")
+    flops = None if dollars.pool.unknown else profile.cost_model(task, "flops")
+    prompt = written = 0.0
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
     for node in calls:
         degree = graph.in_degree(node.id)
-        reads += min(degree, node.top_k) if node.top_k and node.role == "fuser" else degree
-    prompt = len(calls) * lengths.prompt_tokens + reads * lengths.generated_tokens
+        reads = min(degree, node.top_k) if node.top_k and node.role == "fuser" else degree
+        lengths = dollars.lengths[node.model]
+        prompt += lengths.prompt_tokens + reads * lengths.per_answer
+        written += lengths.generated_tokens + reads * lengths.more_tokens
     units = profile.cost_model(task).graph_cost(graph)
-    work = f"{flops.graph_cost(graph):.3g}"
-    yield (
-        f"a question of {task} costs about {flops.graph_cost(graph) * flops.unit:.3g} FLOPs, ${dollars.graph_cost(graph):.3g}, "
-        f"{prompt:,.0f} tokens read and {len(calls) * lengths.generated_tokens:,.0f} written; "
-        f"that is the work of {work} call{'' if work == '1' else 's'} of the cheapest model"
-    )
+    paid = f"${dollars.graph_cost(graph):.3g}, {prompt:,.0f} tokens read and {written:,.0f} written"
+    if flops is None:  # of a closed model nobody knows them
+        yield f"a question of {task} costs about {paid}"
+    else:
+        work = f"{flops.graph_cost(graph):.3g}"
+        yield (
+            f"a question of {task} costs about {flops.graph_cost(graph) * flops.unit:.3g} FLOPs, {paid}; "
+            f"that is the work of {work} call{'' if work == '1' else 's'} of the cheapest model"
+        )
     state = "within" if units <= budget.limit else "OVER"
     yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
     yield f"where the money goes: {_shares(graph, dollars)}"
-    yield f"where the work goes: {_shares(graph, flops)}"
+    if flops is not None:
+        yield f"where the work goes: {_shares(graph, flops)}"
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:

@@ -185,7 +185,7 @@ class MeteredClient:
             self._idle.set()
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
-        price = self._pool[request.model].dollars(completion.prompt_tokens, completion.completion_tokens)
+        price = self._pool[request.model].price.of(completion)
         self._meter.pay(completion, price)
         return completion
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pipeline.errors import EndpointError
+from pipeline.model_settings import ModelSettings
 from pipeline.models.openai_client import Endpoint
 from pipeline.models.transport import connect_once
 from pipeline.provenance import canonical, sha256
-from pipeline.settings import ModelSettings, Profile
+from pipeline.settings import Profile
 
 TIMEOUT_S = 10.0
 

@@ -140,7 +140,8 @@ def settings_sha256(profile: Profile, task: str) -> str:
     """Hash of all settings that a task's results depend on: the profile's, with this task alone."""
     elsewhere = {"description", "tasks", "limits", "workers", "evaluate", "deploy", "research", "newcomers"}
     data = profile.model_dump(mode="json", exclude=elsewhere)
-    return sha256(canonical(data | {"tasks": profile.task(task).model_dump(mode="json")}))
+    # What is measured is a result itself.
+    return sha256(canonical(data | {"tasks": profile.task(task).model_dump(mode="json", exclude={"lengths": {"measured"}})}))
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:

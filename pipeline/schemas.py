@@ -68,14 +68,16 @@ class Profiles(Scores):
 
     model: Series[str] = pa.Field(unique=True)
     family: Series[str]
-    total: Series[float] = pa.Field(gt=0)
-    layers: Series[int] = pa.Field(gt=0)
-    hidden: Series[int] = pa.Field(gt=0)
+    total: Series[float] = pa.Field(gt=0, nullable=True)
+    layers: Series[pd.Int64Dtype] = pa.Field(gt=0, nullable=True, coerce=True)
+    hidden: Series[pd.Int64Dtype] = pa.Field(gt=0, nullable=True, coerce=True)
     price_prompt: Series[float] = pa.Field(ge=0)
     price_completion: Series[float] = pa.Field(ge=0)
     budget_units: Series[float] = pa.Field(ge=0)
     mean_prompt_tokens: Series[float] = pa.Field(ge=0, nullable=True)
     mean_completion_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_read_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_more_tokens: Series[float] = pa.Field(ge=0, nullable=True)
 
 
 class GraphScores(Scores):

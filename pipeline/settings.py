@@ -6,22 +6,21 @@ search, agent). An unknown key, a wrong type or an impossible value raises Setti
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from pipeline.budget import CostModel, Lengths, Metric
-from pipeline.engine_settings import EngineSettings, Probability, ServeSettings
+from pipeline.budget import CostModel, Lengths, Metric, missing_facts
+from pipeline.engine_settings import EngineSettings, Probability
 from pipeline.errors import SettingsError
+from pipeline.model_settings import ModelSettings, PriceSetting, price_of
 from pipeline.models.client import Sampling
 from pipeline.models.simulation import Simulation
-from pipeline.models.spec import ModelPool, ModelSpec, Price
-from pipeline.models.variants import Temperature, TopP, Variants, variant_name
+from pipeline.models.spec import FACTS, ModelPool, Price
+from pipeline.models.variants import Temperature, TopP, variant_name
 from pipeline.objective import ACCURACY, Objective
 from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
@@ -40,79 +39,6 @@ from pipeline.tasks import TASKS
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
 from pipeline.worker_settings import WorkerSettings
-
-Dollars = Annotated[float, Field(ge=0)]
-
-
-def _both_prices(price: float | dict[str, float]) -> float | dict[str, float]:
-    if isinstance(price, dict) and set(price) != {"prompt", "completion"}:
-        raise ValueError("expected price as one number, or as prompt and completion")
-    return price
-
-
-PriceSetting = Annotated[Dollars | dict[Literal["prompt", "completion"], Dollars], AfterValidator(_both_prices)]
-"""$ per million tokens: one number for prompt and completion tokens alike, or both by name."""
-
-
-def _price(setting: float | dict[Literal["prompt", "completion"], float]) -> Price:
-    return Price(setting["prompt"], setting["completion"]) if isinstance(setting, dict) else Price(setting, setting)
-
-
-class WeightsSettings(Closed):
-    """Where a local server finds a model: a GGUF shipped in a Python package, a Hugging Face hub id, or a folder."""
-
-    package: str | None = None
-    hub: str | None = None
-    path: Path | None = None
-
-    @model_validator(mode="after")
-    def _one_of(self) -> WeightsSettings:
-        if sum(value is not None for value in (self.package, self.hub, self.path)) != 1:
-            raise ValueError("expected exactly one of package, hub and path")
-        return self
-
-
-class ModelSettings(Closed):
-    """One model of the pool, and its variants: members of the pool beside it that ask it in another way."""
-
-    family: str
-    total: PositiveFloat
-    non_embedding: PositiveFloat
-    layers: PositiveInt
-    hidden: PositiveInt
-    price: PriceSetting
-    revision: str = "unpinned"
-    speed: tuple[PositiveFloat, PositiveFloat] | None = None
-    weights: WeightsSettings | None = None
-    serve: ServeSettings = ServeSettings()
-    served_as: str | None = Field(default=None, description="the model's name at the endpoint, if it differs")
-    base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        default=None, description="its endpoint, where the engine is external; several share the load"
-    )
-    api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
-    # Left out where there are none, so that a profile without variants has the hash that it always had.
-    variants: Variants = Field(default_factory=dict, exclude_if=lambda variants: not variants)
-
-    @property
-    def base_urls(self) -> tuple[str, ...]:
-        """Its endpoints, none where a server is started here."""
-        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url or ()
-
-    def identity(self, engine: EngineSettings) -> str:
-        """What tells this model's answers from another's in the call cache: revision, name, weights and server flags.
-
-        An unpinned model is also told apart by its endpoint: what answers there is all that is known of it.
-        """
-        where = self.base_url if self.revision == "unpinned" else None
-        parts = [self.revision, self.served_as, where, self.weights and self.weights.model_dump(mode="json"), engine.extra_args]
-        return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
-
-    def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
-        """The facts that budget and search need, of the model and then of each variant."""
-        facts = (self.total, self.non_embedding, self.layers, self.hidden)
-        plain = ModelSpec(name, self.family, *facts, _price(self.price), self.identity(engine), self.speed)
-        variants = self.variants.items()
-        return plain, *(replace(plain, name=variant_name(name, v), variant_of=name, variant=variant) for v, variant in variants)
 
 
 class SplitSettings(Closed):
@@ -164,15 +90,53 @@ class SamplingSettings(Closed):
         return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
 
 
-class LengthSettings(Closed):
-    """A task's average prompt and generation lengths in tokens; Theorem 1 turns them into budget."""
+class MeasuredLengths(Closed):
+    """What one member of the pool reads and writes on average, as the profile stage measured it (`Lengths`)."""
 
-    prompt_tokens: PositiveFloat
-    generated_tokens: PositiveFloat
+    prompt_tokens: Annotated[float, Field(ge=0)]
+    generated_tokens: Annotated[float, Field(ge=0)]
+    read_tokens: Annotated[float, Field(ge=0)]
+    more_tokens: Annotated[float, Field(ge=0)]
+
+
+class LengthSettings(Closed):
+    """A task's average prompt and generation lengths in tokens, from which costs follow until they are measured."""
+
+    prompt_tokens: PositiveFloat | None = None
+    generated_tokens: PositiveFloat | None = None
+    measured: dict[str, MeasuredLengths] = Field(
+        default_factory=dict, exclude_if=lambda measured: not measured, description="by member of the pool; the stages put it here"
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> LengthSettings:
+        if (self.prompt_tokens is None) != (self.generated_tokens is None):
+            raise ValueError("expected prompt_tokens and generated_tokens, or neither, so that they are measured; found one")
+        return self
+
+    @property
+    def given(self) -> Lengths | None:
+        """What the profile says, if it does."""
+        if self.prompt_tokens is None or self.generated_tokens is None:
+            return None
+        return Lengths(self.prompt_tokens, self.generated_tokens)
 
     def value(self) -> Lengths:
-        """The value that costs are worked out from."""
-        return Lengths(self.prompt_tokens, self.generated_tokens)
+        """What the profile says. Raises SettingsError where it says nothing."""
+        if self.given is None:
+            raise SettingsError("expected lengths (prompt_tokens and generated_tokens) of a task, found none")
+        return self.given
+
+    def of(self, pool: ModelPool, task: str) -> dict[str, Lengths]:
+        """By member of the pool: what was measured, else what the profile says. Raises SettingsError where neither is there."""
+        found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
+        for name in pool:
+            if name not in found and self.given is None:
+                raise SettingsError(
+                    f"task {task!r}: what {name!r} reads and writes is not measured yet, and costs follow from it; "
+                    f"run `python -m flows.profile --task {task}`, or give lengths in the profile"
+                )
+        return {name: found.get(name) or self.value() for name in pool}
 
 
 class TaskSettings(Closed):
@@ -183,7 +147,7 @@ class TaskSettings(Closed):
     splits: SplitSettings
     prompt: PromptSettings
     sampling: SamplingSettings
-    lengths: LengthSettings
+    lengths: LengthSettings = Field(default=LengthSettings(), description="measured by the profile stage if not given")
 
     @model_validator(mode="after")
     def _known_kind(self) -> TaskSettings:
@@ -314,6 +278,13 @@ class Profile(Closed):
         return self
 
     @model_validator(mode="after")
+    def _facts_for_flops(self) -> Profile:
+        for name, model in (self.pool | self.newcomers).items() if self.budget.metric == "flops" else ():
+            if missing := [fact for fact in FACTS if getattr(model, fact) is None]:
+                raise ValueError(missing_facts(name, missing))
+        return self
+
+    @model_validator(mode="after")
     def _reachable_newcomers(self) -> Profile:
         for name, model in self.newcomers.items():
             if name in self.pool or not model.base_urls:
@@ -322,14 +293,19 @@ class Profile(Closed):
 
     @model_validator(mode="after")
     def _reachable_by_workers(self) -> Profile:
-        if self.workers.kind != "local" and self.engine.kind not in ("external", "simulated"):
-            raise ValueError(f"workers reach endpoints themselves: expected engine external or simulated, found {self.engine.kind}")
+        if self.workers.kind != "local" and (here := next(iter(self.hosted), None)) is not None:
+            raise ValueError(
+                f"workers reach endpoints themselves: expected engine external or simulated, found {self.engine.kind}, "
+                f"which starts {here!r} here"
+            )
         return self
 
     @model_validator(mode="after")
     def _simulable(self) -> Profile:
         if self.engine.kind == "simulated":
             for name, task in self.tasks.items():
+                if task.lengths.given is None:
+                    raise ValueError(f"task {name!r}: expected lengths, to be simulated")
                 if task.kind not in self.simulation.tasks:
                     raise ValueError(f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks")
                 if task.source.kind != "synthetic" or task.source.task != task.kind or task.prompt.style != "chat":
@@ -350,7 +326,14 @@ class Profile(Closed):
     def agent_price(self) -> Price:
         """What the agent's model costs: its own price, or that of the pool's model."""
         agent = self.agent
-        return _price(self.pool[agent.model or ""].price if agent.price is None else agent.price)
+        return price_of(self.pool[agent.model or ""].price if agent.price is None else agent.price)
+
+    @property
+    def hosted(self) -> dict[str, ModelSettings]:
+        """The models whose servers are started here: without a base_url, where the engine starts servers."""
+        if self.engine.kind not in ("vllm", "transformers"):
+            return {}
+        return {name: model for name, model in self.pool.items() if not model.base_urls}
 
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order, each model before its variants."""
@@ -364,8 +347,20 @@ class Profile(Closed):
             raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks)}") from None
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
-        """Costs of graphs on this task, under the profile's metric unless another is given."""
-        return CostModel(self.model_pool(), self.task(task).lengths.value(), metric or self.budget.metric)
+        """Costs of graphs on this task, under the profile's metric unless another is given.
+
+        Raises SettingsError when lengths are neither given nor measured, or a fact of a model is missing.
+        """
+        pool, lengths = self.model_pool(), self.task(task).lengths
+        known = lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
+        return CostModel(pool, known, metric or self.budget.metric)
+
+    def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
+        """The same, with these lengths of members of the pool in place of what it says itself."""
+        settings = self.task(task)
+        plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
+        lengths = settings.lengths.model_copy(update={"measured": plain})
+        return self.model_copy(update={"tasks": self.tasks | {task: settings.model_copy(update={"lengths": lengths})}})
 
 
 class Params(Closed):

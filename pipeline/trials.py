@@ -112,7 +112,7 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
             kept
             | {
                 "family": spec.family,
-                "total": float(spec.total),
+                "total": math.nan if spec.total is None else float(spec.total),
                 "layers": spec.layers,
                 "hidden": spec.hidden,
                 "price_prompt": spec.price.prompt,

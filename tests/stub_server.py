@@ -29,6 +29,8 @@ class StubServer:
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
         self.models, self.skill, self.delay_s = models, skill, delay_s
         self.model_list: str | None = None
+        self.lists: Callable[[str, dict[str, str]], tuple[int, dict[str, str], str]] | None = None
+        self.paths: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.misbehave: Misbehave = lambda count, body: None
@@ -77,10 +79,14 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
 
         def do_GET(self) -> None:
             models = [{"id": model, "object": "model", "created": 0, "owned_by": "stub"} for model in stub.models]
+            if stub.lists is not None:
+                self._send(*stub.lists(self.path, {name.lower(): value for name, value in self.headers.items()}))
+                return
             self._send(200, {}, stub.model_list or json.dumps({"object": "list", "data": models}))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            stub.paths.append(self.path)
             stub.headers.append({name.lower(): value for name, value in self.headers.items()})
             try:
                 self._send(*stub.answer(body))

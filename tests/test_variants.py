@@ -270,7 +270,9 @@ class TestServing:
     def test_a_model_has_one_server_for_all_its_variants(self, tmp_path):
         data = profile().model_dump(mode="json", exclude_none=True)
         data["engine"] = {"kind": "vllm", "device": "cpu"}
-        data["pool"] = {name: model | {"weights": {"path": str(tmp_path)}} for name, model in data["pool"].items()}
+        data["pool"] = {
+            name: model | {"base_url": None, "weights": {"path": str(tmp_path)}} for name, model in data["pool"].items()
+        }
         specs = local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
         assert [spec.served_models for spec in specs] == [("small",), ("large",)]
 

@@ -54,8 +54,9 @@ def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
     for model in models:
         spec, score = brief.cost.pool[model], brief.single_scores.get(model, math.nan)
         alone = "not scored" if math.isnan(score) else f"{score:.3f}"
-        size = f"{spec.total / 1e9:.3g}B parameters" + (f", {spec.variant.words}" if spec.variant else "")
-        lines.append(f"{model}: family {spec.family}, {size}, accuracy alone {alone}, {brief.cost.single(model):.4g} a call")
+        size = [] if spec.total is None else [f"{spec.total / 1e9:.3g}B parameters"]
+        facts = [f"family {spec.family}", *size, *([spec.variant.words] if spec.variant else [])]
+        lines.append(f"{model}: {', '.join(facts)}, accuracy alone {alone}, {brief.cost.single(model):.4g} a call")
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more models)")
 
 

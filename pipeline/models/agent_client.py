@@ -145,6 +145,6 @@ def speaker(client: ModelClient, settings: AgentSettings, revision: str, price: 
             completion = asyncio.run_coroutine_threadsafe(client.complete(request), loop).result()
         except CallFailed as failure:
             raise RunStopped(f"{failure}; what was computed is kept, start again to continue") from None
-        return Reply(completion, price.dollars(completion.prompt_tokens, completion.completion_tokens))
+        return Reply(completion, price.of(completion))
 
     return speak

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.models.client import Completion, Sampling, cut_at_stop, whole_text
 from pipeline.models.endpoints import Fault, fault_of_status
+from pipeline.models.reasoning import finer_usage, parted
 
 LONGEST_TOKEN = 128
 """Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
@@ -43,7 +44,7 @@ def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion
     choice = first_choice(data)
     if choice is None or not isinstance(message := choice.get("message"), dict):
         raise Fault("expected an answer with choices, found none")
-    text = message.get("content")
+    text, reasoning = parted(message)
     if message.get("refusal"):
         raise Fault("expected an answer, found a refusal", retry=False)
     if text is not None and not isinstance(text, str):
@@ -51,7 +52,16 @@ def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion
     text = whole_text(text or "")
     check_finish(choice.get("finish_reason"), bool(text))
     check_length(text, sampling)
-    return Completion(cut_at_stop(text, sampling.stop), *usage_of(data.get("usage")), latency_s)
+    return completed(cut_at_stop(text, sampling.stop), whole_text(reasoning), data.get("usage"), latency_s)
+
+
+def completed(text: str, reasoning: str, usage: Any, latency_s: float) -> Completion:
+    """A completion with what the endpoint counted. Raises Fault as `usage_of`."""
+    prompt, written = usage_of(usage)
+    written, known, thought = finer_usage(usage, prompt, written, text, reasoning)
+    if written > MOST_TOKENS:
+        raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found something else")
+    return Completion(text, prompt, written, latency_s, False, reasoning, thought, known)
 
 
 def first_choice(data: Any) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.errors import DataError, RunStopped
-from pipeline.models.client import Completion, Later, ModelClient, Request, whole_text
+from pipeline.models.client import Completion, Later, ModelClient, Request
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
@@ -134,7 +134,7 @@ class CallCache:
 
         The latency measured when it was made stays with it.
         """
-        value = json.dumps([completion.text, completion.prompt_tokens, completion.completion_tokens, completion.latency_s]).encode()
+        value = json.dumps(completion.to_list()).encode()
         row = (key, model, value, _checksum(key, value), _hours())
         won = self._run("insert or ignore into calls values (?, ?, ?, ?, ?) returning 1", *row)
         if not won and (first := self.get(key)) is not None:
@@ -231,8 +231,7 @@ def _read(key: Any, value: Any, checksum: Any) -> Completion | None:
     """A stored completion, or None when it is not what was put under this key."""
     if not isinstance(key, str) or not isinstance(value, bytes) or checksum != _checksum(key, value):
         return None
-    text, prompt_tokens, completion_tokens, latency_s = json.loads(value)
-    return Completion(whole_text(text), prompt_tokens, completion_tokens, latency_s, cached=True)
+    return Completion.from_list(json.loads(value))
 
 
 class CachedClient:

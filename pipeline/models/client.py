@@ -18,11 +18,15 @@ class Message:
     content: str
 
 
+_SELDOM = ("reasoning_effort", "extra_body", "left_out")
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's own is used.
 
-    `reasoning_effort` is sent, and part of the identity, only where it is set.
+    `reasoning_effort`, `extra_body` (more of the request's body, as JSON) and `left_out` (parameters that are not sent) are part
+    of the identity only where they are set.
     """
 
     temperature: float | None = 0.9
@@ -30,16 +34,17 @@ class Sampling:
     max_tokens: int = 512
     stop: tuple[str, ...] = ()
     reasoning_effort: str | None = None
+    extra_body: str | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def greedy(self) -> bool:
         """Whether the likeliest token is taken each time, so that the same call has the same answer."""
-        return self.temperature == 0
+        return self.temperature == 0 and "temperature" not in self.left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, without a reasoning effort that is not set."""
-        plain = asdict(self)
-        return plain if self.reasoning_effort is not None else {k: v for k, v in plain.items() if k != "reasoning_effort"}
+        """As plain data, without what few calls set where it is not set."""
+        return {name: value for name, value in asdict(self).items() if value or name not in _SELDOM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,33 @@ def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came back. `latency_s` is the time measured when the call was made, also when it is read from a cache."""
+    """What came back. `latency_s` is the time measured when the call was made, also when it is read from a cache.
+
+    `reasoning` is what the model thought before it answered, and `reasoning_tokens` those of the completion's tokens that it took;
+    `known_tokens` are those of the prompt that the endpoint had in its own cache.
+    """
 
     text: str
     prompt_tokens: int
     completion_tokens: int
     latency_s: float
     cached: bool = field(default=False, compare=False)
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+    known_tokens: int = 0
+
+    def to_list(self) -> list[Any]:
+        """As plain data for a store, the last part only where there is any of it."""
+        plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
+        more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
+        return [*plain, more] if any(more) else plain
+
+    @classmethod
+    def from_list(cls, plain: list[Any]) -> Completion:
+        """What `to_list` made, as it comes from a store."""
+        text, prompt_tokens, completion_tokens, latency_s, *more = plain
+        reasoning, *counts = more[0] if more else ("",)
+        return cls(whole_text(text), prompt_tokens, completion_tokens, latency_s, True, whole_text(reasoning), *counts)
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ _TRANSIENT = (408, 409, 425, 429)
 
 class Fault(CallFailed):
     """One attempt went wrong. `overload` says that the server had too much to do, `retry` that another attempt may go better,
-    `unreached` that no server was there to hear of it."""
+    `unreached` that no server was there to hear of it; `said` is what the server says about it, if anything."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Fault(CallFailed):
         super().__init__(kind)
         self.kind, self.retry, self.overload = kind, retry, overload
         self.retry_after_s, self.unreached = retry_after_s, unreached
+        self.said = ""
 
 
 def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:

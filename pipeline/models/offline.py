@@ -17,6 +17,7 @@ from pipeline.errors import ContextOverflow, EndpointError
 from pipeline.models.client import Completion, Request, cut_at_stop
 from pipeline.models.guard import end
 from pipeline.models.launcher import failure, spawn
+from pipeline.models.reasoning import without_thoughts
 from pipeline.models.servers import ServerSpec
 
 QUIET_S = 0.05
@@ -67,7 +68,8 @@ class OfflineClient:
             if completion is None:
                 answer.set_exception(ContextOverflow(f"{model}: the prompt does not fit the model's context"))
             else:
-                answer.set_result(replace(completion, text=cut_at_stop(completion.text, request.sampling.stop)))
+                text, reasoning = without_thoughts(completion.text)
+                answer.set_result(replace(completion, text=cut_at_stop(text, request.sampling.stop), reasoning=reasoning))
 
     async def _run(self, spec: ServerSpec, requests: Sequence[Request]) -> list[Completion | None]:
         """One process answers all. Raises EndpointError with the end of its log when it fails."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,43 +10,25 @@ from typing import Any
 
 import openai
 import tenacity
+from openai import RequestOptions
 
 from pipeline.errors import CallFailed, ContextOverflow, EndpointError
 from pipeline.models.answers import read_answer
 from pipeline.models.client import Completion, Request, whole_text
+from pipeline.models.dialect import Dialect
 from pipeline.models.endpoints import Fault, Patience, Server, place, stop_if_given_up
+from pipeline.models.habits import Habits
+from pipeline.models.learning import Learned, said_in
 from pipeline.models.posting import Poster
 from pipeline.models.streaming import read_stream
 from pipeline.models.transport import backoff, connect, fault_of, reason_of
-from pipeline.secrets import environment_secrets, key_problem, redact
+from pipeline.models.wire import Endpoint as Endpoint
+from pipeline.models.wire import body_of, probe
+from pipeline.secrets import environment_secrets, redact
 
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where one model is served, and under which name. `api_key_env` names the environment variable with the key.
-
-    Several base URLs are replicas that share the model's load. `seeds` says whether requests may carry a seed, `lists_models`
-    whether /models can be asked what is served.
-    """
-
-    base_urls: tuple[str, ...]
-    served_as: str
-    api_key_env: str | None = None
-    seeds: bool = False
-    lists_models: bool = True
-
-    def api_key(self) -> str:
-        """The key, or a placeholder for servers that want none. Raises EndpointError when the variable is not set."""
-        if self.api_key_env is None:
-            return "none"
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise EndpointError(
-                f"{self.base_urls[0]}: expected a key in the environment variable {self.api_key_env}, which is not set"
-            )
-        if problem := key_problem(key):
-            raise EndpointError(f"{self.base_urls[0]}: the key in the environment variable {self.api_key_env}: {problem}")
-        return key
+_TRANSIENT = (408, 409, 425, 429)
+_UNLISTED = (403, 404, 405, 501)
+"""How servers without a list of models, or with keys that may not see it, answer to /models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +47,7 @@ Ask = Callable[[Server, Request, float], Awaitable[Completion]]
 """One attempt at a server that started then (monotonic seconds)."""
 
 DEFAULT_RETRIES, DEFAULT_PATIENCE = Retries(), Patience()
+_STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class OpenAIClient:
@@ -77,8 +59,14 @@ class OpenAIClient:
     """
 
     def __init__(
-        self, endpoints: Mapping[str, Endpoint], retries: Retries = DEFAULT_RETRIES, patience: Patience = DEFAULT_PATIENCE
+        self,
+        endpoints: Mapping[str, Endpoint],
+        retries: Retries = DEFAULT_RETRIES,
+        patience: Patience = DEFAULT_PATIENCE,
+        habits: Habits | None = None,
     ) -> None:
+        self._habits, self._learned = habits or Habits(), dict[tuple[str, str | None, str | None], Learned]()
+        self._options = {name: endpoint.options() for name, endpoint in endpoints.items()}
         self._endpoints, self._retries, self._secrets = dict(endpoints), retries, environment_secrets()
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._servers: dict[str, Server] = {}
@@ -87,29 +75,56 @@ class OpenAIClient:
                 if url not in self._clients:
                     self._clients[url] = connect(url, endpoint.api_key(), retries.timeout_s)
                     self._servers[url] = Server(url, patience)
-        self._posters = {url: Poster(client, "/chat/completions") for url, client in self._clients.items()}
+        self._posters = {
+            (url, name): Poster(self._clients[url], "/chat/completions", self._options[name])
+            for name, endpoint in endpoints.items()
+            for url in endpoint.base_urls
+        }
         self._replicas = {name: [self._servers[url] for url in endpoint.base_urls] for name, endpoint in endpoints.items()}
 
     async def check(self) -> None:
-        """Ask every endpoint for its models. Raises EndpointError when one refuses or lacks a model of the pool."""
-        for base_url, client in self._clients.items():
-            here = {name: endpoint for name, endpoint in self._endpoints.items() if base_url in endpoint.base_urls}
-            if not any(endpoint.lists_models for endpoint in here.values()):
-                continue
-            served = await self._served(base_url, client)
-            for name, endpoint in here.items():
-                if endpoint.lists_models and endpoint.served_as not in served:
+        """Ask every endpoint for its models, and where it lists none each model for an answer.
+
+        Raises EndpointError when an endpoint refuses the key, or does not have a model of the pool.
+        """
+        lists: dict[tuple[str, str | None], set[str] | None] = {}
+        for name, endpoint in self._endpoints.items():
+            for url in endpoint.base_urls if endpoint.lists_models else ():
+                at = (url, endpoint.api_key_env)
+                if at not in lists:
+                    lists[at] = await self._served(url, self._clients[url], self._options[name])
+                if (served := lists[at]) is None:
+                    await self._require(name, url)
+                elif not {endpoint.served_as, f"{endpoint.served_as}:latest"} & served:
                     raise EndpointError(
-                        f"{base_url}: expected model {endpoint.served_as!r} (pool name {name!r}), "
+                        f"{url}: expected model {endpoint.served_as!r} (pool name {name!r}), "
                         f"but the server has {', '.join(sorted(served)) or 'none'}"
                     )
 
-    async def _served(self, base_url: str, client: openai.AsyncOpenAI) -> set[str]:
+    async def _require(self, name: str, url: str) -> None:
+        """Raises EndpointError when the server there does not know the model, or refuses its key or the request."""
+        try:
+            async with asyncio.timeout(self._retries.timeout_s):
+                await self.once(url, probe(name))
+        except openai.APIStatusError as error:
+            if 400 <= error.status_code < 500 and error.status_code not in _TRANSIENT:
+                said = f" ({words})" if (words := said_in(error, self._secrets)) else ""
+                raise EndpointError(
+                    f"{url}: expected model {self._endpoints[name].served_as!r} (pool name {name!r}) to answer, "
+                    f"found HTTP {error.status_code}{said}"
+                ) from None
+        except Exception:
+            pass  # which calls meet again, and know what to do
+
+    async def _served(self, base_url: str, client: openai.AsyncOpenAI, options: RequestOptions) -> set[str] | None:
         asking = client.with_options(max_retries=min(self._retries.most, 3))
         try:
             async with asyncio.timeout(self._retries.timeout_s):
-                return {redact(whole_text(model.id)) async for model in asking.models.list()}
+                found = asking.models.list(extra_headers=options.get("headers"), extra_query=dict(options.get("params", {})))
+                return {redact(whole_text(model.id)) async for model in found}
         except openai.APIStatusError as error:
+            if error.status_code in _UNLISTED:
+                return None
             raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
         except openai.APIError as error:
             advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
@@ -118,6 +133,23 @@ class OpenAIClient:
             raise EndpointError(f"{base_url}: expected a list of models from /models, but it timed out") from None
         except Exception:  # whatever a server that is none of models makes of it
             raise EndpointError(f"{base_url}: expected a list of models from /models, found something else") from None
+
+    async def once(self, url: str, request: Request) -> Completion:
+        """One attempt at one base URL. Raises what comes of it as the `openai` package does, and Fault for an odd answer."""
+        return await self._ask(self._servers[url], request, time.monotonic())
+
+    async def listed(self, url: str, model: str) -> set[str] | None:
+        """The names that the endpoint lists to this model's key; None where it lists none. Raises EndpointError as `check`."""
+        return await self._served(url, self._clients[url], self._options[model])
+
+    def manner(self, request: Request) -> Dialect:
+        """How a request like this one is asked, as far as it is known by now."""
+        return self._how(request).dialect
+
+    def keep(self, request: Request) -> None:
+        """Keep how such a request is asked, also where nothing is left out."""
+        how = self._how(request)
+        how.keep(how.dialect)
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the time the server took for the attempt that succeeded."""
@@ -133,9 +165,20 @@ class OpenAIClient:
             on_text(text)
 
         async def ask(server: Server, request: Request, started: float) -> Completion:
-            body = self._body(request) | {"stream": True, "stream_options": {"include_usage": True}}
-            post = self._clients[server.url].post
-            chunks = await post("/chat/completions", cast_to=object, body=body, stream=True, stream_cls=openai.AsyncStream[object])
+            async def post(body: dict[str, Any]) -> openai.AsyncStream[object]:
+                nonlocal started
+                started = time.monotonic()
+                return await self._clients[server.url].post(
+                    "/chat/completions",
+                    cast_to=object,
+                    body=body,
+                    options=self._options[request.model],
+                    stream=True,
+                    stream_cls=openai.AsyncStream[object],
+                )
+
+            endpoint = self._endpoints[request.model]
+            chunks = await self._how(request).send(lambda dialect: body_of(endpoint, request, dialect, _STREAMED), post)
             async with chunks:
                 return await read_stream(chunks, request.sampling, started, hand_over)
 
@@ -143,13 +186,14 @@ class OpenAIClient:
 
     async def _answer(self, request: Request, ask: Ask, again: Callable[[], bool] = lambda: True) -> Completion:
         """Attempts until one succeeds, as long as there may be another."""
-        servers = self._replicas[request.model]
+        servers, how = self._replicas[request.model], self._how(request)
         used = servers[0]
 
         async def attempt() -> Completion:
             nonlocal used
-            used = await place(servers)
-            return await self._attempt(used, request, ask)
+            async with how.turn():
+                used = await place(servers)
+                return await self._attempt(used, request, ask)
 
         try:
             try:
@@ -159,9 +203,11 @@ class OpenAIClient:
         except Fault as fault:
             stop_if_given_up(servers)
             used.finish(fault)
-            raise CallFailed(f"{request.model} at {used.url}: {fault.kind}") from None
+            said = f" ({fault.said})" if fault.said else ""
+            raise CallFailed(f"{request.model} at {used.url}: {fault.kind}{said}") from None
         used.finish(None)
-        return replace(completion, text=redact(completion.text, self._secrets))
+        text, reasoning = redact(completion.text, self._secrets), redact(completion.reasoning, self._secrets)
+        return replace(completion, text=text, reasoning=reasoning)
 
     async def _retried(
         self, attempt: Callable[[], Awaitable[Completion]], fault: Fault, patience: Patience, again: Callable[[], bool]
@@ -191,6 +237,7 @@ class OpenAIClient:
                 completion = await ask(server, request, started)
         except Exception as error:  # whatever an answer makes of those who read it
             fault = self._fault_of(error, server, request)
+            fault.said = said_in(error, self._secrets)
             server.failed(fault, started)
             raise fault from None
         else:
@@ -207,27 +254,28 @@ class OpenAIClient:
             raise
 
     async def _ask(self, server: Server, request: Request, started: float) -> Completion:
-        answer = await self._posters[server.url].post(self._body(request))
+        endpoint, poster = self._endpoints[request.model], self._posters[server.url, request.model]
+
+        async def post(body: dict[str, Any]) -> bytes:
+            nonlocal started
+            started = time.monotonic()  # what was refused before is no part of an answer's latency
+            return await poster.post(body)
+
+        answer = await self._how(request).send(lambda dialect: body_of(endpoint, request, dialect), post)
         return read_answer(answer, time.monotonic() - started, request.sampling)
 
-    def _body(self, request: Request) -> dict[str, Any]:
-        endpoint, sampling = self._endpoints[request.model], request.sampling
-        body: dict[str, Any] = {
-            "model": endpoint.served_as,
-            "messages": [{"role": message.role, "content": whole_text(message.content)} for message in request.messages],
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-        }
-        if sampling.temperature is not None:
-            body["temperature"] = sampling.temperature
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        if sampling.reasoning_effort is not None:
-            body["reasoning_effort"] = sampling.reasoning_effort
-        if endpoint.seeds:
-            # From the content key, so that a lost cache comes back the same where the server can repeat itself.
-            body["seed"] = int(request.key()[:8], 16)
-        return body
+    def _how(self, request: Request) -> Learned:
+        """How the request's model wants to be asked: what reasons more or less may take other parameters."""
+        sampling, endpoint = request.sampling, self._endpoints[request.model]
+        manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
+        if manner not in self._learned:
+            name = " ".join(str(part) for part in (endpoint.base_urls[0], endpoint.served_as, *manner[1:]) if part is not None)
+            known = self._habits.get(name)
+            dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
+            where = f"{request.model} at {endpoint.base_urls[0]}"
+            keep = Habits().keeper(name) if endpoint.local else self._habits.keeper(name)
+            self._learned[manner] = Learned(where, dialect, keep, known is not None)
+        return self._learned[manner]
 
     async def aclose(self) -> None:
         """Close all connections."""

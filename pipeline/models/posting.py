@@ -8,22 +8,26 @@ from typing import Any
 
 import httpx2
 import openai
+from openai import RequestOptions
 from openai._models import FinalRequestOptions
 
 _LEFT_OUT = (b"content-length", b"transfer-encoding", b"x-stainless-")
 """How headers begin that are of one body, or tell the package's makers of this machine: no endpoint needs them."""
 
+_NO_OPTIONS: RequestOptions = {}
+
 
 class Poster:
     """Posts JSON to one path of an endpoint.
 
-    The URL, the headers (the key among them) and the time limits are those that the package gives a request to it, made once;
+    The URL, the headers (the key among them) and the time limits are those that the package gives a request to it with these
+    options, made once;
     proxies, TLS, connections and the client's response hooks are the package's. That spares most of a call's core time: options,
     headers and URL would be made anew, and merged three times.
     """
 
-    def __init__(self, client: openai.AsyncOpenAI, path: str) -> None:
-        made = client._build_request(FinalRequestOptions.construct(method="post", url=path, json_data={}))
+    def __init__(self, client: openai.AsyncOpenAI, path: str, options: RequestOptions = _NO_OPTIONS) -> None:
+        made = client._build_request(FinalRequestOptions.construct(method="post", url=path, json_data={}, **options))
         self._url, self._extensions = made.url, made.extensions
         self._headers = [(name, value) for name, value in made.headers.raw if not name.lower().startswith(_LEFT_OUT)]
         self._http = client._client

@@ -21,11 +21,13 @@ from rich.console import Console
 
 from pipeline.agent.base import Speak
 from pipeline.errors import EndpointError, SettingsError
+from pipeline.model_settings import ModelSettings
 from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
 from pipeline.models.client import ModelClient
 from pipeline.models.collector import rare_collections
 from pipeline.models.endpoints import Patience
+from pipeline.models.habits import Habits
 from pipeline.models.launcher import Launcher
 from pipeline.models.lazy import LazyClient
 from pipeline.models.offline import OfflineClient
@@ -34,13 +36,13 @@ from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory
 from pipeline.models.shared_cache import SharedCallCache
 from pipeline.models.sharing import Keeper, Urls, shared_servers
 from pipeline.models.simulated import SimulatedClient
-from pipeline.settings import ModelSettings, Profile
+from pipeline.settings import Profile
 from pipeline.state import STATE
 
 if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
     from pipeline.models.openai_client import Endpoint, Retries
 
-RECORD = "servers.json"
+RECORD, HABITS = "servers.json", "endpoints.json"
 
 
 @asynccontextmanager
@@ -56,10 +58,11 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
         with rare_collections():
             yield _simulated(profile)  # to make an answer again costs less than to look it up
         return
-    offline = batch and profile.engine.offline and _pool_up(profile, state) is None
+    all_here = len(profile.hosted) == len(profile.pool)
+    offline = batch and profile.engine.offline and all_here and _pool_up(profile, state) is None
     opened = partial(_offline if offline else _online, profile, state)
     with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
-        if profile.engine.kind == "external":  # what is started already is checked before any work
+        if not profile.hosted:  # what is started already is checked before any work
             async with opened() as client:
                 yield CachedClient(client, cache)
             return
@@ -111,7 +114,7 @@ async def connect(
         return
     from pipeline.models.openai_client import OpenAIClient
 
-    client = OpenAIClient(endpoints(profile, local, state), retries, patience)
+    client = OpenAIClient(endpoints(profile, local, state), retries, patience, Habits(state / HABITS))
     try:
         await client.check()
         yield client
@@ -158,16 +161,16 @@ async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Spe
 @contextmanager
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, tuple[str, ...]]]:
     """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not up, and stops it."""
-    if profile.engine.kind in ("external", "simulated"):
+    if not profile.hosted:
         yield {}
         return
-    with shared_servers(state / RECORD, profile.pool, partial(_launcher, profile, state), profile.engine.startup_s) as urls:
-        yield urls
+    with shared_servers(state / RECORD, profile.hosted, partial(_launcher, profile, state), profile.engine.startup_s) as urls:
+        yield {name: urls[name] for name in profile.hosted}
 
 
 def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextManager[object]:
     """Local servers for other processes, started once one of them makes a call that is not in the cache, and stopped at the end."""
-    if profile.engine.kind in ("external", "simulated"):
+    if not profile.hosted:
         return contextlib.nullcontext()
     return Keeper(state / RECORD, partial(_launcher, profile, state))
 
@@ -181,7 +184,7 @@ def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
 def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
     """The servers that another process keeps up, if the profile's models are all among them."""
     up = read_pool(state / RECORD, profile.engine.startup_s)
-    return up if up is not None and set(profile.pool) <= set(up) else None
+    return up if up is not None and set(profile.hosted) <= set(up) else None
 
 
 def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -> tuple[ServerSpec, ...]:
@@ -191,22 +194,26 @@ def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -
     """
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
-    device = vllm_build().device if engine.device == "auto" else engine.device
+    device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
     return server_specs(
         engine.kind,
-        {name: _placed(hosted(name, model, state), (at or {}).get(name, ())) for name, model in profile.pool.items()},
+        {
+            name: _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ()))
+            for name, model in profile.hosted.items()
+        },
         log_dir=state / "logs",
+        python=engine.python,
         device=device,
         gpus=range(len(gpu_memory_gib())) if device == "gpu" else (),
         max_model_len=engine.max_model_len,
-        offline=all(model.weights is not None and model.weights.hub is None for model in profile.pool.values()),
+        offline=all(model.weights is not None and model.weights.hub is None for model in profile.hosted.values()),
         extra=engine.extra_args,
     )
 
 
-def hosted(name: str, model: ModelSettings, state: Path = STATE) -> Hosted:
+def hosted(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> Hosted:
     """What a server of this model needs; its weights are made ready. Raises as `prepare_weights`."""
-    source, serve = prepare_weights(name, model, state), model.serve
+    source, serve = prepare_weights(name, model, state, python), model.serve
     pinned = model.weights is not None and model.weights.hub is not None and model.revision != "unpinned"
     return Hosted(
         source,
@@ -231,20 +238,43 @@ def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Pat
     from pipeline.models.openai_client import Endpoint
 
     found = {}
-    seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build().seeds
+    python = profile.engine.python
+    seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build(python).seeds
     for name, model in profile.pool.items():
         if name in local:
             # A server of transformers goes by what it was started with, and by no other name.
             vllm = profile.engine.kind == "vllm"
-            found[name] = Endpoint(local[name], name if vllm else hosted(name, model, state).source_at_revision, None, seeds, vllm)
+            served_as = name if vllm else hosted(name, model, state, python).source_at_revision
+            found[name] = Endpoint(local[name], served_as, None, seeds, vllm, model.dialect, None, (), _extra_body(model), True)
         elif not model.base_urls:
-            raise SettingsError(f"pool model {name!r}: expected a base_url, as the engine is external; found none")
+            raise SettingsError(f"pool model {name!r}: expected a base_url, or an engine that starts servers (vllm); found neither")
         else:
-            found[name] = Endpoint(model.base_urls, model.served_as or name, model.api_key_env, profile.engine.seeds)
+            found[name] = endpoint_of(name, model, profile.engine.seeds)
     return found
 
 
-def prepare_weights(name: str, model: ModelSettings, state: Path = STATE) -> str:
+def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
+    """Where a model with a base_url is reached, and how it wants to be asked as far as its profile says."""
+    from pipeline.models.openai_client import Endpoint
+
+    return Endpoint(
+        model.base_urls,
+        model.served_as or name,
+        model.api_key_env,
+        seeds,
+        model.listed,
+        model.dialect,
+        key_header=model.api_key_header,
+        query=tuple(model.query.items()),
+        extra_body=_extra_body(model),
+    )
+
+
+def _extra_body(model: ModelSettings) -> str | None:
+    return json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None
+
+
+def prepare_weights(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> str:
     """A model folder or hub id for the server; weights that ship in a Python package are converted once.
 
     Raises EndpointError when the serve environment is missing or the weights are not the revision that the profile pins.
@@ -257,13 +287,11 @@ def prepare_weights(name: str, model: ModelSettings, state: Path = STATE) -> str
     folder = state / "models" / name
     if not (folder / "config.json").exists():
         Console(stderr=True).print(f"preparing the weights of {name} (once; up to a minute)", highlight=False)
-    command = [SERVE_PYTHON, "-P", str(Path(__file__).with_name("convert.py")), "--package", weights.package, "--out", str(folder)]
+    command = [python, "-P", str(Path(__file__).with_name("convert.py")), "--package", weights.package, "--out", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise EndpointError(
-            f"expected the serve environment at {SERVE_PYTHON}, but there is none; `make setup` builds it"
-        ) from None
+        raise EndpointError(f"expected the serve environment at {python}, but there is none; `make setup` builds it") from None
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise EndpointError(f"weights of {name}: {reason.removeprefix('convert: ')}")

@@ -14,12 +14,13 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import DataError, RunStopped
 from pipeline.models.cache import DEFAULT_MAX_BYTES, ModelTotals
-from pipeline.models.client import Completion, whole_text
+from pipeline.models.client import Completion
 
 _HOUR_S, _DAY_S = 3600.0, 86400.0
 _SHARDS = 256
@@ -80,7 +81,7 @@ class SharedCallCache:
                 os.link(unfinished, path)
         except FileExistsError:
             first = self.get(key)
-            return completion if first is None else Completion(first.text, *_numbers(first))
+            return completion if first is None else replace(first, cached=False)
         except OSError as error:
             raise self._stopped(error) from None
         self._puts += 1
@@ -165,12 +166,8 @@ class SharedCallCache:
         return RunStopped(f"call store {self.path}: expected to read and write it, but {error}; {kept}")
 
 
-def _numbers(completion: Completion) -> tuple[int, int, float]:
-    return completion.prompt_tokens, completion.completion_tokens, completion.latency_s
-
-
 def _line(key: str, model: str, completion: Completion) -> bytes:
-    value = json.dumps([model, completion.text, *_numbers(completion)]).encode()
+    value = json.dumps([model, *completion.to_list()]).encode()
     return _checksum(key, value) + b"\n" + value
 
 
@@ -183,5 +180,5 @@ def _read(key: str, data: bytes) -> tuple[str, Completion] | None:
     checksum, _, value = data.partition(b"\n")
     if checksum != _checksum(key, value):
         return None
-    model, text, prompt_tokens, completion_tokens, latency_s = json.loads(value)
-    return model, Completion(whole_text(text), prompt_tokens, completion_tokens, latency_s, cached=True)
+    model, *plain = json.loads(value)
+    return model, Completion.from_list(plain)

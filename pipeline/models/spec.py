@@ -6,38 +6,56 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.errors import SettingsError
-from pipeline.models.client import Sampling
+from pipeline.models.client import Completion, Sampling
 from pipeline.models.variants import VariantSettings
 from pipeline.prompts import Prompt
+
+FACTS = ("total", "non_embedding", "layers", "hidden")
+"""What Theorem 1 takes from a model, and a size to order models by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million tokens, prompt and completion apart."""
+    """Dollars per million tokens, prompt and completion apart.
+
+    `cached` is for prompt tokens that the endpoint had in its own cache, `reasoning` for those of a completion that are reasoning;
+    where they are not given, such tokens cost what the others do.
+    """
 
     prompt: float
     completion: float
+    cached: float | None = None
+    reasoning: float | None = None
 
     def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
         """Price of one call with these token counts."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+    def of(self, completion: Completion) -> float:
+        """What one call was charged."""
+        dollars = self.dollars(completion.prompt_tokens, completion.completion_tokens)
+        if self.cached is not None:
+            dollars += completion.known_tokens * (self.cached - self.prompt) / 1e6
+        if self.reasoning is not None:
+            dollars += completion.reasoning_tokens * (self.reasoning - self.completion) / 1e6
+        return dollars
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """One member of the pool: a model as the task asks it, or a variant of one, which has its facts.
 
-    `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture that Theorem 1 needs; `speed` is
-    optional and needed only for a runtime budget: seconds per prompt token and per generated token. Of a variant, `variant_of` is
-    its model, and `variant` what it asks in another way.
+    `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture; Theorem 1 needs them, and nothing
+    else does: they are None where they are not known, as of a closed model. `speed` is needed only for a runtime budget: seconds
+    per prompt token and per generated token. Of a variant, `variant_of` is its model, and `variant` what it asks in another way.
     """
 
     name: str
     family: str
-    total: float
-    non_embedding: float
-    layers: int
-    hidden: int
+    total: float | None
+    non_embedding: float | None
+    layers: int | None
+    hidden: int | None
     price: Price
     revision: str = "unpinned"
     speed: tuple[float, float] | None = None
@@ -58,6 +76,11 @@ class ModelSpec:
     def greedy(self) -> bool:
         """Whether it is a variant that gives the same answer to the same question, so that asking it again adds nothing."""
         return self.variant is not None and self.variant.temperature == 0
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Which facts of Theorem 1 are not known."""
+        return tuple(name for name in FACTS if getattr(self, name) is None)
 
     def sampling(self, task: Sampling) -> Sampling:
         """How its completions are drawn, on a task whose own are drawn so."""
@@ -105,6 +128,17 @@ class ModelPool(Mapping[str, ModelSpec]):
     def families(self) -> dict[str, tuple[ModelSpec, ...]]:
         """Family -> its models, smallest first, each before its variants."""
         found: dict[str, list[ModelSpec]] = {}
-        for spec in sorted(self._specs.values(), key=lambda s: s.total):
+        for spec in self.by_size:
             found.setdefault(spec.family, []).append(spec)
         return {family: tuple(specs) for family, specs in found.items()}
+
+    @property
+    def by_size(self) -> tuple[ModelSpec, ...]:
+        """All members, smallest first: by their parameters, or where not all of these are known by their prices."""
+        specs, sized = self._specs.values(), all(spec.total is not None for spec in self._specs.values())
+        return tuple(sorted(specs, key=lambda s: (s.total or 0.0) if sized else s.price.prompt + s.price.completion))
+
+    @property
+    def unknown(self) -> dict[str, tuple[str, ...]]:
+        """Members of which not all that Theorem 1 needs is known, and what is missing."""
+        return {name: spec.unknown for name, spec in self._specs.items() if spec.unknown}

@@ -6,9 +6,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from pipeline.models.answers import check_finish, check_length, first_choice, usage_of
+from pipeline.models.answers import check_finish, check_length, completed, first_choice
 from pipeline.models.client import Completion, Sampling, whole_text
 from pipeline.models.endpoints import Fault
+from pipeline.models.reasoning import Thoughts, beside
 
 
 async def read_stream(
@@ -18,30 +19,31 @@ async def read_stream(
 
     Raises Fault as `completion_of` does for an answer that comes whole.
     """
-    text, half, usage, reason = StoppedText(sampling.stop), "", None, None
+    text, thoughts, told, half, usage, reason = StoppedText(sampling.stop), Thoughts(), "", "", None, None
     async for chunk in chunks:
         choice = first_choice(chunk) or {}
         usage = (chunk.get("usage") if isinstance(chunk, dict) else None) or usage
         reason = choice.get("finish_reason") or reason
-        content, half = _joined(half, _content(choice))
-        if piece := text.add(content):
+        delta = _delta(choice)
+        told += beside(delta)
+        content, half = _joined(half, delta.get("content") or "")
+        if piece := text.add(thoughts.add(content)):
             check_length(text.shown, sampling)
             on_text(piece)
-    if piece := text.add(whole_text(half)) + text.rest():
+    if piece := text.add(thoughts.add(whole_text(half)) + thoughts.rest()) + text.rest():
         on_text(piece)
-    used = usage_of(usage)
     check_finish(reason, bool(text.shown) or text.stopped)
-    return Completion(text.shown, *used, time.monotonic() - started)
+    return completed(text.shown, whole_text(told) + thoughts.reasoning, usage, time.monotonic() - started)
 
 
-def _content(choice: Mapping[str, Any]) -> str:
-    """A chunk's piece of text. Raises Fault for a refusal, and for what is no text."""
+def _delta(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a chunk adds, its content a text if there is any. Raises Fault for a refusal, and for what is no text."""
     delta = choice.get("delta") or {}
-    if not isinstance(delta, dict) or not isinstance(content := delta.get("content") or "", str):
+    if not isinstance(delta, dict) or not isinstance(delta.get("content") or "", str):
         raise Fault("expected an answer as text, found something else")
     if delta.get("refusal"):
         raise Fault("expected an answer, found a refusal", retry=False)
-    return content
+    return delta
 
 
 def _joined(half: str, content: str) -> tuple[str, str]:

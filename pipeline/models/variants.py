@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from pipeline.models.client import Sampling
+from pipeline.models.dialect import Parameter
 from pipeline.parsing import Closed
 from pipeline.prompts import Prompt, Style
 
@@ -27,7 +28,7 @@ Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SAMPLING = ("temperature", "top_p", "max_tokens", "stop", "reasoning_effort")
+_SAMPLING = ("temperature", "top_p", "max_tokens", "stop", "reasoning_effort", "left_out")
 _PROMPT = ("style", "instruction")
 
 
@@ -41,6 +42,8 @@ class VariantSettings(Closed):
     reasoning_effort: Annotated[str, Field(pattern=r"^[a-z]+$")] | None = Field(
         default=None, description="a request parameter of reasoning models, such as low; sent only where it is set"
     )
+    left_out: tuple[Parameter, ...] | None = Field(default=None, description="parameters that are not sent")
+    extra_body: dict[str, Any] | None = Field(default=None, description="added to the request's body, such as a way to think less")
     style: Style | None = None
     instruction: str | None = Field(default=None, description="in place of the task's own")
 
@@ -62,7 +65,8 @@ class VariantSettings(Closed):
 
     def sampling(self, task: Sampling) -> Sampling:
         """How its completions are drawn, on a task whose own are drawn so."""
-        return replace(task, **self._set(_SAMPLING))
+        more: dict[str, Any] = {} if self.extra_body is None else {"extra_body": json.dumps(self.extra_body, sort_keys=True)}
+        return replace(task, **self._set(_SAMPLING), **more)
 
     def prompt(self, task: Prompt) -> Prompt:
         """How it is spoken to, on a task that speaks to models so."""
@@ -80,6 +84,8 @@ class VariantSettings(Closed):
         at += [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
         having = [f"at most {self.max_tokens} tokens"] if self.max_tokens else []
         having += ["stop sequences of its own"] if self.stop is not None else []
+        having += [f"no {', '.join(self.left_out)}"] if self.left_out else []
+        having += ["more of a request's body"] if self.extra_body else []
         having += [f"{self.style.replace('_', '-')} prompts"] if self.style else []
         having += ["an instruction of its own"] if self.instruction is not None else []
         return " ".join([f"at {', '.join(at)}"] * bool(at) + [f"with {', '.join(having)}"] * bool(having))

@@ -130,4 +130,4 @@ def _place_of(name: str, file: Path) -> Path:
 
 
 def _cheapest(profile: Profile) -> str:
-    return min(profile.model_pool().values(), key=lambda spec: spec.total).name
+    return profile.model_pool().by_size[0].name
