@@ -18,6 +18,7 @@ from pipeline.state import STATE
 from pipeline.tasks import get_task
 from pipeline.tasks.base import CodeTask
 from pipeline.tasks.sandbox import missing_layers
+from pipeline.tasks.sources import Part
 
 GIB = 2**30
 BYTES_PER_PARAMETER = 2
@@ -185,16 +186,19 @@ def _endpoints(profile: Profile) -> Iterator[Finding]:
 def _sources(profile: Profile) -> Iterator[Finding]:
     for task, settings in profile.tasks.items():
         source = settings.source
-        if source.kind == "jsonl":
-            ok = source.path.exists()
-            yield Finding(f"questions of {task}", ok, str(source.path), "" if ok else "put the file there, or correct source.path")
-        elif source.kind == "hf":
-            folder = _hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
-            ok = folder.exists()
-            advice = (
-                "" if ok else f"the sample stage fetches it, given a network; or `hf download --repo-type dataset {source.path}`"
-            )
-            yield Finding(f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice)
+        for part in source.parts if source.kind == "mixture" else (source,):
+            yield from _source(task, part)
+
+
+def _source(task: str, source: Part) -> Iterator[Finding]:
+    if source.kind == "jsonl":
+        ok = source.path.exists()
+        yield Finding(f"questions of {task}", ok, str(source.path), "" if ok else "put the file there, or correct source.path")
+    elif source.kind == "hf":
+        folder = _hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
+        ok = folder.exists()
+        advice = "" if ok else f"the sample stage fetches it, given a network; or `hf download --repo-type dataset {source.path}`"
+        yield Finding(f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.budget import CostModel, flops_coefficients
+from pipeline.contest import PROBE_SHARE
 from pipeline.settings import Profile
 from pipeline.trials import pilot_cases
 
@@ -38,6 +39,12 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "search": search.max_iterations * (search.candidates * search.batch + settings.splits.val),
         "evaluate": (1 + FIXED_ARMS) * settings.splits.test + profile.budget.max_nodes * ablation,
     }
+    if init.contest.enabled:
+        # The second stage finds the first one's calls in the cache.
+        graphs["init_family"], graphs["init_instances"] = (
+            share * init.contest.calls / per_graph["calls"] for share in (PROBE_SHARE, 1 - PROBE_SHARE)
+        )
+        graphs["search"] += init.contest.kept * settings.splits.val
     calls = {stage: int(np.ceil(n if stage == "profile" else n * per_graph["calls"])) for stage, n in graphs.items()}
     runs = graphs["profile"] / per_graph["calls"] + sum(n for stage, n in graphs.items() if stage != "profile")
     seconds = None

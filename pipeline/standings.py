@@ -49,7 +49,9 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
     return {
         "counts": best.graph.model_counts(),
         "mean_accuracy": best.value,
+        "best": best.label,
         "contest_calls": contest.calls,
+        "contest_graphs": len(contest.feedbacks),
         "contenders": [standing_data(standing) for standing in contest.standings[:kept]],
         "standings": [standing_data(standing) for standing in contest.standings[kept : kept + SHOWN]],
     }

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline import doctor
 from pipeline.models import builds
@@ -43,6 +44,17 @@ def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Pat
     assert "15.0 GiB" in weights
     assert "HF_TOKEN" in found["hub token"].advice
     assert "cais/mmlu" in found["questions of mmlu"].advice
+
+
+def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
+    data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
+    (nowhere / "here.jsonl").write_text('{"question": "1 + 1", "answer": 2}\n')
+    parts = [{"kind": "jsonl", "path": str(nowhere / name)} for name in ("here.jsonl", "gone.jsonl")]
+    data["tasks"] = {"math": data["tasks"]["math"] | {"source": {"kind": "mixture", "parts": parts}}}
+    (nowhere / "mixed.yaml").write_text(yaml.safe_dump(data))
+    found = doctor.examine(load_profile("mixed", nowhere), nowhere / "state", str(nowhere / "no-python"))
+    shown = [(finding.found, finding.ok) for finding in found if finding.subject == "questions of math"]
+    assert shown == [(parts[0]["path"], True), (parts[1]["path"], False)]
 
 
 def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,12 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.errors import DataError
+from pipeline.settings import load_profile
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.sources import Source, load_questions, load_rows, split_questions
 
+ROOT = Path(__file__).parents[1]
 MATH, MMLU = get_task("math"), get_task("mmlu")
 ROWS = [{"question": f"{k} + {k}", "answer": 2 * k} for k in range(20)]
 CHAIN_SUM = {
@@ -171,6 +173,51 @@ def test_a_wrong_generator_is_told(change, message):
         load_rows(source(**CHAIN_SUM | change), seed=0)
 
 
+@needs("reasoning_gym")
+def test_a_template_is_written_around_each_question():
+    plain = [row["question"] for _, row in load_rows(source(**CHAIN_SUM), seed=0)]
+    found = [row["question"] for _, row in load_rows(source(**CHAIN_SUM, template="What is {question}?"), seed=0)]
+    assert found == [f"What is {question}?" for question in plain]
+
+
+# mixtures
+
+
+def test_a_mixture_is_spread_evenly_with_each_part_in_its_order(tmp_path):
+    counts = {"a": 6, "b": 2, "c": 1}
+    for name, count in counts.items():
+        write(tmp_path / f"{name}.jsonl", [{"question": f"{name}{k}", "answer": k} for k in range(count)])
+    parts = [{"kind": "jsonl", "path": tmp_path / f"{name}.jsonl"} for name in counts]
+    questions = [row["question"] for _, row in load_rows(source(kind="mixture", parts=parts), seed=0)]
+    for name, count in counts.items():
+        assert [q for q in questions if q[0] == name] == [f"{name}{k}" for k in range(count)]
+        for seen in range(len(questions) + 1):  # to within one question, in every stretch from the start
+            assert abs(sum(q[0] == name for q in questions[:seen]) - count * seen / len(questions)) <= 1
+
+
+@needs("reasoning_gym")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_laptops_questions_are_of_two_kinds_and_more_than_its_splits_take(seed):
+    settings = load_profile("laptop", ROOT / "profiles").task("math")
+    questions = load_questions(MATH, settings.source, seed)
+    sums = [q for q in questions if q.text.endswith(" =")]
+    sequences = [q for q in questions if q.text.endswith(",")]
+    assert len(questions) == len(sums) + len(sequences) >= 2000
+    assert len(questions) > 2 * sum(settings.splits.sizes().values())
+    assert min(len(sums), len(sequences)) > 800
+    for sum_ in sums:
+        left, right = sum_.text.removesuffix(" =").split(" + ")
+        assert int(sum_.answer) == int(left) + int(right)
+    for sequence in sequences:
+        assert len([int(number) for number in sequence.text.split(",")[:-1]]) >= 6
+
+
+def test_a_wrong_part_of_a_mixture_is_told(tmp_path):
+    parts = [{"kind": "jsonl", "path": write(tmp_path / "q.jsonl", ROWS)}, {"kind": "jsonl", "path": tmp_path / "none.jsonl"}]
+    with pytest.raises(DataError, match=r"none\.jsonl: expected a question file, but there is none"):
+        load_rows(source(kind="mixture", parts=parts), seed=0)
+
+
 # the hub
 
 
@@ -210,6 +257,9 @@ def test_an_unreachable_hub_is_told(monkeypatch):
         (CHAIN_SUM | {"size": 0}, "greater than 0"),
         (CHAIN_SUM | {"pattern": "problem"}, "expected a regular expression with one group, found 0 in 'problem'"),
         (CHAIN_SUM | {"pattern": "("}, "expected a regular expression, but missing"),
+        (CHAIN_SUM | {"template": "sum ="}, "expected {question} in a template, found 'sum ='"),
+        ({"kind": "mixture", "parts": []}, "at least 1 item"),
+        ({"kind": "mixture", "parts": [{"kind": "mixture", "parts": [CHAIN_SUM]}]}, "'mixture' .* does not match"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

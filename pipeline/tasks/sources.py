@@ -1,4 +1,4 @@
-"""Where questions come from: the Hugging Face hub, JSONL files, Python packages, generators, and made-up ones."""
+"""Where questions come from: the Hugging Face hub, JSONL files, Python packages, generators, made-up ones, and mixtures."""
 
 from __future__ import annotations
 
@@ -60,13 +60,17 @@ class PackageSource(_Source):
 
 
 class GeneratorSource(_Source):
-    """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is kept."""
+    """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is kept.
+
+    `template` says how a question is written around that text. `size` counts what is generated, equal questions too.
+    """
 
     kind: Literal["generator"]
     dataset: str
     size: PositiveInt
     config: dict[str, Any] = Field(default_factory=dict)
     pattern: str | None = None
+    template: str = "{question}"
 
     @field_validator("pattern")
     @classmethod
@@ -79,6 +83,13 @@ class GeneratorSource(_Source):
             raise ValueError(f"expected a regular expression with one group, found {groups} in {pattern!r}")
         return pattern
 
+    @field_validator("template")
+    @classmethod
+    def _has_question(cls, template: str) -> str:
+        if "{question}" not in template:
+            raise ValueError(f"expected {{question}} in a template, found {template!r}")
+        return template
+
 
 class SyntheticSource(_Source):
     """The first `size` made-up questions of a kind, which the simulated pool answers; the same for every seed."""
@@ -88,7 +99,19 @@ class SyntheticSource(_Source):
     size: PositiveInt
 
 
-Source = Annotated[HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource, Field(discriminator="kind")]
+Part = Annotated[HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource, Field(discriminator="kind")]
+
+
+class MixtureSource(_Source):
+    """Several sources as one, spread evenly: in any stretch of it, each has the share that it has of all rows."""
+
+    kind: Literal["mixture"]
+    parts: Annotated[tuple[Part, ...], Field(min_length=1)]
+
+
+Source = Annotated[
+    HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource | MixtureSource, Field(discriminator="kind")
+]
 Row = dict[str, Any]
 
 
@@ -112,6 +135,8 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
 
 def load_rows(source: Source, seed: int) -> list[tuple[str, Row]]:
     """The raw rows of a source, each with where it stands, for messages."""
+    if isinstance(source, MixtureSource):
+        return _spread([load_rows(part, seed) for part in source.parts])
     if isinstance(source, HubSource):
         return _hub_rows(source)
     if isinstance(source, JsonlSource):
@@ -122,6 +147,11 @@ def load_rows(source: Source, seed: int) -> list[tuple[str, Row]]:
     if isinstance(source, SyntheticSource):
         return synthetic.rows(source.task, source.size)
     return _generated_rows(source, seed)
+
+
+def _spread(parts: Sequence[list[tuple[str, Row]]]) -> list[tuple[str, Row]]:
+    places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
+    return [row for _, row in sorted(places, key=lambda place: place[0])]
 
 
 def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
@@ -217,6 +247,7 @@ def _generated_rows(source: GeneratorSource, seed: int) -> list[tuple[str, Row]]
             if match is None:
                 raise DataError(f"{where}: pattern {source.pattern!r} does not match {row['question']!r}")
             row["question"] = match.group(1)
+        row["question"] = source.template.replace("{question}", row["question"])
         rows.append((where, row))
     return rows
 
