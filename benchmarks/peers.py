@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import operator
 import statistics
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import aiohttp
 import openai
@@ -28,7 +29,7 @@ from pipeline.tasks.base import Question
 from pipeline.topologies import grid
 
 WIDTH, DEPTH, QUESTIONS, DELAY_S, AT_ONCE, TURNS = 3, 4, 64, 0.05, 128, 3
-MOST_CORE, MOST_WALL_BY_HAND = 6.0, 1.0
+MOST_CORE, MOST_WALL_BY_HAND = 4.0, 1.0
 
 Ask = Callable[[str], Awaitable[str]]
 Peer = Callable[[list[Question]], Awaitable[None]]
@@ -110,16 +111,16 @@ def node_by_node(client: openai.AsyncOpenAI) -> Peer:
     return run
 
 
+class State(TypedDict):
+    """LangGraph's state; it looks the types up in this module."""
+
+    question: str
+    answers: Annotated[list[str], operator.add]
+
+
 def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
     """A StateGraph with a node for each call; needs the package langgraph."""
-    import operator
-    from typing import Annotated, TypedDict
-
     from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
-
-    class State(TypedDict):
-        question: str
-        answers: Annotated[list[str], operator.add]
 
     async def call(state: State) -> dict[str, Any]:
         found = await client.chat.completions.create(**body_of(state["question"]))
