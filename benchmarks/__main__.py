@@ -18,7 +18,20 @@ from typing import Any
 
 from benchmarks.measured import Ratio
 
-BENCHMARKS = ("kernels", "client_rate", "wall", "growth", "archive", "page", "workers", "racing", "grading", "tracking", "service")
+BENCHMARKS = (
+    "kernels",
+    "client_rate",
+    "wall",
+    "peers",
+    "growth",
+    "archive",
+    "page",
+    "workers",
+    "racing",
+    "grading",
+    "tracking",
+    "service",
+)
 NAMED = ("vllm",)
 STORED = Path("reports/bench.json")
 

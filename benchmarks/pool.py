@@ -30,11 +30,18 @@ def questions(count: int, first: int = 0) -> list[Question]:
 @asynccontextmanager
 async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIterator[Environment]:
     """An environment as a search has it, with a fresh cache, over a stub server of this latency."""
+    async with stubbed(delay_s, concurrency) as (_, environment):
+        yield environment
+
+
+@asynccontextmanager
+async def stubbed(delay_s: float, concurrency: int = 128) -> AsyncIterator[tuple[str, Environment]]:
+    """As `stubbed_environment`, with the server's base URL."""
     with rare_collections(), stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
         client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, patience=Patience(concurrency))
         cache = CallCache(Path(folder))
         try:
-            yield Environment(Prompt(get_task("math"), "Answer."), Sampling(), POOL, CachedClient(client, cache))
+            yield url, Environment(Prompt(get_task("math"), "Answer."), Sampling(), POOL, CachedClient(client, cache))
         finally:
             await client.aclose()
             cache.close()

@@ -24,6 +24,9 @@ from pipeline.tasks.base import Question
 
 CONFIDENCE = 0.95
 
+MOST_UNDER_WAY = 4096
+"""Questions of graphs answered at once by one environment: more than endpoints take, and a bound on memory (about 16 kB each)."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
@@ -157,7 +160,7 @@ class Environment:
 
     `max_unscored` is the share of unscored questions above which an evaluation is failed: what is left would not be a fair
     comparison. A `grader` given lets several environments share its memory. With `grade_nodes` every node's answer is graded, not
-    the sink's alone.
+    the sink's alone. At most `most_under_way` questions are under way at once, whatever graphs they are of.
     """
 
     def __init__(
@@ -169,25 +172,31 @@ class Environment:
         max_unscored: float = 0.25,
         grader: Grader | None = None,
         grade_nodes: bool = False,
+        most_under_way: int = MOST_UNDER_WAY,
     ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
         self.max_unscored, self.grade_nodes = max_unscored, grade_nodes
-        self._grader = grader or Grader(prompt.task)
+        self._grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
+        self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def with_client(self, client: ModelClient) -> Environment:
         """The same environment, its grader's memory too, over another client."""
-        return Environment(self.prompt, self.sampling, self.pool, client, self.max_unscored, self._grader, self.grade_nodes)
+        return self._like(client, self.grade_nodes)
 
     def with_node_grades(self) -> Environment:
         """The same environment, one that grades every node's answer."""
-        return Environment(self.prompt, self.sampling, self.pool, self.client, self.max_unscored, self._grader, grade_nodes=True)
+        return self._like(self.client, grade_nodes=True)
+
+    def _like(self, client: ModelClient, grade_nodes: bool) -> Environment:
+        terms = self.max_unscored, self._grader, grade_nodes, self.most_under_way
+        return Environment(self.prompt, self.sampling, self.pool, client, *terms)
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
         return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(feedback.results)
 
     async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
-        """Run the graph on every question at once and grade the answers; each is published."""
+        """Run the graph on the questions, all at once as far as there is room, and grade the answers; each is published."""
         started = time.perf_counter()
         return feedback_of(await self.outcomes(graph, questions, publish), time.perf_counter() - started)
 
@@ -198,14 +207,30 @@ class Environment:
     async def outcomes(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> list[Outcome]:
         """What came of each question, in their order."""
         check_roles(graph)
-        runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
+        runner, room = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client), self._window()
 
         async def one(question: Question) -> Outcome:
             outcome = await self._answer(runner, question)
             publish(Answered(outcome[1]))
             return outcome
 
-        return await asyncio.gather(*(one(question) for question in questions))
+        asked: list[asyncio.Task[Outcome]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for question in questions:
+                    await room.acquire()
+                    asked.append(group.create_task(one(question)))
+                    asked[-1].add_done_callback(lambda task: room.release())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [task.result() for task in asked]
+
+    def _window(self) -> asyncio.Semaphore:
+        """Room for questions under way, of all graphs that are evaluated in this event loop."""
+        loop = asyncio.get_running_loop()
+        if self._room is None or self._room[0] is not loop:
+            self._room = loop, asyncio.Semaphore(self.most_under_way)
+        return self._room[1]
 
     async def _answer(self, runner: GraphRunner, question: Question) -> Outcome:
         answer = await runner.answer(question)
