@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GEMMA, SMOLLM = "gemma3-270m", "smollm2-135m"
 PYTHON = Path(os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON))).absolute()
 MODELS = Path(os.environ.get("TTSGRAPH_MODELS", str(ROOT / ".ttsgraph" / "models"))).absolute()
-SUMS = [Question(f"q{a}{b}", f"{a} + {b}", str(a + b)) for a in range(1, 10) for b in range(1, 10)]
+SUMS = [Question(f"q{a}{b}", f"{a} + {b} =", str(a + b)) for a in range(1, 10) for b in range(1, 10)]
 
 
 def require_models() -> None:
