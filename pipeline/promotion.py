@@ -112,9 +112,10 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     Compared are the questions that all arms were scored on; an arm without any score is left out. One graph is as good as another
     when it has at most `margin` (a share) fewer of them right, and McNemar's test does not show it worse with this confidence. The
     found graph stays on equal cost; when it is not as good as the best, it makes way for what is cheaper, or ahead of it by more
-    than the margin.
+    than the margin. A dearer baseline has to be shown better than the found graph: else one question more or less would buy
+    several calls.
 
-    A difference beyond the margin counts as it stands, shown or not: one graph has to serve, and with 100 to 400 questions (a
+    Otherwise a difference beyond the margin counts as it stands, shown or not: one graph has to serve, and with 100 to 400 questions (a
     standard error of 2 to 5 points) a test that shows nothing is no reason to serve the one that did worse, or to pay more for
     what did no better. The price: of several baselines the best on these questions looks better than it is. So the reason says
     that the choice was made on them (`split` names them); only a test on others is a fair one.
@@ -153,13 +154,25 @@ class _Compared:
 
     def behind(self, place: int, other: int) -> bool:
         """Whether an arm is not as good as another."""
-        return self.beyond(other, place) or self.pairs(other, place).p_value("greater") < 1 - self.confidence
+        return self.beyond(other, place) or self.shown(other, place)
+
+    def shown(self, first: int, second: int) -> bool:
+        """Whether the first is shown to be better than the second."""
+        return self.pairs(first, second).p_value("greater") < 1 - self.confidence
+
+    def eligible(self) -> list[int]:
+        """The found graph, and of the others those that are no dearer or shown to be better than it."""
+        found = self.arms[0].units
+        if 0 not in self.able:
+            return list(self.able)
+        return [place for place in self.able if self.arms[place].units <= found or self.shown(place, 0)]
 
     def chosen(self) -> int:
         """The place of the arm to put up."""
         units = [arm.units for arm in self.arms]
-        best = max(self.able, key=lambda place: (self.right[place], -units[place], -place))
-        fit = [place for place in self.able if not self.behind(place, best)]
+        able = self.eligible()
+        best = max(able, key=lambda place: (self.right[place], -units[place], -place))
+        fit = [place for place in able if not self.behind(place, best)]
         if 0 in self.able and 0 not in fit:
             fit = [place for place in fit if units[place] < units[0] or self.behind(0, place)]
         return min(fit, key=lambda place: (units[place], place != 0, -self.right[place], place))
