@@ -115,10 +115,10 @@ def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "
     than the margin. A dearer baseline has to be shown better than the found graph: else one question more or less would buy
     several calls.
 
-    Otherwise a difference beyond the margin counts as it stands, shown or not: one graph has to serve, and with 100 to 400 questions (a
-    standard error of 2 to 5 points) a test that shows nothing is no reason to serve the one that did worse, or to pay more for
-    what did no better. The price: of several baselines the best on these questions looks better than it is. So the reason says
-    that the choice was made on them (`split` names them); only a test on others is a fair one.
+    Otherwise a difference beyond the margin counts as it stands, shown or not: one graph has to serve, and with 100 to 400
+    questions (a standard error of 2 to 5 points) a test that shows nothing is no reason to serve the one that did worse, or to pay
+    more for what did no better. The price: of several baselines the best on these questions looks better than it is. So the reason
+    says that the choice was made on them (`split` names them); only a test on others is a fair one.
     """
     asked = [{question for question, right in arm.outcomes.items() if right is not None} for arm in arms]
     able = [place for place, questions in enumerate(asked) if questions]
