@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +19,9 @@ from pipeline.models.dialect import Dialect, Refusal
 from pipeline.secrets import redact
 
 _REFUSING = (400, 422)
+REFUSED_WITHIN_S = 0.1
+"""A refusal comes at once: an attempt that is still under way after this holds up no other, which at worst is refused too."""
+
 LONGEST_SAID = 200
 """Characters of a server's words that an error shows."""
 
@@ -79,10 +82,11 @@ class Learned:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """For one attempt; until the first one is over, whatever came of it, the others wait, as they would be refused like it."""
+        """For one attempt; while the first one is new, the others wait for what comes of it, as they would be refused like it."""
         if self._first is not None:
-            await self._first.wait()
-        if self.known:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first.wait(), REFUSED_WITHIN_S)
+        if self.known or self._first is not None:
             yield
             return
         self._first = first = asyncio.Event()
