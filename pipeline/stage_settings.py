@@ -36,9 +36,6 @@ class ContestSettings(Closed):
     final_block: PositiveInt = Field(default=32, description="questions of each heat of the finals")
     search_share: Annotated[float, Field(gt=0, le=1)] = Field(default=0.7, description="of the calls, before the finals")
     kept: PositiveInt = Field(default=3, description="contenders that stand in every search beside its own results")
-    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.005, description="in value, within which the cheaper of two graphs is taken"
-    )
     samples: Annotated[int, Field(ge=2)] = Field(default=4, description="draws of what the response model leaves open")
 
 
