@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from pipeline import topologies
 from pipeline.agent.base import Brief
 from pipeline.budget import critical_path
 from pipeline.contenders import Contenders
-from pipeline.environment import Feedback, Job
+from pipeline.environment import Evaluator, Feedback
 from pipeline.errors import RunStopped
 from pipeline.evidence import Evidence, IntArray
 from pipeline.graph import CollaborationGraph
@@ -58,18 +57,6 @@ WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
 
 
-class Graded(Protocol):
-    """An environment that grades every node's answer."""
-
-    def failed(self, feedback: Feedback) -> bool:
-        """Whether too many questions of an evaluation were lost to infrastructure."""
-        ...
-
-    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Feedback for each graph on its questions, with all nodes' answers."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What is known of one contender: its label, value with standard deviation, prediction, and questions that it was run on."""
@@ -86,7 +73,7 @@ class Standing:
 
 @dataclass(slots=True)
 class Contest:
-    """One contest, on training and validation questions. `rng` is its own."""
+    """One contest, on training and validation questions, in an environment that grades every node. `rng` is its own."""
 
     brief: Brief
     train: Sequence[Question]
@@ -105,7 +92,7 @@ class Contest:
         shuffled = self.rng.permutation(len(self.train))
         self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(np.intp)
 
-    async def run(self, environment: Graded, publish: Publish = ignore) -> list[Standing]:
+    async def run(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost too many questions."""
         await self.begin(environment, publish)
         for number in range(self.settings.rounds):
@@ -113,7 +100,7 @@ class Contest:
         await self._finals(environment, publish)
         return self.standings
 
-    async def begin(self, environment: Graded, publish: Publish = ignore) -> list[Standing]:
+    async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
         await self._alone(environment, publish)
         contenders = Contenders(self.brief)
@@ -122,20 +109,20 @@ class Contest:
         self._rank()
         return self.standings
 
-    async def _alone(self, environment: Graded, publish: Publish) -> None:
+    async def _alone(self, environment: Evaluator, publish: Publish) -> None:
         singles = [topologies.single(model) for model in self.brief.cost.pool]
         places = np.arange(len(self.train))
         await self._evaluate([(graph, places) for graph in singles], environment, publish)
         self.calls = 0
 
-    async def _probe(self, contenders: Contenders, environment: Graded, publish: Publish) -> None:
+    async def _probe(self, contenders: Contenders, environment: Evaluator, publish: Publish) -> None:
         places = self._order[: self.settings.block]
         for graph, label in probes(contenders).items():
             if self.calls + self.evidence.new_calls(graph, places) <= PROBE_SHARE * self.settings.calls:
                 self.labels.setdefault(graph, label)
                 await self._evaluate([(graph, places)], environment, publish)
 
-    async def _round(self, number: int, environment: Graded, publish: Publish) -> None:
+    async def _round(self, number: int, environment: Evaluator, publish: Publish) -> None:
         settings = self.settings
         if number:
             self._rank()
@@ -157,7 +144,7 @@ class Contest:
             spent += price
             picked += price > 0
 
-    async def _finals(self, environment: Graded, publish: Publish) -> None:
+    async def _finals(self, environment: Evaluator, publish: Publish) -> None:
         settings = self.settings
         self._rank()
         alive = [s.graph for s in self.standings[: settings.finalists]]
@@ -178,7 +165,9 @@ class Contest:
         finalists = set(alive)
         self.standings.sort(key=lambda s: (s.graph not in finalists, SAFE * s.spread - s.value))
 
-    async def _evaluate(self, jobs: Sequence[tuple[CollaborationGraph, IntArray]], environment: Graded, publish: Publish) -> None:
+    async def _evaluate(
+        self, jobs: Sequence[tuple[CollaborationGraph, IntArray]], environment: Evaluator, publish: Publish
+    ) -> None:
         """Run graphs on those questions that they were not run on, and take in the evidence."""
         questions = self.evidence.questions
         asked = []

@@ -149,18 +149,12 @@ class ArrayEnvironment:
     `seconds` are model seconds of one server that answers one call after another.
     """
 
-    max_unscored = 0.25
-
     def __init__(self, world: ArrayWorld, questions: Sequence[Question], lengths: Lengths) -> None:
         self.world, self.questions, self.lengths = world, questions, lengths
         self._places = {question.id: place for place, question in enumerate(questions)}
         self._made: dict[int, BoolArray] = {}
         self.calls = 0
         self.seconds = 0.0
-
-    def with_node_grades(self) -> ArrayEnvironment:
-        """Itself: all nodes' answers are known."""
-        return self
 
     def copy(self) -> ArrayEnvironment:
         """The same state, to go on from."""
