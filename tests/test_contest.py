@@ -161,6 +161,17 @@ class TestResponseModel:
         assert np.abs(predicted - true).mean() < 0.06
         assert np.corrcoef(predicted, true)[0, 1] > 0.6
 
+    @pytest.mark.parametrize("seed", range(6))
+    def test_it_agrees_with_what_it_was_fitted_to(self, profile: Profile, seed: int) -> None:
+        """A fit that overshoots its mode is off by thirty points here."""
+        environment = world_of(profile, seed)
+        contest = contest_of(profile, environment, 80.0, seed)
+        model = ResponseModel(contest.evidence, tuple(contest.brief.cost.pool), np.random.default_rng(0))
+        fused = [graph for graph in contest.evidence.graphs if graph.node(graph.sink).role == "fuser" and len(graph.nodes) > 1]
+        for graph in fused:
+            seen = contest.evidence.graphs[graph]
+            assert model.predict(graph).shares[seen.questions].mean() == pytest.approx(seen.right.mean(), abs=0.2)
+
     def test_without_evidence_of_roles_it_still_predicts(self, profile: Profile) -> None:
         environment, evidence = world_of(profile), Evidence(questions(TRAIN + VAL))
         evidence.add(topologies.single(SMALL), asyncio.run(environment.evaluate(topologies.single(SMALL), environment.questions)))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from pipeline.distribution import FloatArray
@@ -30,9 +31,6 @@ SHARED = CASES * TERMS + 2
 
 FURTHER = -0.6
 """What a further revision is expected to take from the log odds of repairing, before any evidence; of keeping, half of it."""
-
-STEPS = 6
-"""Newton steps, from the prior's mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +71,31 @@ def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.rand
         places = {model: k for k, model in enumerate(draws.models)}
         features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
         right = np.concatenate([row.answers == 0 for row in rows]).astype(float)
-        for _ in range(STEPS):
-            p = expit(features @ mode)
-            hessian = (features * (p * (1 - p))[:, None]).T @ features + np.diag(precision)
-            mode = mode + np.linalg.solve(hessian, features.T @ (right - p) - precision * (mode - mean))
+        mode, hessian = _mode(features, right, mean, precision)
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
     # Draws in opposite pairs, so that their mean is the mode.
     noise = np.concatenate([noise[: samples // 2], -noise[: samples // 2], np.zeros((samples % 2, len(mode)))])
     return Reactions(mode + noise @ root.T)
+
+
+def _mode(features: FloatArray, right: FloatArray, mean: FloatArray, precision: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mode (F,) of a logistic regression's posterior under a normal prior, and the Hessian (F, F) of minus its log there."""
+
+    def loss(beta: FloatArray) -> float:
+        odds = features @ beta
+        return float(np.logaddexp(0.0, odds).sum() - right @ odds + 0.5 * precision @ (beta - mean) ** 2)
+
+    def gradient(beta: FloatArray) -> FloatArray:
+        return np.asarray(features.T @ (expit(features @ beta) - right) + precision * (beta - mean))
+
+    def hessian(beta: FloatArray) -> FloatArray:
+        p = expit(features @ beta)
+        return np.asarray((features * (p * (1 - p))[:, None]).T @ features + np.diag(precision))
+
+    # Newton's plain steps overshoot where few calls meet a weak prior; a trust region can't.
+    found = minimize(loss, mean, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-3})
+    return found.x, hessian(found.x)
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
