@@ -38,10 +38,13 @@ Make = Callable[[int], CollaborationGraph]
 
 
 class Contenders:
-    """The list for a brief, each graph with what it is in words. `graphs` maps a graph to its label, cheap ideas first."""
+    """The list for a brief, each graph with what it is in words. `graphs` maps a graph to its label, cheap ideas first.
 
-    def __init__(self, brief: Brief) -> None:
-        self.brief = brief
+    Without `mixes` each graph has one model alone.
+    """
+
+    def __init__(self, brief: Brief, mixes: bool = True) -> None:
+        self.brief, self.mixes = brief, mixes
         self.graphs: dict[CollaborationGraph, str] = {}
         self._costs: dict[CollaborationGraph, float] = {}
         scores = brief.single_scores
@@ -53,7 +56,8 @@ class Contenders:
         for model in self.ranked:
             self._of_one(model)
         self._panels()
-        self._mixes()
+        if mixes:
+            self._mixes()
 
     def fits(self, graph: CollaborationGraph) -> bool:
         """Whether a graph keeps the budget and the limit of nodes."""
@@ -84,7 +88,7 @@ class Contenders:
 
     def _helpers(self, model: str) -> list[str]:
         """Models that may read what `model` says: itself, the cheapest, and the two that score best alone."""
-        return list(dict.fromkeys([model, self.cheapest, *self.ranked[:2]]))
+        return list(dict.fromkeys([model, self.cheapest, *self.ranked[:2]])) if self.mixes else [model]
 
     def _of_one(self, model: str) -> None:
         """Votes, fans and chains of answers by one model; a chain's end and a fan's sink may be another."""
@@ -107,11 +111,12 @@ class Contenders:
         for model in leading:
             repeats = model not in self.brief.greedy
             for role in self.sinks if repeats else []:
-                for sink in [model] if role == "voter" else list(dict.fromkeys([model, self.cheapest])):
+                sinks = [model, self.cheapest] if role == "fuser" and self.mixes else [model]
+                for sink in dict.fromkeys(sinks):
                     grid = f"{{}} chains of 2 x {model}, {_ends(role, sink)}"
                     self._grow(partial(_chains, [model] * 2, sink, role), grid, 2, MOST_SOURCES)
-            for helper in leading:
-                if helper != model:
+            for helper in leading if self.mixes else [model]:
+                if helper != model or not self.mixes:
                     self._panel(model, helper, repeats)
 
     def _panel(self, model: str, helper: str, repeats: bool) -> None:

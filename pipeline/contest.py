@@ -30,7 +30,8 @@ from pipeline.mutations import changed
 from pipeline.probes import probes
 from pipeline.progress import Publish, ignore
 from pipeline.racing import joined
-from pipeline.response.model import ResponseModel
+from pipeline.response.constant import ConstantModel
+from pipeline.response.model import Predictor, ResponseModel
 from pipeline.roles import get_role
 from pipeline.stage_settings import ContestSettings
 from pipeline.tasks.base import Question
@@ -103,7 +104,7 @@ class Contest:
     async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
         await self._alone(environment, publish)
-        contenders = Contenders(self.brief)
+        contenders = Contenders(self.brief, self.settings.mixes)
         self.labels = dict(contenders.graphs)
         await self._probe(contenders, environment, publish)
         self._rank()
@@ -188,13 +189,19 @@ class Contest:
 
     def _rank(self) -> None:
         """Predict all contenders that are watched and value them."""
-        model = ResponseModel(self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples)
+        model = self._model()
         self.standings = sorted((self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value)
         kept = self.standings[:WATCHED]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
 
-    def _standing(self, graph: CollaborationGraph, model: ResponseModel) -> Standing:
+    def _model(self) -> Predictor:
+        pool = tuple(self.brief.cost.pool)
+        if self.settings.response_model:
+            return ResponseModel(self.evidence, pool, self.rng, self.settings.samples)
+        return ConstantModel(self.evidence, pool)
+
+    def _standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
         predicted = model.predict(graph)
         value, variance = predicted.accuracy, predicted.spread**2 + MISFIT**2
         seen = self.evidence.graphs.get(graph)

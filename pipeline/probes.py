@@ -36,4 +36,4 @@ def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
         first_that_fits([topologies.parallel(ranked[:2], best)])
     if len(ranked) > 2 and "voter" in roles:
         first_that_fits([topologies.parallel(ranked[:3], best, "voter")])
-    return found
+    return {graph: label for graph, label in found.items() if contenders.mixes or len(graph.model_counts()) == 1}

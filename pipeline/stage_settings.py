@@ -37,6 +37,10 @@ class ContestSettings(Closed):
     search_share: Annotated[float, Field(gt=0, le=1)] = Field(default=0.7, description="of the calls, before the finals")
     kept: PositiveInt = Field(default=3, description="contenders that stand in every search beside its own results")
     samples: Annotated[int, Field(ge=2)] = Field(default=4, description="draws of what the response model leaves open")
+    mixes: bool = Field(default=True, description="contenders of several models; without them each graph has one model alone")
+    response_model: bool = Field(
+        default=True, description="predict contenders from every node's answers; without it each is taken to be one call's worth"
+    )
 
 
 class InitSettings(Closed):

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,13 +16,15 @@ import yaml
 from scipy.stats import ttest_1samp
 
 from pipeline.errors import BudgetError, DataError, SettingsError
+from pipeline.graph import CollaborationGraph
 from pipeline.models.client import Message, Request, Sampling
 from pipeline.settings import load_profile
 from pipeline.study import paper, tables
 from pipeline.study.ledger import Ledger, LedgerClient
-from pipeline.study.plan import Cell, StudySettings, all_cells, cell_digest, load_study, require_simulated
+from pipeline.study.plan import BASELINES, Cell, StudySettings, all_cells, cell_digest, load_study, require_simulated
+from pipeline.study.report import power
 from pipeline.study.run import Laboratory, run_cell
-from pipeline.study.stats import holm, mean_of, paired_p
+from pipeline.study.stats import holm, mean_of, paired_p, smallest_p
 
 ROOT = Path(__file__).parents[1]
 PROFILE = load_profile("simulated", ROOT / "profiles")
@@ -30,6 +33,7 @@ SMALL = {
     "questions": {"math": {"pool": 60, "train": 12, "val": 12, "test": 20, "pilot": 8}},
     "search": {"max_iterations": 3, "patience": 3, "candidates": 4, "batch": 6},
     "init": {"questions": 6, "candidates": 3, "topologies": 1},
+    "contest": {"calls": 300, "block": 6, "final_block": 6},
     "budgets": {"18": {"metric": "flops", "limit": 18}},
     "joint": {"kind": "joint"},
 }
@@ -48,6 +52,12 @@ class TestStats:
         assert paired_p([2, 3, 4, 5, 6, 7.5], [1, 1, 1, 1, 1, 1]) == pytest.approx(2 / 2**6)
         assert paired_p([1, 2], [1, 2]) == 1.0
 
+    def test_few_seeds_can_show_nothing(self):
+        assert smallest_p(6, 1) == pytest.approx(paired_p([2, 3, 4, 5, 6, 7.5], [1, 1, 1, 1, 1, 1]))
+        table = pd.DataFrame({"block": ["math"] * 12, "name": [f"m{k}" for k in range(12)]})
+        assert "nothing can be significant" in power(8, table)
+        assert power(9, table) == ""
+
     def test_holm_steps_down(self):
         assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
 
@@ -55,7 +65,7 @@ class TestStats:
 class TestPlan:
     def test_the_study_has_every_cell_once_for_each_seed(self):
         cells = all_cells(load_study(ROOT / "study.yaml"), PROFILE, range(2))
-        assert len({cell.name for cell in cells}) == len(cells) == 2 * (3 * 6 + 2 * 4 + 3 * 7)
+        assert len({cell.name for cell in cells}) == len(cells) == 2 * (3 * (6 + 6 + 6) + 3 * (2 + 3) + 2 * 4 + 3 * 8)
 
     def test_what_is_kept_goes_by_settings_and_cell(self):
         cell = Cell("math", "random", "flops", 80.0, 0)
@@ -86,8 +96,8 @@ class TestLedger:
 class TestCells:
     laboratory = Laboratory(SETTINGS, PROFILE, "math")
 
-    def run(self, method: str, seed: int = 0, budget: float = 80.0):
-        return asyncio.run(run_cell(self.laboratory, Cell("math", method, "flops", budget, seed)))
+    def run(self, method: str, seed: int = 0, budget: float = 80.0, **fields: Any) -> dict[str, Any]:
+        return asyncio.run(run_cell(self.laboratory, Cell("math", method, "flops", budget, seed, **fields)))
 
     def test_all_methods_have_the_same_terms_and_test_questions(self):
         rows = [self.run(method) for method in (*paper.RIVALS, paper.OURS)]
@@ -100,6 +110,29 @@ class TestCells:
         assert self.run("random")["init_calls"] == self.run("textgrad")["init_calls"] == 0
         ours = self.run(paper.OURS)
         assert 0 < ours["init_calls"] < ours["calls"]
+
+    def test_contenders_are_the_same_for_all_methods_and_paid_by_each(self):
+        rows = [self.run(method, way="contest") for method in (*paper.RIVALS, paper.OURS)]
+        assert all(row["terms"] == rows[0]["terms"] for row in rows)
+        assert len({row["init_calls"] for row in rows}) == 1
+        assert rows[0]["init_calls"] > 0
+        assert rows[-1]["candidates"] == 0
+        assert rows[-1]["contender"]
+        assert self.run(paper.OURS, way="contest", loop=True)["candidates"] == 12
+
+    def test_the_contest_can_lack_mixes_and_the_response_model(self):
+        alone = CollaborationGraph.from_json(self.run(paper.OURS, way="contest", without="mixes")["graph"])
+        assert len(alone.model_counts()) == 1
+        plain, full = (self.run(paper.OURS, seed=1, way="contest", without=part) for part in ("response_model", ""))
+        assert plain["calls"] > 0
+        assert plain["calls"] != full["calls"]
+
+    @pytest.mark.parametrize("name", BASELINES)
+    def test_a_baseline_is_a_plain_graph_that_keeps_the_budget(self, name: str):
+        row = self.run(name, way="none", budget=18.0)
+        assert row["budget_units"] <= 18
+        assert row["calls"] == 12 * len(PROFILE.model_pool())
+        assert row["nodes"] == 1 or name != "single"
 
     def test_a_run_repeats_and_does_not_depend_on_what_ran_before(self):
         fresh = asyncio.run(run_cell(Laboratory(SETTINGS, PROFILE, "math"), Cell("math", paper.OURS, "flops", 80.0, 1)))
@@ -117,7 +150,7 @@ class TestCells:
 
     def test_tables_refuse_searches_on_different_terms(self):
         rows = pd.DataFrame([self.run(method) for method in ("random", paper.OURS)])
-        assert list(tables.table_1(rows, 80.0)["name"]) == ["random", paper.OURS]
+        assert list(tables.table_1(rows, 80.0)["name"]) == ["random", tables.AS_PAPER]
         rows.at[0, "terms"] = rows.at[0, "terms"] | {"patience": 99}
         with pytest.raises(DataError, match="not searched on the same terms: patience is 99 and 3"):
             tables.table_1(rows, 80.0)

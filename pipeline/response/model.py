@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.special import expit, logit
@@ -32,6 +33,14 @@ class Prediction:
     accuracy: float
     spread: float
     shares: FloatArray
+
+
+class Predictor(Protocol):
+    """What predicts graphs that were never run."""
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """What the graph is expected to score on the questions."""
+        ...
 
 
 class ResponseModel:

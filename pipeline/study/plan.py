@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import PositiveInt
 
@@ -18,11 +18,14 @@ from pipeline.objective import Objective
 from pipeline.parsing import Closed, load
 from pipeline.search import searcher_class
 from pipeline.settings import Profile, SearchSettings
-from pipeline.stage_settings import InitSettings
+from pipeline.stage_settings import ContestSettings, InitSettings
 from pipeline.study.paper import OURS, RIVALS
 
 STUDY = Path("study.yaml")
 ABLATIONS = ("insight_1", "insight_2", "insight_3", "roles")
+CONTEST_ABLATIONS = ("mixes", "response_model")
+LOOP_ABLATIONS = ("insight_2", "insight_3")
+BASELINES = ("single", "majority", "fan", "chain", "grid", "mixed vote")
 REACH = ("agent", "models", "search", "tasks")
 """Packages whose code decides what a search gives, beside the modules of pipeline/ itself."""
 
@@ -54,13 +57,22 @@ class StudySettings(Closed):
     questions: dict[str, StudyQuestions]
     search: SearchSettings
     init: InitSettings
+    contest: ContestSettings
     budgets: dict[str, StudyBudget]
     joint: Objective
 
 
+Way = Literal["contest", "paper", "none"]
+"""What a method starts with: the contest's contenders, the paper's init stages where it uses them, or, a baseline, nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One search: task, method, which of the agent's switches are off, budget and objective, and the seed."""
+    """One search: task, method, what it starts with, which switches are off, budget and objective, and the seed.
+
+    `without` names a switch of the agent or of the contest. With `loop` Agent-REINFORCE goes on after a contest. A baseline is a
+    plain graph, named in place of a method.
+    """
 
     task: str
     method: str
@@ -69,12 +81,15 @@ class Cell:
     seed: int
     without: str = ""
     objective: Objective = field(default_factory=Objective)
+    way: Way = "paper"
+    loop: bool = False
 
     @property
     def name(self) -> str:
         """For people."""
         parts = [self.task, self.method, f"without {self.without}" if self.without else "", f"{self.metric} {self.budget:g}"]
-        return " ".join(part for part in [*parts, "joint" if self.objective.joint else "", f"seed {self.seed}"] if part)
+        parts += ["joint" if self.objective.joint else "", "with contenders" if self.way == "contest" else ""]
+        return " ".join(part for part in [*parts, "loop" if self.loop else "", f"seed {self.seed}"] if part)
 
 
 def load_study(path: Path = STUDY) -> StudySettings:
@@ -83,23 +98,40 @@ def load_study(path: Path = STUDY) -> StudySettings:
 
 
 def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Every method on every task at the profile's budget."""
-    budget = profile.budget
-    return [Cell(task, m, budget.metric, budget.limit, seed) for task in settings.questions for m in (*RIVALS, OURS)]
+    """On every task, at the profile's budget: every method with the contest's contenders and without them, and the baselines."""
+    where = profile.budget.metric, profile.budget.limit, seed
+    found = []
+    for task in settings.questions:
+        found += [Cell(task, method, *where, way="contest") for method in (OURS, *RIVALS)]
+        found += [Cell(task, method, *where) for method in (OURS, *RIVALS)]
+        found += [Cell(task, baseline, *where, way="none") for baseline in BASELINES]
+    return found
 
 
 def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Agent-REINFORCE without each insight, and without roles."""
+    """Agent-REINFORCE as in the paper without each insight, and without roles."""
     tasks = [task for task in settings.questions if task in ("math", "mmlu")]
     budget = profile.budget
     return [Cell(task, OURS, budget.metric, budget.limit, seed, without) for task in tasks for without in ("", *ABLATIONS)]
 
 
+def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
+    """The contest, without each of its parts, in the paper's way instead, and with the loop after it."""
+    where = profile.budget.metric, profile.budget.limit, seed
+    found = []
+    for task in settings.questions:
+        found += [Cell(task, OURS, *where, without, way="contest") for without in ("", *CONTEST_ABLATIONS)]
+        found += [Cell(task, OURS, *where, without, way="contest", loop=True) for without in ("", *LOOP_ABLATIONS)]
+        found.append(Cell(task, OURS, *where))
+    return found
+
+
 def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
-    """Every method on MATH under each other budget, and Agent-REINFORCE for accuracy and latency."""
+    """On MATH under each other budget: the methods, the contest, and the contest for accuracy and latency."""
     return {
         name: [Cell("math", method, b.metric, b.limit, seed) for method in (*RIVALS, OURS)]
-        + [Cell("math", OURS, b.metric, b.limit, seed, objective=settings.joint)]
+        + [Cell("math", OURS, b.metric, b.limit, seed, way="contest")]
+        + [Cell("math", OURS, b.metric, b.limit, seed, objective=settings.joint, way="contest")]
         for name, b in settings.budgets.items()
         if "math" in settings.questions
     }
@@ -109,11 +141,12 @@ def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[C
     """Every search of the study once, those of a task and seed together."""
     found: dict[str, Cell] = {}
     for seed in seeds:
-        cells = table_1(settings, profile, seed) + table_2(settings, profile, seed)
+        cells = table_1(settings, profile, seed) + table_2(settings, profile, seed) + contest_table(settings, profile, seed)
         cells += [cell for column in table_3(settings, seed).values() for cell in column]
         found |= {cell.name: cell for cell in cells}
     for cell in found.values():
-        searcher_class(cell.method)
+        if cell.way != "none":
+            searcher_class(cell.method)
     return sorted(found.values(), key=lambda cell: (cell.seed, cell.task))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import pandas as pd
 from pipeline.agent import make_agent
 from pipeline.agent.base import Brief, Counts, family_size_trials
 from pipeline.archive import Archive
+from pipeline.contenders import Contender, Contenders
+from pipeline.contest import Contest
 from pipeline.environment import Environment
 from pipeline.grading import Grader
 from pipeline.models.simulated import SimulatedClient
@@ -21,14 +24,15 @@ from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver
 from pipeline.search.terms import plain_terms
 from pipeline.settings import AgentSettings, Profile
-from pipeline.stage_settings import RacingSettings
+from pipeline.stage_settings import ContestSettings, RacingSettings
 from pipeline.study.ledger import Ledger, LedgerClient
-from pipeline.study.plan import Cell, StudySettings
+from pipeline.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.sources import load_questions
 from pipeline.tasks.synthetic import named_in
 from pipeline.trials import evaluate_cases, evaluate_trials, single_cases, start_trial, trial_cases, trials_of
+from pipeline.worlds.baselines import baselines
 
 Grades = dict[str, list[bool]]
 """Question id -> the grade of each reply that the simulated pool can give to it."""
@@ -36,11 +40,12 @@ Grades = dict[str, list[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the init stages came to: single-model accuracies, the multiset, and the ledger of their trials."""
+    """What the init stages came to: single-model accuracies, the multiset, the ledger of their calls, and the contenders."""
 
-    singles: dict[str, float]
+    singles: Mapping[str, float]
     counts: Counts
     ledger: Ledger
+    contenders: tuple[Contender, ...] = ()
 
 
 class Laboratory:
@@ -73,41 +78,52 @@ class Laboratory:
         pool, sampling = self.profile.model_pool(), self.section.sampling.sampling()
         return Environment(self.prompt, sampling, pool, LedgerClient(self.client, ledger), grader=self.grader)
 
-    async def start(self, cell: Cell, agent: AgentSettings, brief: Brief, train: list[Question]) -> Start:
-        """The init stages (section 5.2) for these agent settings and this budget, run once."""
-        init, racing = self.settings.init, self.settings.search.racing
-        key = json.dumps(
-            [
-                cell.seed,
-                cell.metric,
-                cell.budget,
-                brief.objective.model_dump(),
-                agent.insight_1,
-                list(brief.roles),
-                racing.model_dump(),
-            ]
-        )
-        if key in self._starts:
-            return self._starts[key]
-        ledger, rng = Ledger(), np.random.default_rng([cell.seed, 1])
-        environment, questions = self.environment(ledger), train[: init.questions]
-        profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
-        singles = dict(zip(profile["model"], profile["accuracy"], strict=True))
-        brief = replace_scores(brief, singles)
-        chooser = make_agent(agent, rng)
+    async def start(self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]) -> Start:
+        """The init stages for these settings and this budget, run once: the contest, or the paper's (section 5.2)."""
+        contest = self.settings.contest
+        if cell.without in CONTEST_ABLATIONS:
+            contest = contest.model_copy(update={cell.without: False})
+        chosen = contest.model_dump() if cell.way == "contest" else [agent.insight_1, self.settings.search.racing.model_dump()]
+        asked = [cell.seed, cell.metric, cell.budget, brief.objective.model_dump(), list(brief.roles), cell.way, chosen]
+        key = json.dumps(asked)
+        if key not in self._starts:
+            ledger = Ledger()
+            environment = self.environment(ledger)
+            profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, questions["train"])
+            brief = replace(brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True)))
+            if cell.way == "contest":
+                self._starts[key] = await self._contest(contest, cell, brief, environment, ledger, questions)
+            else:
+                counts = await self._multiset(cell, agent, brief, environment, questions["train"])
+                self._starts[key] = Start(brief.single_scores, counts, ledger)
+        return self._starts[key]
+
+    async def _contest(
+        self,
+        settings: ContestSettings,
+        cell: Cell,
+        brief: Brief,
+        environment: Environment,
+        ledger: Ledger,
+        questions: dict[str, list[Question]],
+    ) -> Start:
+        rng = np.random.default_rng([cell.seed, 1])
+        contest = Contest(brief, questions["train"], questions["val"], settings, rng)
+        standings = (await contest.run(environment.with_node_grades()))[: settings.kept]
+        contenders = tuple(Contender(standing.graph, standing.label, standing.value) for standing in standings)
+        return Start(brief.single_scores, contenders[0].graph.model_counts(), ledger, contenders)
+
+    async def _multiset(
+        self, cell: Cell, agent: AgentSettings, brief: Brief, environment: Environment, train: list[Question]
+    ) -> Counts:
+        """The paper's: multisets judged by random topologies."""
+        init, rng = self.settings.init, np.random.default_rng([cell.seed, 1])
+        questions, chooser = train[: init.questions], make_agent(agent, rng)
         cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
         tried = await evaluate_trials(cases, environment, brief, questions, RacingSettings())
         preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
-        multisets = chooser.select_instances(brief, preference, init.candidates)
-        cases = trial_cases(multisets, brief, init.topologies, rng)
-        table = await evaluate_trials(cases, environment, brief, questions, racing)
-        self._starts[key] = Start(singles, start_trial(table, brief).counts, ledger)
-        return self._starts[key]
-
-
-def replace_scores(brief: Brief, singles: dict[str, float]) -> Brief:
-    """The brief with these single-model accuracies."""
-    return Brief(brief.task, brief.cost, brief.budget, singles, brief.roles, brief.max_nodes, brief.objective)
+        cases = trial_cases(chooser.select_instances(brief, preference, init.candidates), brief, init.topologies, rng)
+        return start_trial(await evaluate_trials(cases, environment, brief, questions, self.settings.search.racing), brief).counts
 
 
 async def run_cell(laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -118,17 +134,20 @@ async def run_cell(laboratory: Laboratory, cell: Cell, parameters: dict[str, Any
     """
     began = time.process_time()
     profile, settings = laboratory.profile, laboratory.settings
-    agent = profile.agent.model_copy(update={cell.without: False} if cell.without else {})
+    agent = profile.agent.model_copy(update=_agent_changes(cell))
     roles = profile.roles if agent.roles else ("assistant",)
     cost, questions = profile.cost_model(cell.task, cell.metric), laboratory.questions(cell.seed)
     cost.require_feasible(cell.budget)
     brief = Brief(cell.task, cost, cell.budget, {}, roles, profile.budget.max_nodes, cell.objective)
-    method, ledger, counts = searcher_class(cell.method), Ledger(), {}
-    if method.uses_start:
-        start = await laboratory.start(cell, agent, brief, questions["train"])
-        brief, counts, ledger = replace_scores(brief, start.singles), dict(start.counts), start.ledger.copy()
+    if cell.way == "none":
+        return await _baseline(laboratory, cell, agent, brief, questions) | {"cpu_s": time.process_time() - began}
+    method, ledger, start = searcher_class(cell.method), Ledger(), Start({}, {}, Ledger())
+    if method.uses_start or cell.way == "contest":
+        start = await laboratory.start(cell, agent, brief, questions)
+        brief, ledger = replace(brief, single_scores=start.singles), start.ledger.copy()
     init_calls = ledger.calls
-    searcher = method(Problem(brief, settings.search, agent, counts, cell.seed), **(parameters or {}))
+    problem = Problem(brief, settings.search, agent, dict(start.counts), cell.seed, contenders=start.contenders)
+    searcher = method(problem, **(parameters or {}))
     archive = Archive(None)
     driver = Driver(cost, settings.search, archive)
     found = await driver.run(searcher, laboratory.environment(ledger), questions["train"], questions["val"])
@@ -141,6 +160,9 @@ async def run_cell(laboratory: Laboratory, cell: Cell, parameters: dict[str, Any
         "metric": cell.metric,
         "budget": cell.budget,
         "joint": cell.objective.joint,
+        "way": cell.way,
+        "loop": cell.loop,
+        "contender": found.contender,
         "seed": cell.seed,
         "score": test.accuracy,
         "latency_s": test.latency_s,
@@ -157,12 +179,53 @@ async def run_cell(laboratory: Laboratory, cell: Cell, parameters: dict[str, Any
         "nodes": len(found.graph.nodes),
         "width": found.graph.width,
         "depth": found.graph.depth,
-        "start": json.dumps(counts),
+        "start": json.dumps(start.counts),
         "graph": found.graph.to_json(),
         "curve": found.trajectory["best_val_value"].tolist(),
         "front": _front_points(table),
         "terms": plain_terms(found.terms),
         "cpu_s": time.process_time() - began,
+    }
+
+
+def _agent_changes(cell: Cell) -> dict[str, Any]:
+    """What a cell changes of the profile's agent settings."""
+    switched_off = {cell.without: False} if cell.without in ABLATIONS else {}
+    return switched_off | {"loop": cell.loop}
+
+
+async def _baseline(
+    laboratory: Laboratory, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]
+) -> dict[str, Any]:
+    """The row of a plain graph of the models that score best alone; what it took is asking each model alone."""
+    ledger = Ledger()
+    profile = await evaluate_cases(single_cases(brief.cost.pool), laboratory.environment(ledger), brief.cost, questions["train"])
+    brief = replace(brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True)))
+    graph = baselines(Contenders(brief))[cell.method]
+    test = await laboratory.environment(Ledger()).evaluate(graph, questions["test"])
+    return {
+        "task": cell.task,
+        "method": cell.method,
+        "without": "",
+        "metric": cell.metric,
+        "budget": cell.budget,
+        "joint": False,
+        "way": cell.way,
+        "loop": False,
+        "seed": cell.seed,
+        "score": test.accuracy,
+        "latency_s": test.latency_s,
+        "calls": ledger.calls,
+        "tokens": ledger.tokens,
+        "seconds": ledger.seconds,
+        "budget_units": brief.cost.graph_cost(graph),
+        "nodes": len(graph.nodes),
+        "width": graph.width,
+        "depth": graph.depth,
+        "graph": graph.to_json(),
+        "curve": [],
+        "front": [],
+        "terms": None,
     }
 
 

@@ -48,3 +48,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[name]))
         adjusted[name] = worst
     return adjusted
+
+
+def smallest_p(pairs: int, comparisons: int) -> float:
+    """The smallest p that `paired_p` and `holm` can give for so many pairs and comparisons."""
+    return min(1.0, comparisons * 2.0 ** (1 - pairs))

@@ -12,6 +12,8 @@ from pipeline.study import paper
 from pipeline.study.stats import Mean, holm, mean_of, paired_p
 
 COSTS = ("calls", "tokens", "seconds")
+AS_PAPER = "agent_reinforce as in the paper"
+WITH_CONTENDERS = "with contenders"
 Rows = pd.DataFrame
 
 
@@ -37,9 +39,18 @@ def searches_table(groups: Mapping[str, Rows], paper_row: Callable[[str, str], S
             line["paper_search_s"] = published[1] if published else None
             line |= _cells("latency_s", mean_of(list(mine["latency_s"])))
             line["paper_latency_s"] = published[2] if published and len(published) > 2 else None
+            line |= _cells("difference", _difference(table, reference, name))
             line["p_score"], line["p_seconds"] = against["score"].get(name), against["seconds"].get(name)
             lines.append(line)
     return pd.DataFrame(lines)
+
+
+def _difference(table: Rows, reference: str, name: str) -> Mean:
+    """How many points of score a line is above the reference, over the seeds that both have."""
+    values = table.pivot_table(index="seed", columns="name", values="score")
+    if reference not in values or name == reference:
+        return mean_of([])
+    return mean_of((100 * (values[name] - values[reference])).dropna().tolist())
 
 
 def _cells(name: str, mean: Mean) -> dict[str, float]:
@@ -58,9 +69,18 @@ def _p_values(table: Rows, names: Sequence[str], reference: str, column: str) ->
 
 
 def named(rows: Rows) -> Rows:
-    """Rows with the column `name`: the method, or `joint`, or what the ablation lacks."""
-    names = rows["method"].where(~rows["joint"], "joint").where(rows["without"] == "", rows["without"])
-    return rows.assign(name=names)
+    """Rows with the column `name`: the method and what it starts with, or `joint`, or a baseline."""
+
+    def name(method: str, way: str, joint: bool) -> str:
+        if joint:
+            return "joint"
+        if way == "none":
+            return method
+        if method == paper.OURS:
+            return method if way == "contest" else AS_PAPER
+        return f"{method} {WITH_CONTENDERS}" if way == "contest" else method
+
+    return rows.assign(name=[name(*values) for values in zip(rows["method"], rows["way"], rows["joint"], strict=True)])
 
 
 def _blocks(rows: Rows) -> dict[str, Rows]:
@@ -68,27 +88,52 @@ def _blocks(rows: Rows) -> dict[str, Rows]:
 
 
 def _require_equal_terms(table: Rows) -> None:
-    """Raises DataError when two methods were not searched on the same terms under one seed."""
-    for _, same in table.groupby("seed"):
+    """Raises DataError when two methods that start alike were not searched on the same terms under one seed."""
+    for _, same in table[table["way"] != "none"].groupby(["seed", "way"]):
         require_equal_terms(dict(zip(same["name"], same["terms"], strict=True)))
 
 
 def table_1(rows: Rows, budget: float) -> Rows:
-    """Every method on every task at the main budget."""
-    mine = rows[(rows["without"] == "") & ~rows["joint"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
+    """Every method on every task at the main budget, with and without the contest's contenders, and the baselines."""
+    mine = rows[(rows["without"] == "") & ~rows["joint"] & ~rows["loop"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
     groups = _blocks(named(mine))
     for table in groups.values():
         _require_equal_terms(table)
-    return searches_table(groups, lambda task, name: paper.TABLE_1.get(task, {}).get(name))
+    return searches_table(groups, lambda task, name: paper.TABLE_1.get(task, {}).get(_published(name)))
+
+
+def _published(name: str) -> str:
+    """The line of the paper's tables that a name stands for: the paper has no contest."""
+    return {AS_PAPER: paper.OURS, paper.OURS: ""}.get(name, name)
+
+
+def _ours(rows: Rows, budget: float) -> Rows:
+    return rows[(rows["method"] == paper.OURS) & ~rows["joint"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
 
 
 def table_2(rows: Rows, budget: float) -> Rows:
-    """Agent-REINFORCE and what it lacks."""
-    ours = rows[(rows["method"] == paper.OURS) & ~rows["joint"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
-    ours = named(ours)
-    ours = ours.assign(name=ours["name"].replace({paper.OURS: "full"}))
+    """Agent-REINFORCE as in the paper, and what it lacks."""
+    ours = _ours(rows, budget)
+    ours = ours[ours["way"] == "paper"]
+    ours = ours.assign(name=ours["without"].where(ours["without"] != "", "full"))
     groups = {task: table for task, table in _blocks(ours).items() if table["name"].nunique() > 1}
     return searches_table(groups, lambda task, name: paper.TABLE_2.get(task, {}).get(name))
+
+
+def contest_table(rows: Rows, budget: float) -> Rows:
+    """The contest, what it lacks, what the loop after it adds, and the paper's way in its place."""
+    ours = _ours(rows, budget)
+    ours = ours[(ours["way"] == "contest") | (ours["without"] == "")]
+
+    def name(way: str, without: str, loop: bool) -> str:
+        if way == "paper":
+            return AS_PAPER
+        parts = ["with the loop" if loop else "", f"without {without.replace('_', ' ')}" if without else ""]
+        return ", ".join(part for part in parts if part) or "full"
+
+    names = [name(*values) for values in zip(ours["way"], ours["without"], ours["loop"], strict=True)]
+    groups = {task: table for task, table in _blocks(ours.assign(name=names)).items() if table["name"].nunique() > 1}
+    return searches_table(groups, lambda task, name: None)
 
 
 def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
@@ -99,7 +144,7 @@ def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
         if len(mine):
             groups[label] = named(mine)
             _require_equal_terms(groups[label][groups[label]["name"] != "joint"])
-    return searches_table(groups, lambda label, name: paper.TABLE_3.get(label, {}).get(name))
+    return searches_table(groups, lambda label, name: paper.TABLE_3.get(label, {}).get(_published(name)))
 
 
 def pilot_table(pilots: Rows) -> Rows:

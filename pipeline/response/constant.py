@@ -1,0 +1,24 @@
+"""What is expected of graphs without a response model: each as good as one call of the model that is best alone."""
+
+from __future__ import annotations
+
+from pipeline.evidence import Evidence
+from pipeline.graph import CollaborationGraph
+from pipeline.response.draws import fit_draws
+from pipeline.response.model import Prediction
+
+SPREAD = 0.08
+"""Standard deviation, in accuracy, of what graphs within a budget are worth beside one call."""
+
+
+class ConstantModel:
+    """The same prediction for every graph, per question that of the best single model: a baseline for the response model."""
+
+    def __init__(self, evidence: Evidence, models: tuple[str, ...]) -> None:
+        draws = fit_draws(evidence, models)
+        shares = draws.expected[int(draws.means.argmax())]
+        self._prediction = Prediction(float(shares.mean()), SPREAD, shares)
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """As for every graph."""
+        return self._prediction
