@@ -15,6 +15,7 @@ from itertools import combinations
 
 from pipeline import topologies
 from pipeline.agent.base import Brief, affordable
+from pipeline.evidence import revisions
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import get_role
 
@@ -24,6 +25,9 @@ MOST_SOURCES = 12
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
 
+FEW, MANY = 3, 7
+"""Reviewers of a panel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contender:
@@ -32,6 +36,18 @@ class Contender:
     graph: CollaborationGraph
     label: str
     value: float
+
+
+Form = tuple[int, str, bool]
+
+
+def form_of(graph: CollaborationGraph) -> Form:
+    """What is alike in graphs that differ in models and sizes: how often answers are revised (twice or more is one form), the
+    sink's role, and whether a call before the sink reads several answers."""
+    several = any(
+        len(graph.predecessors[node.id]) > 1 for node in graph.nodes if node.id != graph.sink and get_role(node.role).calls_model
+    )
+    return min(revisions(graph)[graph.sink], 2), graph.node(graph.sink).role, several
 
 
 Make = Callable[[int], CollaborationGraph]
@@ -100,6 +116,8 @@ class Contenders:
             fan = f"{{}} x {model}, fused by {sink}"
             self._grow(partial(_fan, model, sink, "fuser"), fan, 2, MOST_SOURCES)
         self._grow(partial(_chain, model, []), f"chain of {{}} x {model}", 2, LONGEST_CHAIN, (2, 3, 4))
+        for end in self._helpers(model) if "fuser" in self.sinks else []:
+            self._add(topologies.parallel([model], end), f"{model}, fused by {end}")
         for end in self._helpers(model)[1:]:
             self._add(topologies.chain([model, end]), f"{model}, refined by {end}")
             refined = f"chain of {{}} x {model}, then {end}"
@@ -115,9 +133,18 @@ class Contenders:
                 for sink in dict.fromkeys(sinks):
                     grid = f"{{}} chains of 2 x {model}, {_ends(role, sink)}"
                     self._grow(partial(_chains, [model] * 2, sink, role), grid, 2, MOST_SOURCES)
+            if "voter" in self.sinks and self.mixes:
+                self._two_refiners(model, [other for other in leading if other != model])
             for helper in leading if self.mixes else [model]:
                 if helper != model or not self.mixes:
                     self._panel(model, helper, repeats)
+
+    def _two_refiners(self, model: str, others: Sequence[str]) -> None:
+        """One answer, refined by two other models, and a vote of both or of all three."""
+        for first, second in combinations(others, 2):
+            for counts, also in ((False, ""), (True, " with it")):
+                graph = topologies.panel([model], [first, second], first, "voter", drafts_count=counts)
+                self._add(graph, f"{model} refined by {first} and by {second}, majority{also}")
 
     def _panel(self, model: str, helper: str, repeats: bool) -> None:
         if "voter" in self.sinks:
@@ -131,8 +158,9 @@ class Contenders:
         if "fuser" not in self.sinks or not repeats:
             return
         for role in self.sinks:
-            read = f"{{}} x {model}, read by 3 x {helper}, {_ends(role, helper)}"
-            self._grow(partial(_read, model, [helper] * 3, helper, role), read, 2, MOST_SOURCES, ())
+            for reviewers in (FEW, MANY) if role == "voter" else (FEW,):
+                read = f"{{}} x {model}, read by {reviewers} x {helper}, {_ends(role, helper)}"
+                self._grow(partial(_read, model, [helper] * reviewers, helper, role), read, 2, MOST_SOURCES, ())
 
     def _mixes(self) -> None:
         """Votes and fans over pairs and triples of the four models that score best alone, in several proportions."""

@@ -3,7 +3,8 @@
 1. Each model alone on all training questions: what the profile stage asked, so from the cache.
 2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth for the models that lead.
 3. Rounds: the response model predicts every contender, and changed copies of the best; those that are promising for the new calls
-   they take are run on the next questions. Each call teaches the model something about all graphs with such nodes.
+   they take are run on the next questions, in the first round the best of each form. Each call teaches the model something about
+   all graphs with such nodes.
 4. Finals: the best few are run on further questions, validation questions last, half of them dropped at a time.
 
 A graph's value is the model's prediction, corrected by how the graph itself did where it was run: by the more, the more questions
@@ -13,7 +14,7 @@ those were and the less certain the prediction. So where the model is wrong of a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from pipeline import topologies
 from pipeline.agent.base import Brief
 from pipeline.budget import critical_path
-from pipeline.contenders import Contenders
+from pipeline.contenders import Contenders, form_of
 from pipeline.environment import Evaluator, Feedback
 from pipeline.errors import RunStopped
 from pipeline.evidence import Evidence, IntArray
@@ -56,6 +57,9 @@ SAFE = 0.7
 
 WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
+
+FORMS_WITHIN_REACH, FORMS_SHARE = 0.15, 0.5
+"""As `WITHIN_REACH` for the first round, where the best of each form is run, and the share of the calls left that it may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +135,33 @@ class Contest:
         # Where the questions are used up, the first ones are asked again: of graphs that were not run on them.
         places = np.take(self._order, (number + 1) * settings.block + np.arange(min(settings.block, len(self._order))), mode="wrap")
         left = settings.search_share * settings.calls - self.calls
-        allowed = left / (settings.rounds - number)
         prices = {s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings}
         hopes = {s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings}
-        best, spent, picked = max(hopes.values()), 0, 0
-        for graph in sorted(hopes, key=lambda g: -hopes[g]):
-            if picked >= settings.picks or hopes[graph] < best - WITHIN_REACH:
+        promising = sorted(hopes, key=lambda g: -hopes[g])
+        if number:
+            await self._run_best(
+                promising, hopes, places, settings.picks, WITHIN_REACH, left / (settings.rounds - number), environment, publish
+            )
+        else:
+            best_of = {form_of(graph): graph for graph in reversed(promising)}
+            forms = sorted(best_of.values(), key=promising.index)
+            await self._run_best(forms, hopes, places, len(forms), FORMS_WITHIN_REACH, left * FORMS_SHARE, environment, publish)
+
+    async def _run_best(
+        self,
+        promising: Sequence[CollaborationGraph],
+        hopes: Mapping[CollaborationGraph, float],
+        places: IntArray,
+        most: int,
+        reach: float,
+        allowed: float,
+        environment: Evaluator,
+        publish: Publish,
+    ) -> None:
+        """Run at most `most` of these graphs, the best first, as far as the allowed calls go and the hopes are within reach."""
+        spent, picked = 0, 0
+        for graph in promising:
+            if picked >= most or hopes[graph] < hopes[promising[0]] - reach:
                 break
             price = self.evidence.new_calls(graph, places)
             if spent + price > allowed:
