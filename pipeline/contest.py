@@ -31,6 +31,7 @@ from pipeline.mutations import changed
 from pipeline.probes import probes
 from pipeline.progress import Publish, ignore
 from pipeline.racing import joined
+from pipeline.response.calibration import Forecast
 from pipeline.response.constant import ConstantModel
 from pipeline.response.model import Predictor, ResponseModel
 from pipeline.roles import get_role
@@ -64,7 +65,8 @@ FORMS_WITHIN_REACH, FORMS_SHARE = 0.15, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of one contender: its label, value with standard deviation, prediction, and questions that it was run on."""
+    """What is known of one contender: its label, value with standard deviation, prediction with the model's own standard deviation,
+    and the questions that it was run on."""
 
     graph: CollaborationGraph
     label: str
@@ -72,6 +74,7 @@ class Standing:
     value: float
     spread: float
     predicted: float
+    model_spread: float
     observed: float
     n_scored: int
 
@@ -90,6 +93,7 @@ class Contest:
     feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
     standings: list[Standing] = field(init=False, default_factory=list)
+    forecasts: list[Forecast] = field(init=False, default_factory=list)
     _order: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -208,9 +212,18 @@ class Contest:
                     f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of {len(feedback.results)} questions "
                     f"unscored ({feedback.error}); start again to continue"
                 )
+            self._forecast(graph, feedback)
             self.evidence.add(graph, feedback)
             known = self.feedbacks.get(graph)
             self.feedbacks[graph] = feedback if known is None else joined(known, feedback)
+
+    def _forecast(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """Note what was predicted of a graph that was never run before, and what it had."""
+        standing = next((standing for standing in self.standings if standing.graph == graph), None)
+        scored = len(feedback.results) - feedback.n_unscored
+        if standing is not None and graph not in self.evidence.graphs and scored:
+            spread = math.hypot(standing.model_spread, MISFIT)
+            self.forecasts.append(Forecast(standing.predicted, spread, feedback.accuracy, scored))
 
     def _rank(self) -> None:
         """Predict all contenders that are watched and value them."""
@@ -241,7 +254,7 @@ class Contest:
         if self.brief.joint:
             latency = self._latency(graph)
             value, spread = self.brief.objective.of(value, latency), (1 - self.brief.objective.weight) * spread
-        return Standing(graph, self.labels[graph], units, value, spread, predicted.accuracy, observed, count)
+        return Standing(graph, self.labels[graph], units, value, spread, predicted.accuracy, predicted.spread, observed, count)
 
     def _latency(self, graph: CollaborationGraph) -> float:
         """Seconds of a question: as measured, or along the critical path if each call takes what its model takes alone."""

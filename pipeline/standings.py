@@ -13,6 +13,7 @@ from pipeline.agent.base import Preference
 from pipeline.contenders import Contender
 from pipeline.contest import Contest, Standing
 from pipeline.graph import CollaborationGraph
+from pipeline.response.calibration import calibration_data
 from pipeline.trials import Case, cases_table
 
 SHOWN = 20
@@ -52,6 +53,7 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
         "best": best.label,
         "contest_calls": contest.calls,
         "contest_graphs": len(contest.feedbacks),
+        "calibration": calibration_data(contest.forecasts),
         "contenders": [standing_data(standing) for standing in contest.standings[:kept]],
         "standings": [standing_data(standing) for standing in contest.standings[kept : kept + SHOWN]],
     }

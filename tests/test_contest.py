@@ -188,6 +188,13 @@ class TestResponseModel:
 
 
 class TestContest:
+    def test_what_was_predicted_before_a_first_run_is_kept(self, profile: Profile) -> None:
+        contest = contest_of(profile, world_of(profile), 40.0)
+        assert 0 < len(contest.forecasts) < len(contest.feedbacks)
+        calibrated = start_data(contest, 3)["calibration"]
+        assert calibrated["graphs"] == len(contest.forecasts)
+        assert calibrated["error"] < 2 * calibrated["error_expected"]
+
     def test_it_keeps_to_its_calls(self, profile: Profile) -> None:
         environment = world_of(profile)
         profiled = len(profile.model_pool()) * TRAIN
