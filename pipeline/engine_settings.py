@@ -21,6 +21,12 @@ class ServeSettings(Closed):
     tensor_parallel: PositiveInt = Field(default=1, description="GPUs that one server spreads the model over")
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="share of each GPU's memory")
     max_model_len: PositiveInt | None = Field(default=None, description="where the model's context is shorter than the engine's")
+    kv_heads: PositiveInt | None = Field(
+        default=None,
+        exclude_if=lambda heads: heads is None,
+        description="heads of keys and values, for the cache's size; read from weights that are here",
+    )
+    head_dim: PositiveInt | None = Field(default=None, exclude_if=lambda size: size is None, description="size of a head")
     extra_args: tuple[str, ...] = ()
 
 

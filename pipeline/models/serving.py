@@ -36,6 +36,7 @@ from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory
 from pipeline.models.shared_cache import SharedCallCache
 from pipeline.models.sharing import Keeper, Urls, shared_servers
 from pipeline.models.simulated import SimulatedClient
+from pipeline.serving.needs import known_need
 from pipeline.settings import Profile
 from pipeline.state import STATE
 
@@ -195,35 +196,41 @@ def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
     device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
+    gpu_gib = dict(enumerate(gpu_memory_gib())) if device == "gpu" else {}
     return server_specs(
         engine.kind,
         {
-            name: _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ()))
+            name: replace(
+                _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ())),
+                need=known_need(name, model, engine, state),
+            )
             for name, model in profile.hosted.items()
         },
         log_dir=state / "logs",
         python=engine.python,
         device=device,
-        gpus=range(len(gpu_memory_gib())) if device == "gpu" else (),
+        gpus=tuple(gpu_gib),
         max_model_len=engine.max_model_len,
-        offline=all(model.weights is not None and model.weights.hub is None for model in profile.hosted.values()),
         extra=engine.extra_args,
+        max_seqs=engine.concurrency,
+        gpu_gib=gpu_gib,
     )
 
 
 def hosted(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> Hosted:
     """What a server of this model needs; its weights are made ready. Raises as `prepare_weights`."""
     source, serve = prepare_weights(name, model, state, python), model.serve
-    pinned = model.weights is not None and model.weights.hub is not None and model.revision != "unpinned"
+    from_hub = model.weights is not None and model.weights.hub is not None
     return Hosted(
         source,
-        model.revision if pinned else None,
+        model.revision if from_hub and model.revision != "unpinned" else None,
         tuple(range(serve.port, serve.port + serve.replicas)) if serve.port is not None else (),
         serve.replicas,
         serve.tensor_parallel,
         serve.gpu_memory,
         serve.max_model_len,
         serve.extra_args,
+        from_hub=from_hub,
     )
 
 
