@@ -104,6 +104,8 @@ REFUSALS = [
      Dialect(left_out=frozenset({"seed"}))),
     ((400, {}, '{"error": {"message": "litellm.UnsupportedParamsError: groq does not support parameters: [\'top_p\']"}}'),
      Dialect(left_out=frozenset({"top_p"}))),
+    ((400, {}, json.dumps({"error": {"message": "litellm.UnsupportedParamsError: azure does not support parameters: ['seed']",
+                                     "type": "None", "param": "None", "code": "400"}})), Dialect(left_out=frozenset({"seed"}))),
     ((400, {}, '{"error": "Unrecognized request argument supplied: stop"}'), Dialect(left_out=frozenset({"stop"}))),
 ]  # fmt: skip
 

@@ -59,7 +59,8 @@ def _read(text: str) -> Refusal:
     if isinstance(inner, Mapping):
         words = inner.get("message") or inner.get("detail") or inner
         param = inner.get("param")
-        return Refusal(_plain(words), param if isinstance(param, str) and param else None)
+        told = isinstance(param, str) and param not in ("", "None")  # LiteLLM's None is text
+        return Refusal(_plain(words), param if told else None)
     return Refusal(_plain(inner))
 
 
