@@ -54,6 +54,11 @@ class EngineSettings(Closed):
     startup_s: PositiveFloat = 300
     max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
     offline: bool = Field(default=False, description="vllm: whether a stage that asks models alone does so without a server")
+    draws: PositiveInt = Field(
+        default=1,
+        exclude_if=lambda most: most == 1,
+        description="alike calls in one request (n), at most; where an endpoint takes one alone is found out",
+    )
     seeds: bool = Field(default=False, description="whether external endpoints may be sent a seed with each request")
     max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
     cache_gib: PositiveFloat = Field(default=16, description="size of the call cache above which calls long unused are dropped")

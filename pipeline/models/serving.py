@@ -26,6 +26,7 @@ from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
 from pipeline.models.client import ModelClient
 from pipeline.models.collector import rare_collections
+from pipeline.models.draws import DrawingClient
 from pipeline.models.endpoints import Patience
 from pipeline.models.habits import Habits
 from pipeline.models.launcher import Launcher
@@ -81,7 +82,7 @@ def _simulated(profile: Profile) -> SimulatedClient:
 @asynccontextmanager
 async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
     """A client for servers that are up, found or started here."""
-    from pipeline.models.openai_client import Retries
+    from pipeline.models.openai_client import OpenAIClient, Retries
 
     engine = profile.engine
     with running_servers(profile, state) as urls:
@@ -89,7 +90,7 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
         async with connect(profile, urls, retries, Patience(engine.concurrency, down_s, engine.max_failed), state) as client:
-            yield client
+            yield DrawingClient(client, engine.draws) if engine.draws > 1 and isinstance(client, OpenAIClient) else client
 
 
 @asynccontextmanager

@@ -37,10 +37,10 @@ def need_of(name: str, model: ModelSettings, engine: EngineSettings, state: Path
     }
     if missing := tuple(fact for fact, value in known.items() if value is None):
         return Unknown(missing)
-    facts: list[Any] = list(known.values())
+    facts: dict[str, Any] = {fact.removeprefix("serve."): value for fact, value in known.items()}
     weight_bytes = 4 if _flag(flags, "--dtype") in ("float32", "float") else 2
     cache_bytes = 1 if _flag(flags, "--kv-cache-dtype").startswith("fp8") else weight_bytes
-    shape = Shape(*facts, weight_bytes, cache_bytes)
+    shape = Shape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)
     context = serve.max_model_len or engine.max_model_len
     return need(shape, context, engine.concurrency, serve.tensor_parallel)
 
