@@ -13,7 +13,12 @@ FIRST_SEED ?= 0
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-setup: .venv/.ready $(SERVE)/.ready ## build .venv (ttsgraph) and .venv-serve (the local model servers)
+setup: .venv/.ready ## build .venv (ttsgraph) and, if the profile serves models on this machine, .venv-serve
+	@$(BIN)/python -m pipeline.serving.setup $(SERVE); case $$? in \
+		0) $(MAKE) --no-print-directory $(SERVE)/.ready;; \
+		3) ;; \
+		*) exit 1;; \
+	esac
 
 NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the package registry (PIP_INDEX_URL names a mirror); "make setup" tries again' >&2; exit 1; }
 
@@ -28,7 +33,9 @@ NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the packag
 	touch $@
 
 $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/models/convert.py
+	@$(BIN)/python -m pipeline.serving.setup $(SERVE) --only-look
 	$(PYTHON) -m venv $(SERVE)
+	@touch $(SERVE)/.begun
 	# --no-deps: the list is complete, and what is left out of it (torchvision, torchaudio, torchcodec) breaks transformers.
 	@$(SERVE)/bin/python -m pip install -q --no-deps -r requirements/serve.txt || $(NOT_INSTALLED)
 	$(BIN)/ttsgraph prepare --profile laptop

@@ -27,5 +27,5 @@ def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:
 
     most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
     with live(run_state(f"{name} {stage.task}", most, at_most=True)) as publish:
-        stage.with_models(run)
+        stage.with_models(run, account=name)
     return contest

@@ -45,7 +45,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
 
     total = len(cases) * stage.settings.splits.test + len(removed) * count
     with live(run_state(f"evaluate {task} {method}", total)) as publish:
-        feedbacks, nodes = stage.with_models(work)
+        feedbacks, nodes = stage.with_models(work, account=f"evaluate-{method}")
     questions = stage.questions()
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")

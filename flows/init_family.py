@@ -53,7 +53,7 @@ def init_family(task: str, profile: str | None = None) -> None:
         return table, preference, agent.take_exchanges()
 
     with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:
-        table, preference, exchanges = stage.with_agent(run)
+        table, preference, exchanges = stage.with_agent(run, account="init_family")
     write_table(table, Trials, stage.results / "init_family.parquet")
     _write_preference(stage, preference, exchanges)
 

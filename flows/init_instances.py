@@ -51,7 +51,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
             table = await evaluate_trials(cases, environment, brief, questions["train"][: settings.questions], racing, publish)
         return table, agent.take_exchanges()
 
-    table, exchanges = stage.with_agent(run)
+    table, exchanges = stage.with_agent(run, account="init_instances")
     start = start_trial(table, brief)
     write_table(table, Trials, stage.results / "init_instances.parquet")
     # With those of the stage before: all of what the agent was asked on the way to this start.

@@ -19,7 +19,8 @@ def pilot(task: str, profile: str | None = None) -> None:
     cases = pilot_cases(settings, cost, best, stage.profile.roles, np.random.default_rng([stage.params.seed, 2]))
     with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:
         table = stage.with_models(
-            lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish)
+            lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish),
+            account="pilot",
         )
     from pipeline.plots import pilot_plots  # matplotlib is slow to import, and needed last
 

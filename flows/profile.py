@@ -18,7 +18,9 @@ def profile_models(task: str, profile: str | None = None) -> None:
     members = list(given.model_pool())
     with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
         table = stage.with_models(
-            lambda env, questions: profiled(given, task, members, env, questions["train"], publish), batch=True
+            lambda env, questions: profiled(given, task, members, env, questions["train"], publish),
+            batch=True,
+            account="profile",
         )
     write_table(table, Profiles, stage.results / "profile.parquet")
     for line in off_the_mark(given, task, table):

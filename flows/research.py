@@ -183,7 +183,9 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
     stage = replace(stage, measured=folder / "profile.parquet")
     cost = stage.profile.cost_model(stage.task)
     cases = _test_cases(stage, found.graph, pilot, cost)
-    feedbacks = stage.with_models(lambda environment, splits: cases_feedback(cases, environment, splits["test"]))
+    feedbacks = stage.with_models(
+        lambda environment, splits: cases_feedback(cases, environment, splits["test"]), account="evaluate-warm"
+    )
     table = cases_table(cases, feedbacks, cost)
     add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "research")["run_id"], table)
     _keep(folder)  # before there is a version: from its first moment, lineage finds what it was made from

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +16,21 @@ import pandas as pd
 from flows.ending import EXIT_CODES, guarded
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
+from pipeline.files import md5
 from pipeline.graph import CollaborationGraph
 from pipeline.lengths import as_measured
+from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
+from pipeline.stage_settings import LimitSettings
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
 from pipeline.trials import pilot_scores
 from pipeline.workers import environment_for
+
+NO_LIMITS = LimitSettings()
 
 RESEARCH = Path("research")
 """Where searches go that a changed pool calls for."""
@@ -95,19 +101,40 @@ class Stage:
         """The environment that runs graphs on this task's questions."""
         return environment_for(self.profile, self.task, client, shots)
 
+    def meter(self, account: str) -> Meter:
+        """What work of this name may spend under the profile's limits, over all its starts."""
+        elsewhere = {"engine", "description", "limits", "workers"}
+        settings = self.given.model_dump_json(exclude=elsewhere)
+        identity = hashlib.sha256(f"{settings}\n{md5(self.questions_path)}".encode()).hexdigest()
+        path = self.results / "spent" / f"{account}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = Account(path, identity)
+        return Meter(self.profile.limits, kept.read(), kept.write)
+
     def with_models(
-        self, work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]], batch: bool = False
+        self,
+        work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]],
+        batch: bool = False,
+        account: str | None = None,
+        meter: Meter | None = None,
     ) -> T:
         """Run async work with an environment over live models; servers that were started for it are stopped after it.
 
-        `batch` says that the work asks each model alone and all at once.
+        `batch` says that the work asks each model alone and all at once. What it spends is held to the profile's limits: by a
+        meter, if there is one, else under the name of an `account`. Without either, the work sees to that itself.
         """
         questions = self.questions()
         self.grader()  # refuses before anything is spent
+        if meter is None and account is not None and self.profile.limits != NO_LIMITS:
+            meter = self.meter(account)
 
         async def run() -> T:
             async with open_client(self.profile, batch=batch) as client:
-                return await work(self.environment_of(client, questions["shots"]), questions)
+                if meter is None:
+                    return await work(self.environment_of(client, questions["shots"]), questions)
+                paying = MeteredClient(client, meter, self.profile.model_pool())
+                async with meter.watched():
+                    return await work(self.environment_of(paying, questions["shots"]), questions)
 
         return asyncio.run(run())
 
@@ -115,16 +142,19 @@ class Stage:
         self,
         work: Callable[[Environment, dict[str, list[Question]], Speak | None], Coroutine[Any, Any, T]],
         needed: bool = True,
+        account: str | None = None,
     ) -> T:
         """As `with_models`, and with a way to reach the agent's language model; None where there is none, or none is needed."""
+        meter = None if account is None or self.profile.limits == NO_LIMITS else self.meter(account)
 
         async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
             if not needed:
                 return await work(environment, questions, None)
             async with open_agent(self.profile) as speak:
-                return await work(environment, questions, speak)
+                paying = speak if speak is None or meter is None else metered(speak, meter)
+                return await work(environment, questions, paying)
 
-        return self.with_models(run)
+        return self.with_models(run, meter=meter)
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:

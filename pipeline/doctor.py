@@ -17,8 +17,10 @@ from typing import Any
 from pipeline.errors import EndpointError
 from pipeline.model_settings import ModelSettings
 from pipeline.models.builds import vllm_build
-from pipeline.models.servers import SERVE_PYTHON, Hosted, gpu_memory_gib, slots
+from pipeline.models.servers import SERVE_PYTHON, Hosted, Slot, gpu_memory_gib, slots
 from pipeline.reach import reach
+from pipeline.serving.memory import USABLE, Need
+from pipeline.serving.needs import Unknown, hub_home, need_of, weights_folder
 from pipeline.settings import Profile
 from pipeline.state import STATE
 from pipeline.tasks import get_task
@@ -31,7 +33,7 @@ BYTES_PER_PARAMETER = 2
 """Weights are served as bfloat16."""
 
 SERVER_GIB = 2.0
-"""What a server takes beside its weights at the least: activations, its runtime, and keys and values for a few prompts."""
+"""What a server on the CPU takes beside its weights at the least: activations, runtime, and a cache for a few prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
     python = python or profile.engine.python
     if profile.hosted:
         findings += _engine(profile, python)
-        findings += _memory(profile)
+        findings += _memory(profile, state)
         findings += _weights(profile, state)
         findings += _facts(profile, state, python)
     findings += _keys(profile)
@@ -85,39 +87,74 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
     yield Finding("vLLM", ok, f"version {build.version}, built for the {build.device}", advice)
 
 
-def _memory(profile: Profile) -> Iterator[Finding]:
+def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
     """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
+    if profile.engine.device == "gpu":
+        yield from _gpus(profile, state, gpu_memory_gib())
+        return
     if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", "give their parameters (total) in the profile's pool")
         return
-    needs = {name: weights_gib(model) + SERVER_GIB for name, model in profile.hosted.items()}
-    replicas = sum(needs[name] * model.serve.replicas for name, model in profile.hosted.items())
-    if profile.engine.device != "gpu":
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-        advice = "" if replicas <= total else "take models out of the pool, or serve some elsewhere (base_url)"
-        yield Finding("memory", replicas <= total, f"{total:.0f} GiB, servers need about {replicas:.0f}", advice)
-        return
-    gpus = gpu_memory_gib()
+    replicas = sum((weights_gib(model) + SERVER_GIB) * model.serve.replicas for model in profile.hosted.values())
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    advice = "" if replicas <= total else "take models out of the pool, or serve some elsewhere (base_url)"
+    yield Finding("memory", replicas <= total, f"{total:.0f} GiB, servers need about {replicas:.0f}", advice)
+
+
+def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Finding]:
+    """Each server on its GPU's memory, by vLLM's arithmetic, then each GPU; `gpus` are GiB of each."""
+    needs = {name: need_of(name, model, profile.engine, state) for name, model in profile.hosted.items()}
+    for name, unknown in needs.items():
+        if isinstance(unknown, Unknown):
+            facts = ", ".join(unknown.facts)
+            advice = f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are shared evenly"
+            yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
+    known = {name: found for name, found in needs.items() if isinstance(found, Need)}
+    replicas = {name: model.serve.replicas * model.serve.tensor_parallel for name, model in profile.hosted.items()}
+    total = sum(found.total * replicas[name] for name, found in known.items())
     if not gpus:
-        advice = f"run on a machine with NVIDIA GPUs of {replicas:.0f} GiB in all, or serve the pool elsewhere (engine: external)"
-        yield Finding("GPU", False, f"none, servers need about {replicas:.0f} GiB", advice)
+        advice = f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the pool elsewhere (base_url)"
+        yield Finding("GPU", False, f"none, servers need about {total:.0f} GiB", advice)
         return
     models = {
-        name: Hosted("", replicas=m.serve.replicas, tensor_parallel=m.serve.tensor_parallel) for name, m in profile.hosted.items()
+        name: Hosted(
+            name,
+            replicas=model.serve.replicas,
+            tensor_parallel=model.serve.tensor_parallel,
+            gpu_memory=model.serve.gpu_memory,
+            need=known.get(name),
+        )
+        for name, model in profile.hosted.items()
     }
     try:
-        placed = slots(models, "gpu", range(len(gpus)))
+        placed = slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus)))
     except EndpointError as error:
         yield Finding("GPU", False, str(error), "lower tensor_parallel, or use a machine with more GPUs")
         return
-    loads = [0.0] * len(gpus)
+    contexts = {name: model.serve.max_model_len or profile.engine.max_model_len for name, model in profile.hosted.items()}
     for slot in placed:
-        for gpu in slot.gpus:
-            loads[gpu] += needs[slot.name] / len(slot.gpus)
-    for gpu, (load, size) in enumerate(zip(loads, gpus, strict=True)):
-        ok = load <= 0.9 * size
-        advice = "" if ok else "use larger or more GPUs, or take models out of the pool"
+        if slot.name in known:
+            yield _server(slot, known[slot.name], min(gpus[gpu] for gpu in slot.gpus), contexts[slot.name])
+    for gpu, size in enumerate(gpus):
+        load = sum(known[slot.name].total for slot in placed if gpu in slot.gpus and slot.name in known)
+        ok = load <= USABLE * size
+        advice = "" if ok else "use larger or more GPUs, take models out of the pool, or serve some elsewhere (base_url)"
         yield Finding(f"GPU {gpu}", ok, f"{size:.0f} GiB, its servers need about {load:.0f}", advice)
+
+
+def _server(slot: Slot, wanted: Need, size: float, context: int) -> Finding:
+    share, where = slot.gpu_memory * size, ", ".join(map(str, slot.gpus))
+    told = f"a share of {share:.1f} GiB on {size:.0f} GiB (GPU {where})"
+    if wanted.total <= share:
+        room = f"the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
+        return Finding(f"server {slot.title}", True, f"{wanted.words} fit {told}; {room}")
+    alone = wanted.total <= USABLE * size
+    advice = (
+        "alone on this GPU it would fit: take models out of the pool, or serve some elsewhere (base_url)"
+        if alone
+        else "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
+    )
+    return Finding(f"server {slot.title}", False, f"{wanted.words} do not fit {told}", advice)
 
 
 def weights_gib(model: ModelSettings) -> float:
@@ -142,10 +179,10 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
         else:
             yield Finding(f"weights of {name}", False, "not there", "run `ttsgraph prepare`, or correct the path in the profile")
     if missing_gib:
-        known = any(os.environ.get(key) for key in ("HF_TOKEN", "HF_TOKEN_PATH")) or _hub_home().joinpath("token").exists()
+        known = any(os.environ.get(key) for key in ("HF_TOKEN", "HF_TOKEN_PATH")) or hub_home().joinpath("token").exists()
         advice = "" if known else "set HF_TOKEN, or run `hf auth login`"
         yield Finding("hub token", known, "found" if known else "none; gated models need one", advice)
-        free = shutil.disk_usage(_existing(_hub_home())).free / GIB
+        free = shutil.disk_usage(_existing(hub_home())).free / GIB
         advice = "" if free > missing_gib else "free space, or point HF_HOME at a larger disk"
         yield Finding("disk", free > missing_gib, f"{free:.0f} GiB free, downloads need {missing_gib:.0f}", advice)
 
@@ -186,21 +223,6 @@ def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
     return wrong
 
 
-def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path | None:
-    """Where the weights of a model are on this disk, if they are."""
-    weights = model.weights
-    if weights is None:
-        return None
-    if weights.package is not None:
-        return state / "models" / name
-    if weights.path is not None:
-        return weights.path
-    repository = _hub_home() / "hub" / f"models--{str(weights.hub).replace('/', '--')}" / "snapshots"
-    if model.revision != "unpinned":
-        return repository / model.revision
-    return next(iter(sorted(repository.glob("*"))), None)
-
-
 def _keys(profile: Profile) -> Iterator[Finding]:
     named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
     for name in sorted(name for name in named if name):
@@ -220,7 +242,7 @@ def _source(task: str, source: Part) -> Iterator[Finding]:
         ok = source.path.exists()
         yield Finding(f"questions of {task}", ok, str(source.path), "" if ok else "put the file there, or correct source.path")
     elif source.kind == "hf":
-        folder = _hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
+        folder = hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
         ok = folder.exists()
         advice = "" if ok else f"the sample stage fetches it, given a network; or `hf download --repo-type dataset {source.path}`"
         yield Finding(f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice)
@@ -234,10 +256,6 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
     found = "; ".join(f"{layer}: {why}" for layer, why in missing.items()) or "files and system calls"
     advice = "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone: sandbox.accept_weaker: true"
     yield Finding("isolation of programs", not missing, found, advice if missing else "")
-
-
-def _hub_home() -> Path:
-    return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
 
 
 def _existing(path: Path) -> Path:

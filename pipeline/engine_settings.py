@@ -21,6 +21,12 @@ class ServeSettings(Closed):
     tensor_parallel: PositiveInt = Field(default=1, description="GPUs that one server spreads the model over")
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="share of each GPU's memory")
     max_model_len: PositiveInt | None = Field(default=None, description="where the model's context is shorter than the engine's")
+    kv_heads: PositiveInt | None = Field(
+        default=None,
+        exclude_if=lambda heads: heads is None,
+        description="heads of keys and values, for the cache's size; read from weights that are here",
+    )
+    head_dim: PositiveInt | None = Field(default=None, exclude_if=lambda size: size is None, description="size of a head")
     extra_args: tuple[str, ...] = ()
 
 
@@ -48,6 +54,11 @@ class EngineSettings(Closed):
     startup_s: PositiveFloat = 300
     max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
     offline: bool = Field(default=False, description="vllm: whether a stage that asks models alone does so without a server")
+    draws: PositiveInt = Field(
+        default=1,
+        exclude_if=lambda most: most == 1,
+        description="alike calls in one request (n), at most; where an endpoint takes one alone is found out",
+    )
     seeds: bool = Field(default=False, description="whether external endpoints may be sent a seed with each request")
     max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
     cache_gib: PositiveFloat = Field(default=16, description="size of the call cache above which calls long unused are dropped")

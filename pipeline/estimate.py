@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.budget import CostModel, flops_coefficients
 from pipeline.contest import PROBE_SHARE
 from pipeline.errors import InputError
+from pipeline.lengths import READ_QUESTIONS
 from pipeline.settings import Profile
 from pipeline.trials import pilot_cases
 
@@ -45,7 +46,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     models, families = len(cost.pool), len(cost.pool.families)
     ablation = min(profile.evaluate.ablation, settings.splits.test)
     graphs = {
-        "profile": models * settings.splits.train,
+        "profile": models * (settings.splits.train + _reading(profile, task)),
         "pilot": max(_pilot_graphs(profile, cost, model) for model in profile.pool) * profile.pilot.questions,
         "init_family": (models + 2 * families * init.topologies) * init.questions,
         "init_instances": init.candidates * init.topologies * init.questions,
@@ -75,6 +76,14 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "agent": _agent(profile),
         "note": "upper bounds for one method; reuse of calls is not counted",
     }
+
+
+def _reading(profile: Profile, task: str) -> int:
+    """Calls of each member with which the profile stage measures what an answer that is read adds."""
+    if profile.engine.kind == "simulated":
+        return 0
+    calls = 2 + (3 if "fuser" in profile.roles else 0)  # a chain of two, and two with a fuser
+    return calls * min(READ_QUESTIONS, profile.task(task).splits.train)
 
 
 def _pilot_graphs(profile: Profile, cost: CostModel, best_model: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -205,6 +206,9 @@ class AgentSettings(Closed):
     base_url: str | None = None
     api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
     price: PriceSetting | None = None
+    as_of: date | None = Field(
+        default=None, exclude_if=lambda day: day is None, description="the day on which model and price were looked up"
+    )
     revision: str = "unpinned"
     response_format: Literal["schema", "object", "text"] = Field(
         default="schema", description="how an answer's form is asked for; an endpoint that refuses gets the next weaker one"

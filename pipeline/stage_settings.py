@@ -61,7 +61,10 @@ class EvaluateSettings(Closed):
 
 
 class LimitSettings(Closed):
-    """What one search may really spend, over all its starts, before it stops; no limit by default. Cached calls cost nothing."""
+    """What one stage may really spend, such as a search, over all its starts, before it stops; no limit by default.
+
+    Cached calls cost nothing.
+    """
 
     dollars: PositiveFloat | None = None
     tokens: PositiveInt | None = Field(default=None, description="of prompts and answers together")

@@ -81,7 +81,7 @@ def test_draw_writes_a_picture(project):
 def test_estimate_bounds_a_run(project):
     shown = json.loads(ttsgraph(project, "estimate", "--profile", "paper", "--task", "math").stdout)
     assert shown["calls"]["total"] == sum(v for k, v in shown["calls"].items() if k != "total")
-    assert shown["calls"]["profile"] == 6 * 750
+    assert shown["calls"]["profile"] == 6 * (750 + 8 * 5)  # each alone, and what reading answers adds
     assert 10 < shown["dollars"] < 200
     assert shown["seconds"] > 3600
     assert json.loads(ttsgraph(project, "estimate", "--profile", "laptop", "--task", "math").stdout)["seconds"] is None

@@ -38,7 +38,7 @@ def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Pat
     found = examine(nowhere)
     assert not any(finding.ok for subject, finding in found.items() if subject not in ("disk", "isolation of programs"))
     assert "make setup" in found["serve environment"].advice
-    assert found["GPU"].found == "none, servers need about 58 GiB"
+    assert found["GPU"].found == "none, servers need about 67 GiB"
     weights = found["weights of llama-3.1-8b"].advice
     assert "hf download meta-llama/Llama-3.1-8B-Instruct --revision 0e9e39f249a16976918f6564b8830bc894c89659" in weights
     assert "15.0 GiB" in weights
@@ -68,7 +68,7 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found["weights of llama-3.2-1b"].ok
     assert not found["weights of llama-3.2-3b"].ok
     assert found["hub token"] == doctor.Finding("hub token", True, "found")
-    assert found["GPU 0"] == doctor.Finding("GPU 0", True, "80 GiB, its servers need about 58")
+    assert found["GPU 0"] == doctor.Finding("GPU 0", True, "80 GiB, its servers need about 67")
 
 
 def test_a_small_gpu_is_too_small(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

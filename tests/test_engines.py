@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import chdir
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -31,10 +33,14 @@ from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.sources import load_questions
 from pipeline.topologies import parallel, single
+from tests.habits import refusing
+from tests.own_servers import KEY, SERVERS
 from tests.processes import alive, children_of, wait_until
 from tests.project import MODEL
 from tests.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
 from tests.stub_server import StubServer, serve
+from tests.test_draws import Several
+from tests.test_own_servers import LINES
 
 T = TypeVar("T")
 CONTEXT_WORDS = 1500
@@ -80,9 +86,37 @@ def _external(folder: Path) -> Iterator[Engine]:
     stub = StubServer(("tiny",))
     overflow = '{"error": {"message": "This model\'s maximum context length is 2048 tokens"}}'
     stub.misbehave = lambda count, body: (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
+    yield from _on(stub, folder, MODEL, seeds=True)
+
+
+def _refusing(folder: Path) -> Iterator[Engine]:
+    stub = StubServer(("tiny",))
+    stub.misbehave = refusing(("temperature", "top_p", "stop", "max_tokens"), system=True)
+    yield from _on(stub, folder, MODEL)
+
+
+def _drawing(folder: Path) -> Iterator[Engine]:
+    yield from _on(Several(("tiny",)), folder, MODEL, draws=4)
+
+
+def _own(name: str, folder: Path) -> Iterator[Engine]:
+    """A server of one's own, by its line in docs/own-models.md."""
+    stub, line = SERVERS[name](), LINES[name]
+    stub.skill = 0.5
+    keys = {line["api_key_env"]: KEY} if "api_key_env" in line else {}
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, key in keys.items():
+            patch.setenv(variable, key)
+        yield from _on(stub, folder, MODEL | line, draws=3)
+
+
+def _on(stub: StubServer, folder: Path, model: dict[str, Any], **engine: Any) -> Iterator[Engine]:
+    """An engine of one model at a stub, under the path of the model's base_url if it has one."""
     with serve(stub) as url:
+        path = urlsplit(model.get("base_url", url)).path
         data = laptop().model_dump(mode="json", exclude_none=True)
-        data |= {"engine": {"kind": "external", "seeds": True}, "pool": {"tiny": MODEL | {"base_url": url}}}
+        reached = model | {"base_url": url.removesuffix("/v1") + path}
+        data |= {"engine": {"kind": "external", "backoff_s": 0.01} | engine, "pool": {"tiny": reached}}
         data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
         yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
 
@@ -103,13 +137,23 @@ REAL = [
 ]
 
 
-@pytest.fixture(params=["simulated", "external", *REAL])
+HABITS = ["refusing", "drawing", *SERVERS]
+
+
+@pytest.fixture(params=["simulated", "external", *HABITS, *REAL])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """Each engine in turn."""
     if request.param == "vllm":
         yield from _vllm(tmp_path, request)
     else:
-        yield from {"simulated": _simulated, "external": _external, "transformers": _transformers}[request.param](tmp_path)
+        known = {
+            "simulated": _simulated,
+            "external": _external,
+            "refusing": _refusing,
+            "drawing": _drawing,
+            "transformers": _transformers,
+        }
+        yield from known.get(request.param, partial(_own, request.param))(tmp_path)
 
 
 def test_an_engine_keeps_its_promises(engine: Engine) -> None:

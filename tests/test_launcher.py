@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from pipeline.errors import EndpointError
 from pipeline.models import launcher as launcher_module
 from pipeline.models.launcher import Launcher
 from pipeline.models.running import read_pool
-from pipeline.models.servers import Hosted, ServerSpec, core_shares, free_ports, gpu_shares, served_models, server_specs
+from pipeline.models.servers import Hosted, ServerSpec, core_shares, free_ports, gpus_of, served_models, server_specs
 from tests.tiny_server import MakeSpec, processes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,6 +100,19 @@ def test_secrets_do_not_reach_the_server(make_spec: MakeSpec, monkeypatch: pytes
         environment = spec.log.read_text()
     assert all(name in environment for name in ("'ADDED'", "'HARMLESS'"))
     assert not any(name in environment for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD"))
+    with Launcher([replace(spec, secrets=("HF_TOKEN",))], grace_s=0.3):
+        environment = spec.log.read_text()
+    assert "'HF_TOKEN'" in environment
+    assert not any(name in environment for name in ("OPENAI_API_KEY", "DB_PASSWORD"))
+
+
+def test_a_token_does_not_come_out_with_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
+    script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
+    command = (sys.executable, "-c", script)
+    leaky = ServerSpec("leaky", ("leaky",), command, {}, free_ports(1)[0], tmp_path / "l.log", secrets=("HF_TOKEN",))
+    with pytest.raises(EndpointError, match=r"denied: \[key\]"):
+        Launcher([leaky], grace_s=0.3).start()
 
 
 PARENT = """
@@ -191,10 +205,10 @@ def test_core_shares(servers: int, cores: list[int], expected: list[str]) -> Non
 
 def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     models = {
-        "big": Hosted("b", tensor_parallel=2, extra=("--x",)),
+        "big": Hosted("b", tensor_parallel=2, extra=("--x",), from_hub=True),
         "small": Hosted("s", "rev1", ports=(5000, 5001), replicas=2, gpu_memory=0.2),
     }
-    big, *small = server_specs("vllm", models, log_dir=tmp_path, device="gpu", gpus=range(4), offline=False)
+    big, *small = server_specs("vllm", models, log_dir=tmp_path, device="gpu", gpus=range(4))
     assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
     assert [spec.served_models for spec in small] == [("small",), ("small",)]
     assert [spec.port for spec in small] == [5000, 5001]
@@ -204,14 +218,39 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     assert list(big.command[-3:-1]) == ["--gpu-memory-utilization", "0.9"]
     assert list(small[0].command[-2:]) == ["--gpu-memory-utilization", "0.2"]
     assert "HF_HUB_OFFLINE" not in big.env
+    assert {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} <= set(small[0].env)
+    assert ("HF_TOKEN" in big.secrets, small[0].secrets) == (True, ())
     assert small[0].command[small[0].command.index("--revision") + 1] == "rev1"
 
 
-def test_gpu_shares() -> None:
-    assert gpu_shares([1, 1, 1], [0, 1]) == [([0], 0.45), ([1], 0.9), ([0], 0.45)]
-    assert gpu_shares([2], [4, 6]) == [([4, 6], 0.9)]
+def test_servers_take_gpus_in_turn() -> None:
+    assert gpus_of([1, 1, 1], [0, 1]) == [(0,), (1,), (0,)]
+    assert gpus_of([2], [4, 6]) == [(4, 6)]
     with pytest.raises(EndpointError, match="expected at least 2 GPUs for a model with tensor_parallel 2, found 1"):
-        gpu_shares([2], [0])
+        gpus_of([2], [0])
+
+
+def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    slow = "import pathlib, sys, time; pathlib.Path(sys.argv.pop(1)).open('a').write(sys.argv[2] + ' '); time.sleep(0.4); "
+
+    def on(gpu: int, name: str) -> ServerSpec:
+        spec = make_spec(name)
+        command = (spec.command[0], "-c", f"{slow}exec(open(sys.argv.pop(1)).read())", str(started), *spec.command[1:])
+        return replace(spec, command=command, gpus=(gpu,))
+
+    said = io.StringIO()
+    specs = [on(0, "first"), on(0, "second"), on(1, "elsewhere")]
+    with Launcher(specs, grace_s=0.3, console=Console(file=said, width=200)) as launcher:
+        assert set(launcher.endpoints) == {"first", "second", "elsewhere"}
+    lines = said.getvalue().splitlines()
+    up = {line.split()[0]: place for place, line in enumerate(lines) if " is up after " in line}
+    assert up["first"] < up["second"]
+    ports = started.read_text().split()
+    assert ports.index(str(specs[2].port)) < ports.index(str(specs[1].port))  # which waits for the first one's end
+    # A server that waits for its turn has all of the time limit from then on.
+    with Launcher(specs[:2], timeout_s=1.5, grace_s=0.3, console=Console(file=said)):
+        pass
 
 
 def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:

@@ -226,10 +226,39 @@ class TestNewModel:
         assert "expected the name of an environment variable" in message
         assert key not in message
 
-    def test_a_profile_that_starts_its_servers(self, project, url):
+    def test_a_profile_that_starts_its_servers_has_models_of_endpoints_beside_them(self, project, url):
         (project / "profiles" / "laptop.yaml").write_text((ROOT / "profiles" / "laptop.yaml").read_text())
-        message = refused(project, "new-model", "new", url, "--profile", "laptop", *FACTS, *PRICES)
-        assert "expected engine.kind external" in message
+        served = ("--served-as", "org/stub")
+        done = run("new-model", "far", url, "--profile", "laptop", "--task", "math", *served, *FACTS, *PRICES)
+        assert done.exit_code == 0, done.output
+        assert list(load_profile("laptop").hosted) == ["smollm2-135m", "gemma3-270m"]
+        assert load_profile("laptop").pool["far"].base_urls == (url,)
+
+    def test_simulated_models_have_no_endpoint(self, project, url):
+        (project / "profiles" / "simulated.yaml").write_text((ROOT / "profiles" / "simulated.yaml").read_text())
+        message = refused(project, "new-model", "new", url, "--profile", "simulated", *FACTS, *PRICES)
+        assert "expected an engine that asks real models, found simulated" in message
+
+    def test_sizes_are_asked_for_by_a_flops_budget_alone(self, project, url):
+        path = project / "profiles" / "mine.yaml"
+        path.write_text(path.read_text().replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 0.01}"))
+        done = run("new-model", "new", url, "--served-as", "org/stub", *PRICES)
+        assert done.exit_code == 0, done.output
+        model = load_profile("mine").pool["new"]
+        assert (model.family, model.total, model.layers) == (None, None, None)
+
+    def test_a_missing_key_is_told_and_the_model_written_untried(self, project, stub, url, monkeypatch):
+        monkeypatch.delenv("NEW_API_KEY", raising=False)
+        options = ("--served-as", "org/stub", "--api-key-env", "NEW_API_KEY")
+        done = run("new-model", "new", url, *options, *FACTS, *PRICES)
+        assert done.exit_code == 0, done.output
+        assert "new was not tried: NEW_API_KEY is not set; export it" in done.output
+        assert stub.requests == []
+        assert load_profile("mine").pool["new"].api_key_env == "NEW_API_KEY"
+
+    def test_a_query_that_is_none(self, project, url):
+        message = refused(project, "new-model", "new", url, *FACTS, *PRICES, "--query", "2024-10-21")
+        assert "--query: expected name=value, found 2024-10-21" in message
 
 
 class TestProfileText:

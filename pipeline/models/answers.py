@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipeline.models.client import Completion, Sampling, cut_at_stop, whole_text
@@ -53,6 +54,45 @@ def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion
     check_finish(choice.get("finish_reason"), bool(text))
     check_length(text, sampling)
     return completed(cut_at_stop(text, sampling.stop), whole_text(reasoning), data.get("usage"), latency_s)
+
+
+def read_answers(body: bytes, latency_s: float, sampling: Sampling) -> tuple[list[Completion], int]:
+    """The answers of a response with several choices, at least one, and how many choices it has. Raises Fault as `read_answer`.
+
+    Choices that can't be used are left out. The prompt's tokens are all those of each answer; of the tokens that all took together,
+    which is what endpoints tell, each has a share by its letters.
+    """
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Fault("expected JSON, found something else") from None
+    choices = data.get("choices") if isinstance(data, dict) else None
+    if not isinstance(choices, list) or len(choices) < 2:
+        return [completion_of(data, latency_s, sampling)], 1
+    found, faults = list[Completion](), list[Fault]()
+    for choice in choices:
+        try:
+            found.append(completion_of(data | {"choices": [choice]}, latency_s, sampling))
+        except Fault as fault:
+            faults.append(fault)
+    if not found:
+        raise faults[0]
+    return _shared_out(found), len(choices)
+
+
+def _shared_out(found: list[Completion]) -> list[Completion]:
+    """The same answers, each of which has the tokens of all, with a share of these by its letters; they sum up to all."""
+    letters = [1 + len(one.text) + len(one.reasoning) for one in found]
+    written, thought = found[0].completion_tokens, max(one.reasoning_tokens for one in found)
+    parts, thoughts, seen = [], [], 0
+    for count in letters:
+        before, seen = seen, seen + count
+        parts.append(written * seen // sum(letters) - written * before // sum(letters))
+        thoughts.append(thought * seen // sum(letters) - thought * before // sum(letters))
+    return [
+        replace(one, completion_tokens=part, reasoning_tokens=min(part, share))
+        for one, part, share in zip(found, parts, thoughts, strict=True)
+    ]
 
 
 def completed(text: str, reasoning: str, usage: Any, latency_s: float) -> Completion:

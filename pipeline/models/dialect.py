@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pipeline.models.client import Message, whole_text
 
 TokensKey = Literal["max_tokens", "max_completion_tokens"]
-Parameter = Literal["temperature", "top_p", "stop", "seed", "reasoning_effort", "max_tokens", "stream_options"]
+Parameter = Literal["n", "temperature", "top_p", "stop", "seed", "reasoning_effort", "max_tokens", "stream_options"]
 
 TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
-_LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
+_LEAST_MISSED = ("n", "stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
 """Parameters that can be left out; where an error names several, the first of these goes first."""
 
 _UNSUPPORTED = re.compile(
@@ -80,11 +80,13 @@ class Dialect:
         """How to ask the same after this body was refused so; None where the words name nothing that could be left out."""
         if self.system and any(message["role"] == "system" for message in body["messages"]) and _NO_SYSTEM.search(refusal.words):
             return replace(self, system=False)
-        if not refusal.unsupported:
-            return None
-        if self.bound and refusal.names(self.bound):
-            return replace(self, left_out=self.left_out | {self.bound})
-        named = next((name for name in _LEAST_MISSED if name in body and refusal.names(name)), None)
+        named = None
+        if refusal.unsupported:
+            if self.bound and refusal.names(self.bound):
+                return replace(self, left_out=self.left_out | {self.bound})
+            named = next((name for name in _LEAST_MISSED if name in body and refusal.names(name)), None)
+        if named is None and "n" in body:
+            named = "n"  # refused in many words ("at most 1"), and whatever is wrong, nothing is lost by asking for one draw
         return None if named is None else replace(self, left_out=self.left_out | {named})
 
     def joined(self, other: Dialect) -> Dialect:

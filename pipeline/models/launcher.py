@@ -29,7 +29,7 @@ from pipeline.errors import EndpointError
 from pipeline.models.guard import GRACE_S, end, start
 from pipeline.models.running import PoolRecord, answers, by_model, is_kept_up, serves
 from pipeline.models.servers import HOST, ServerSpec, served_models
-from pipeline.secrets import SECRET_NAME
+from pipeline.secrets import SECRET_NAME, redact
 
 START_TIMEOUT_S = 300.0
 WATCH_S = 0.5
@@ -47,6 +47,8 @@ class _Running:
     guard: subprocess.Popen[bytes]
     since: float = field(default_factory=time.monotonic)
     restarts: int = 0
+    up: bool = False
+    """Whether it has answered since it was started."""
 
 
 class Launcher:
@@ -83,16 +85,16 @@ class Launcher:
         return by_model((model, spec.base_url) for spec in self._specs for model in spec.served_models)
 
     def start(self) -> Launcher:
-        """Start what is missing, all at once, and wait until every server answers for its models.
+        """Start what is missing, and wait until every server answers for its models.
+
+        All start at once, but of servers that share a GPU one after another: each measures what of its memory is taken.
 
         Raises EndpointError when a port is taken by something else, or a server ends or isn't up within the time limit;
         whatever was started is stopped again.
         """
         atexit.register(self.stop)
         try:
-            for spec in [spec for spec in self._specs if not _already_up(spec)]:
-                self._running.append(_Running(spec, spawn(spec, self._grace_s)))
-            self._await_all()
+            self._start_all([spec for spec in self._specs if not _already_up(spec)])
             if self._running:
                 # A pool that was only reused belongs to whoever started it, a record of others to whoever keeps those up.
                 if self._state is not None and not is_kept_up(self._state, {}):
@@ -131,9 +133,11 @@ class Launcher:
                 code = server.guard.poll()
                 if code is None or server.restarts > self._max_restarts:
                     continue
+                again = server.restarts < self._max_restarts
+                if again and self._starts_on(server.spec.gpus):
+                    continue
                 end([server.guard], self._grace_s)  # which closes its pipe
                 server.restarts += 1
-                again = server.restarts <= self._max_restarts
                 what = (
                     "starting it again" if again else f"not started again after {self._max_restarts} times; see {server.spec.log}"
                 )
@@ -143,30 +147,45 @@ class Launcher:
                 elif self._record is not None:
                     self._record.give_up(server.spec)
 
-    def _await_all(self) -> None:
-        """Wait for the started servers, with a progress line."""
-        waiting = list(self._running)
-        if not waiting:
+    def _starts_on(self, gpus: Sequence[int]) -> bool:
+        """Whether a server on one of these GPUs is alive, but not up yet."""
+        for server in self._running:
+            spec, late = server.spec, time.monotonic() - server.since > self._timeout_s
+            if not (server.up or late) and set(gpus) & set(spec.gpus) and server.guard.poll() is None:
+                server.up = answers(spec.base_url, spec.served_models, spec.lists_models)
+                if not server.up:
+                    return True
+        return False
+
+    def _start_all(self, specs: Sequence[ServerSpec]) -> None:
+        """Start these servers and wait for them, with a progress line."""
+        if not specs:
             return
-        names = ", ".join(server.spec.name for server in waiting)
-        self._console.print(f"starting model servers: {names}", highlight=False)
+        self._console.print(f"starting model servers: {', '.join(spec.name for spec in specs)}", highlight=False)
         spinner = self._console.status("") if self._console.is_terminal else None
-        told = time.monotonic()
+        told, left, waiting = time.monotonic(), list(specs), list[_Running]()
         with spinner or contextlib.nullcontext():
-            while waiting:
+            while True:
+                for spec in list(left):
+                    if not any(set(spec.gpus) & set(server.spec.gpus) for server in waiting):
+                        left.remove(spec)
+                        waiting.append(_Running(spec, spawn(spec, self._grace_s)))
+                        self._running.append(waiting[-1])
                 for server in list(waiting):
                     if self._is_up(server):
+                        server.up = True
                         waiting.remove(server)
                         seconds = time.monotonic() - server.since
                         self._console.print(f"  {server.spec.name} is up after {seconds:.0f} s", highlight=False)
-                if not waiting:
+                if not waiting and not left:
                     return
-                line = f"waiting {time.monotonic() - waiting[0].since:.0f} s for {waiting[0].spec.name} ({waiting[0].spec.log})"
-                if spinner is not None:
-                    spinner.update(line)
-                elif time.monotonic() - told > TELL_S:
-                    told = time.monotonic()
-                    self._console.print(f"  {line}", highlight=False)
+                if waiting:
+                    line = f"waiting {time.monotonic() - waiting[0].since:.0f} s for {waiting[0].spec.name} ({waiting[0].spec.log})"
+                    if spinner is not None:
+                        spinner.update(line)
+                    elif time.monotonic() - told > TELL_S:
+                        told = time.monotonic()
+                        self._console.print(f"  {line}", highlight=False)
                 time.sleep(0.2)
 
     def _is_up(self, server: _Running) -> bool:
@@ -183,8 +202,9 @@ class Launcher:
 
 def spawn(spec: ServerSpec, grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb") -> subprocess.Popen[bytes]:
     """Start one server under its guard."""
-    # Nothing secret goes to a server on this machine, so nothing secret can end up in its log.
-    env = {key: value for key, value in os.environ.items() if not SECRET_NAME.search(key)} | dict(spec.env)
+    # No secret goes to a server on this machine but those that it needs, so no other can end up in its log.
+    env = {key: value for key, value in os.environ.items() if key in spec.secrets or not SECRET_NAME.search(key)}
+    env |= dict(spec.env)
     return start(spec.command, spec.log, env, grace_s, mode)
 
 
@@ -207,7 +227,7 @@ def _already_up(spec: ServerSpec) -> bool:
 def failure(spec: ServerSpec, what: str) -> str:
     """The message for a server that failed: what happened, the end of its log, what to do."""
     with contextlib.suppress(OSError), spec.log.open(errors="replace") as log:
-        tail = "".join(f"    {line.rstrip()[:300]}\n" for line in deque(log, LOG_TAIL_LINES))
+        tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in deque(log, LOG_TAIL_LINES)))
         return (
             f"model server {spec.name} {what}; the last lines of {spec.log}:\n{tail}"
             f"  if {spec.command[0]} is missing or lacks a package, run `make setup`"

@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import openai
@@ -59,7 +59,8 @@ def _read(text: str) -> Refusal:
     if isinstance(inner, Mapping):
         words = inner.get("message") or inner.get("detail") or inner
         param = inner.get("param")
-        return Refusal(_plain(words), param if isinstance(param, str) and param else None)
+        told = isinstance(param, str) and param not in ("", "None")  # LiteLLM's None is text
+        return Refusal(_plain(words), param if told else None)
     return Refusal(_plain(inner))
 
 
@@ -113,8 +114,12 @@ class Learned:
                 self._settle(dialect)
                 return answer
 
+    def leave_out(self, parameter: str) -> None:
+        """The endpoint takes no notice of a parameter."""
+        self._settle(replace(self.dialect, left_out=self.dialect.left_out | {parameter}))
+
     def _settle(self, dialect: Dialect) -> None:
         if (joined := self.dialect.joined(dialect)) != self.dialect:
             self.dialect = joined
-            _log.warning("%s refuses some of what it is asked with; it is asked %s", self.where, joined.words)
+            _log.warning("%s refuses or ignores some of what it is asked with; it is asked %s", self.where, joined.words)
             self.keep(joined)

@@ -13,7 +13,7 @@ import tenacity
 from openai import RequestOptions
 
 from pipeline.errors import CallFailed, ContextOverflow, EndpointError
-from pipeline.models.answers import read_answer
+from pipeline.models.answers import read_answer, read_answers
 from pipeline.models.client import Completion, Request, whole_text
 from pipeline.models.dialect import Dialect
 from pipeline.models.endpoints import Fault, Patience, Server, place, stop_if_given_up
@@ -47,6 +47,7 @@ Ask = Callable[[Server, Request, float], Awaitable[Completion]]
 """One attempt at a server that started then (monotonic seconds)."""
 
 DEFAULT_RETRIES, DEFAULT_PATIENCE = Retries(), Patience()
+_NOTHING_MORE: Mapping[str, Any] = {}
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -155,6 +156,24 @@ class OpenAIClient:
         """Answer one request; `latency_s` is the time the server took for the attempt that succeeded."""
         return await self._answer(request, self._ask)
 
+    def draws(self, request: Request) -> bool:
+        """Whether the endpoint may be asked for several draws at once: not where each has a seed, and not once it refused."""
+        return not self._endpoints[request.model].seeds and "n" not in self._how(request).dialect.left_out
+
+    async def several(self, request: Request, count: int) -> list[Completion]:
+        """Up to `count` draws of one request, at least one, with the latency of them all. Raises as `complete`."""
+        found: list[Completion] = []
+
+        async def ask(server: Server, request: Request, started: float) -> Completion:
+            body, started = await self._body(server, request, started, {"n": count})
+            found[:], choices = read_answers(body, time.monotonic() - started, request.sampling)
+            if choices == 1 and "n" not in (how := self._how(request)).dialect.left_out:
+                how.leave_out("n")  # ignored
+            return found[0]
+
+        await self._answer(request, ask)
+        return [self._redacted(completion) for completion in found[:count]]
+
     async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
         """As `complete`, and hands the text over while it is written; a fault after that is not mended by another attempt."""
         handed = False
@@ -206,6 +225,9 @@ class OpenAIClient:
             said = f" ({fault.said})" if fault.said else ""
             raise CallFailed(f"{request.model} at {used.url}: {fault.kind}{said}") from None
         used.finish(None)
+        return self._redacted(completion)
+
+    def _redacted(self, completion: Completion) -> Completion:
         text, reasoning = redact(completion.text, self._secrets), redact(completion.reasoning, self._secrets)
         return replace(completion, text=text, reasoning=reasoning)
 
@@ -254,6 +276,11 @@ class OpenAIClient:
             raise
 
     async def _ask(self, server: Server, request: Request, started: float) -> Completion:
+        body, started = await self._body(server, request, started, _NOTHING_MORE)
+        return read_answer(body, time.monotonic() - started, request.sampling)
+
+    async def _body(self, server: Server, request: Request, started: float, more: Mapping[str, Any]) -> tuple[bytes, float]:
+        """The body of a server's answer, and when it was asked for that."""
         endpoint, poster = self._endpoints[request.model], self._posters[server.url, request.model]
 
         async def post(body: dict[str, Any]) -> bytes:
@@ -261,8 +288,8 @@ class OpenAIClient:
             started = time.monotonic()  # what was refused before is no part of an answer's latency
             return await poster.post(body)
 
-        answer = await self._how(request).send(lambda dialect: body_of(endpoint, request, dialect), post)
-        return read_answer(answer, time.monotonic() - started, request.sampling)
+        answer = await self._how(request).send(lambda dialect: body_of(endpoint, request, dialect, more), post)
+        return answer, started
 
     def _how(self, request: Request) -> Learned:
         """How the request's model wants to be asked: what reasons more or less may take other parameters."""

@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -21,17 +20,21 @@ from typing import Literal
 from urllib.request import ProxyHandler, build_opener
 
 from pipeline.errors import EndpointError
+from pipeline.serving.memory import Need, Tenant, shares
 
 Device = Literal["cpu", "gpu"]
 Engine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
+NO_SIZES: Mapping[int, float] = {}
 SERVE_PYTHON = ".venv-serve/bin/python"
 # A proxy set for the outside world must not be asked for this machine's own servers.
 LOCAL = build_opener(ProxyHandler({}))
 # vLLM closes an idle connection after 5 s, at times just as a client is about to use it again: a read error.
 _ALWAYS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
+"""Where the hub's token is, for servers that fetch their weights from it."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,12 @@ class ServerSpec:
     log: Path
     lists_models: bool = True
     """Whether /v1/models names what is served; if not, a healthy server is taken at its word."""
+
+    gpus: tuple[int, ...] = ()
+    """Those that it takes memory of: of servers that share one, one starts at a time."""
+
+    secrets: tuple[str, ...] = ()
+    """Secret variables of the environment that it gets; it gets no other."""
 
     @property
     def base_url(self) -> str:
@@ -75,8 +84,9 @@ def core_shares(servers: int, cores: Sequence[int]) -> list[str]:
 class Hosted:
     """One model to serve: where its weights are (a folder or a hub id), and what differs from the other models' servers.
 
-    `replicas` servers share its load, each at one of `ports`, or at free ones if there are none. `tensor_parallel` and `gpu_memory`
-    (the share of each GPU's memory) matter on GPUs alone.
+    `replicas` servers share its load, each at one of `ports`, or at free ones if there are none. `tensor_parallel`, `gpu_memory`
+    (the share of each GPU's memory) and `need` (what the server takes of it, if that is known) matter on GPUs alone. `from_hub`
+    says that `source` is a hub id.
     """
 
     source: str
@@ -87,6 +97,8 @@ class Hosted:
     gpu_memory: float | None = None
     max_model_len: int | None = None
     extra: tuple[str, ...] = ()
+    need: Need | None = None
+    from_hub: bool = False
 
     @property
     def source_at_revision(self) -> str:
@@ -94,18 +106,15 @@ class Hosted:
         return self.source + (f"@{self.revision}" if self.revision is not None else "")
 
 
-def gpu_shares(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[list[int], float]]:
-    """Which GPUs each server gets, given how many each needs, and the share of their memory that is left for it.
+def gpus_of(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """Which GPUs each server gets, given how many each needs: they take GPUs in turn.
 
-    Servers take GPUs in turn; where several meet on one, they share 0.9 of its memory evenly. Raises EndpointError when a server
-    needs more GPUs than there are.
+    Raises EndpointError when a server needs more GPUs than there are.
     """
     if needs and max(needs) > len(gpus):
         raise EndpointError(f"expected at least {max(needs)} GPUs for a model with tensor_parallel {max(needs)}, found {len(gpus)}")
     turn = itertools.cycle(gpus)
-    given = [[next(turn) for _ in range(need)] for need in needs]
-    servers_on = Counter(gpu for taken in given for gpu in taken)
-    return [(taken, round(0.9 / max(servers_on[gpu] for gpu in taken), 3)) for taken in given]
+    return [tuple(next(turn) for _ in range(need)) for need in needs]
 
 
 @dataclass(frozen=True)
@@ -121,18 +130,25 @@ class Slot:
     gpu_memory: float
 
 
-def slots(models: Mapping[str, Hosted], device: Device, gpus: Sequence[int]) -> list[Slot]:
-    """One slot per replica of each model (served name -> what to serve); free ports where none is given."""
+def slots(models: Mapping[str, Hosted], device: Device, gpus: Sequence[int], gpu_gib: Mapping[int, float] = NO_SIZES) -> list[Slot]:
+    """One slot per replica of each model (served name -> what to serve); free ports where none is given.
+
+    `gpu_gib` are the sizes of the GPUs' memories, as far as they are known.
+    """
     servers = [(name, hosted, k) for name, hosted in models.items() for k in range(hosted.replicas)]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     core_lists = core_shares(len(servers), cores) if servers else []
-    on_gpus = gpu_shares([hosted.tensor_parallel for _, hosted, _ in servers], gpus) if device == "gpu" else None
+    on_gpus: list[tuple[int, ...]] = [()] * len(servers)
+    given = [0.0] * len(servers)
+    if device == "gpu":
+        on_gpus = gpus_of([hosted.tensor_parallel for _, hosted, _ in servers], gpus)
+        placed = zip(on_gpus, servers, strict=True)
+        given = shares([Tenant(taken, hosted.need, hosted.gpu_memory) for taken, (_, hosted, _) in placed], gpu_gib)
     found = []
     for place, ((name, hosted, k), spare) in enumerate(zip(servers, free_ports(len(servers)), strict=True)):
         title = name if hosted.replicas == 1 else f"{name}-{k + 1}"
         port = hosted.ports[k] if hosted.ports else spare
-        taken, share = on_gpus[place] if on_gpus is not None else ([], 0.0)
-        found.append(Slot(title, name, hosted, port, core_lists[place], tuple(taken), hosted.gpu_memory or share))
+        found.append(Slot(title, name, hosted, port, core_lists[place], on_gpus[place], given[place]))
     return found
 
 
@@ -145,26 +161,29 @@ def server_specs(
     device: Device = "cpu",
     gpus: Sequence[int] = (0,),
     max_model_len: int = 2048,
-    offline: bool = True,
     extra: Sequence[str] = (),
+    max_seqs: int | None = None,
+    gpu_gib: Mapping[int, float] = NO_SIZES,
 ) -> tuple[ServerSpec, ...]:
     """The servers of a pool (served name -> what to serve), one per replica; `extra` is appended to every command.
 
-    Hub ids need `offline=False`. Raises EndpointError when a model needs more GPUs than `gpus` has.
+    Those of hub ids may go online, and get the hub's token. `max_seqs` is the most requests that one is sent at once, and
+    `gpu_gib` as for `slots`. Raises EndpointError when a model needs more GPUs than `gpus` has.
     """
     specs = []
-    for slot in slots(models, device, gpus):
-        command, env = _COMMANDS[engine](slot, python, device, slot.hosted.max_model_len or max_model_len)
-        env |= _ALWAYS | (_OFFLINE if offline else {})
+    for slot in slots(models, device, gpus, gpu_gib):
+        command, env = _COMMANDS[engine](slot, python, device, slot.hosted.max_model_len or max_model_len, max_seqs)
+        env |= _ALWAYS | ({} if slot.hosted.from_hub else _OFFLINE)
         if device == "gpu":
             env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slot.gpus))
         log = log_dir / f"{slot.title.replace('/', '--')}.log"
         words = (*command, *slot.hosted.extra, *extra)
-        specs.append(ServerSpec(slot.title, (slot.name,), words, env, slot.port, log, lists_models=engine == "vllm"))
+        secrets = HUB_TOKEN if slot.hosted.from_hub else ()
+        specs.append(ServerSpec(slot.title, (slot.name,), words, env, slot.port, log, engine == "vllm", slot.gpus, secrets))
     return tuple(specs)
 
 
-def _vllm(slot: Slot, python: str, device: Device, max_model_len: int) -> tuple[list[str], dict[str, str]]:
+def _vllm(slot: Slot, python: str, device: Device, max_model_len: int, max_seqs: int | None) -> tuple[list[str], dict[str, str]]:
     # The `vllm` command looks up a distribution of that name, which the CPU build doesn't have: hence the module.
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", slot.hosted.source]
     command += ["--served-model-name", slot.name, "--host", HOST, "--port", str(slot.port)]
@@ -177,11 +196,16 @@ def _vllm(slot: Slot, python: str, device: Device, max_model_len: int) -> tuple[
         # fast as float32 where the processor knows it; eager starts in a fifth of the time at the same speed.
         command += ["--dtype", "bfloat16", "--enforce-eager", "--block-size", "32"]
         return command, {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": slot.cores}
+    if max_seqs is not None:
+        # As many as there can be: vLLM keeps memory for the logits of all of them, 1 GiB for 1024 of a large vocabulary.
+        command += ["--max-num-seqs", str(max_seqs)]
     command += ["--tensor-parallel-size", str(len(slot.gpus)), "--gpu-memory-utilization", str(slot.gpu_memory)]
     return command, {}
 
 
-def _transformers(slot: Slot, python: str, device: Device, max_model_len: int) -> tuple[list[str], dict[str, str]]:
+def _transformers(
+    slot: Slot, python: str, device: Device, max_model_len: int, max_seqs: int | None
+) -> tuple[list[str], dict[str, str]]:
     """For models that vLLM doesn't know. It ignores stop sequences (the client cuts there) and lists no models."""
     server = str(Path(__file__).with_name("transformers_server.py"))
     command = [python, "-P", server, str(max_model_len), slot.hosted.source_at_revision]
@@ -195,7 +219,7 @@ def _transformers(slot: Slot, python: str, device: Device, max_model_len: int) -
     return [*command, "--device", "cpu"], {"OMP_NUM_THREADS": str(slot.cores.count(",") + 1), "OMP_WAIT_POLICY": "passive"}
 
 
-_COMMANDS: dict[Engine, Callable[[Slot, str, Device, int], tuple[list[str], dict[str, str]]]] = {
+_COMMANDS: dict[Engine, Callable[[Slot, str, Device, int, int | None], tuple[list[str], dict[str, str]]]] = {
     "vllm": _vllm,
     "transformers": _transformers,
 }

@@ -26,6 +26,7 @@ from pipeline.models.builds import vllm_build
 from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
 from pipeline.models.client import ModelClient
 from pipeline.models.collector import rare_collections
+from pipeline.models.draws import DrawingClient
 from pipeline.models.endpoints import Patience
 from pipeline.models.habits import Habits
 from pipeline.models.launcher import Launcher
@@ -36,6 +37,7 @@ from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory
 from pipeline.models.shared_cache import SharedCallCache
 from pipeline.models.sharing import Keeper, Urls, shared_servers
 from pipeline.models.simulated import SimulatedClient
+from pipeline.serving.needs import known_need
 from pipeline.settings import Profile
 from pipeline.state import STATE
 
@@ -80,7 +82,7 @@ def _simulated(profile: Profile) -> SimulatedClient:
 @asynccontextmanager
 async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
     """A client for servers that are up, found or started here."""
-    from pipeline.models.openai_client import Retries
+    from pipeline.models.openai_client import OpenAIClient, Retries
 
     engine = profile.engine
     with running_servers(profile, state) as urls:
@@ -88,7 +90,7 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
         async with connect(profile, urls, retries, Patience(engine.concurrency, down_s, engine.max_failed), state) as client:
-            yield client
+            yield DrawingClient(client, engine.draws) if engine.draws > 1 and isinstance(client, OpenAIClient) else client
 
 
 @asynccontextmanager
@@ -195,35 +197,41 @@ def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
     device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
+    gpu_gib = dict(enumerate(gpu_memory_gib())) if device == "gpu" else {}
     return server_specs(
         engine.kind,
         {
-            name: _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ()))
+            name: replace(
+                _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ())),
+                need=known_need(name, model, engine, state),
+            )
             for name, model in profile.hosted.items()
         },
         log_dir=state / "logs",
         python=engine.python,
         device=device,
-        gpus=range(len(gpu_memory_gib())) if device == "gpu" else (),
+        gpus=tuple(gpu_gib),
         max_model_len=engine.max_model_len,
-        offline=all(model.weights is not None and model.weights.hub is None for model in profile.hosted.values()),
         extra=engine.extra_args,
+        max_seqs=engine.concurrency,
+        gpu_gib=gpu_gib,
     )
 
 
 def hosted(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> Hosted:
     """What a server of this model needs; its weights are made ready. Raises as `prepare_weights`."""
     source, serve = prepare_weights(name, model, state, python), model.serve
-    pinned = model.weights is not None and model.weights.hub is not None and model.revision != "unpinned"
+    from_hub = model.weights is not None and model.weights.hub is not None
     return Hosted(
         source,
-        model.revision if pinned else None,
+        model.revision if from_hub and model.revision != "unpinned" else None,
         tuple(range(serve.port, serve.port + serve.replicas)) if serve.port is not None else (),
         serve.replicas,
         serve.tensor_parallel,
         serve.gpu_memory,
         serve.max_model_len,
         serve.extra_args,
+        from_hub=from_hub,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.errors import InputError
 from pipeline.secrets import redact
 
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
@@ -55,12 +56,17 @@ def new_model(
     price_prompt: Annotated[float | None, typer.Option(help="dollars per million tokens of a prompt", min=0)] = None,
     price_completion: Annotated[float | None, typer.Option(help="dollars per million tokens of an answer", min=0)] = None,
     api_key_env: Annotated[str | None, typer.Option(help="the environment variable with the endpoint's key")] = None,
+    api_key_header: Annotated[
+        str | None, typer.Option(help="the header with the key, if not Authorization: Bearer (Azure: api-key)")
+    ] = None,
+    query: Annotated[list[str] | None, typer.Option(help="name=value, added to each URL (Azure: api-version=2024-10-21)")] = None,
     hub: Annotated[str | None, typer.Option(help="its repository on the Hugging Face hub, to read its sizes from")] = None,
     revision: Annotated[str | None, typer.Option(help="which version of the model is served")] = None,
 ) -> None:
     """Add a model to a profile's pool from its endpoint; it is asked five questions first.
 
-    Sizes are read from its configuration on the hub where that can be had; what is still missing is asked for on a terminal.
+    Its name and price come from the endpoint's list where that has them, sizes (for a FLOPs budget alone) from its configuration on
+    the hub; what is still missing is asked for on a terminal.
 
     Example: ttsgraph new-model my-model https://models.example/v1 --profile mine --price-prompt 0.1 --price-completion 0.3
     """
@@ -72,9 +78,14 @@ def new_model(
     values = (total, non_embedding, layers, hidden, price_prompt, price_completion)
     facts = {fact: float(value) for fact, value in zip(FACTS, values, strict=True) if value is not None}
     ask = (lambda fact, words: str(typer.prompt(f"{name}: {words}"))) if sys.stdin.isatty() else None
-    wanted = Wanted(name, url.rstrip("/"), facts, served_as, family, api_key_env, hub, revision, ask)
+    pairs = [pair.partition("=") for pair in query or []]
+    if any(not (key and equals) for key, equals, _ in pairs):
+        raise InputError(f"--query: expected name=value, found {', '.join(query or [])}")
+    added = {key: value for key, _, value in pairs}
+    address = url.rstrip("/")
+    wanted = Wanted(name, address, facts, served_as, family, api_key_env, hub, revision, ask, api_key_header, added)
     made = asyncio.run(add(wanted, used, task))
-    _echo(*made.tried.lines(), f"profiles/{used}.yaml has the model {name} now")
+    _echo(*made.lines(), f"profiles/{used}.yaml has the model {name} now")
     _echo(f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion `python -m flows.research`")
 
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.doctor import count_parameters
 from pipeline.errors import EndpointError, InputError, SettingsError
 from pipeline.models.openai_client import Endpoint
-from pipeline.models.transport import connect_once
 from pipeline.scaffold.check import Tried, try_out
+from pipeline.scaffold.listing import TIMEOUT_S, Listed, models_at
 from pipeline.scaffold.names import require_name
 from pipeline.scaffold.profile_text import ProfileText
 from pipeline.schemas import Questions, read_table
-from pipeline.secrets import redact
 from pipeline.settings import Profile, load_profile
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of, questions_path
 from pipeline.tasks.sources import load_questions, split_questions
 
-TIMEOUT_S = 15.0
 COUNTED = ("total", "non_embedding", "layers", "hidden")
+WHOLE = ("layers", "hidden")
+SHOWN = 12
+"""Names of an endpoint's list that are shown."""
+
 FACTS: Mapping[str, str] = {
     "total": "parameters in all, such as 8.03e9",
     "non_embedding": "parameters without embeddings, such as 6.98e9",
@@ -32,7 +35,7 @@ FACTS: Mapping[str, str] = {
     "price_prompt": "dollars per million tokens of a prompt (0 where nothing is paid)",
     "price_completion": "dollars per million tokens of an answer",
 }
-"""What has to be known of a model beside its address; the first four are in its configuration."""
+"""What has to be known of a model beside its address; the first four, for a FLOPs budget alone, are in its configuration."""
 
 COMMENTS = {
     "": "Made by `ttsgraph new-model`; every value may be changed.",
@@ -41,6 +44,7 @@ COMMENTS = {
     "price": "dollars per million tokens",
     "base_url": "an OpenAI-compatible endpoint; several in brackets share the load",
     "served_as": "the model's name there",
+    "listed": "false: the endpoint does not list this name",
     "api_key_env": "the environment variable with the endpoint's key; a key itself does not belong here",
     "revision": "what tells this version's answers from another's in the call cache; pin it where you can",
 }
@@ -55,7 +59,13 @@ class NewModel:
 
     name: str
     entry: Mapping[str, Any]
-    tried: Tried
+    tried: Tried | None
+
+    def lines(self) -> list[str]:
+        """For people: what came of the trial, or why there was none."""
+        if self.tried is not None:
+            return self.tried.lines()
+        return [f"{self.name} was not tried: {self.entry['api_key_env']} is not set; export it, `ttsgraph doctor` tries it then"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,78 +81,86 @@ class Wanted:
     hub: str | None = None
     revision: str | None = None
     ask: Ask | None = None
+    api_key_header: str | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is reached."""
+        key, query = self.api_key_header, tuple(self.query.items())
+        return Endpoint((self.url,), self.served_as or "", self.api_key_env, key_header=key, query=query)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the endpoint's key is there, if it wants one."""
+        return self.api_key_env is None or bool(os.environ.get(self.api_key_env, "").strip())
 
 
 async def new_model(wanted: Wanted, profile_name: str, task: str | None = None) -> NewModel:
     """Add a model to a profile's pool, once it has been asked five questions of a task (by default the profile's first).
 
-    Raises InputError, in one line that says what to do, and writes nothing, when the endpoint does not answer or lacks the model,
-    a fact is missing, or the profile can't be used.
+    Without its key it is not asked. Raises InputError, in one line that says what to do, and writes nothing, when the endpoint does
+    not answer or lacks the model, a fact is missing, or the profile can't be used.
     """
     require_name(wanted.name, "a model")
     profile, text = load_profile(profile_name), ProfileText(profile_name)
-    if profile.engine.kind != "external":
+    if profile.engine.kind == "simulated":
         raise SettingsError(
-            f"profile {profile_name!r}: expected engine.kind external, to reach models by URL, found {profile.engine.kind}; "
-            "copy the profile and change its engine, or give the model's weights by hand"
+            f"profile {profile_name!r}: expected an engine that asks real models, found simulated; copy another one"
         )
     chosen = task or next(iter(profile.tasks))
     profile.task(chosen)
-    served, root = find_served(wanted)
-    facts = _facts(wanted, root or served)
-    entry: dict[str, Any] = {
-        "family": wanted.family or wanted.name.split("-")[0],
-        "total": facts["total"],
-        "non_embedding": facts["non_embedding"],
-        "layers": int(facts["layers"]),
-        "hidden": int(facts["hidden"]),
-        "price": {"prompt": facts["price_prompt"], "completion": facts["price_completion"]},
-        "base_url": wanted.url,
-        "served_as": served,
-    }
-    entry |= {key: value for key in ("api_key_env", "revision") if (value := getattr(wanted, key)) is not None}
+    served, listed = find_served(wanted)
+    counted = COUNTED if profile.budget.metric == "flops" else ()
+    facts = _facts(wanted, counted, served, listed or Listed())
+    prices = (listed or Listed()).price or {}
+    entry: dict[str, Any] = {"family": wanted.family} if wanted.family else {}
+    if counted and wanted.family is None:
+        entry["family"] = wanted.name.split("-")[0]
+    entry |= {name: int(facts[name]) if name in WHOLE else facts[name] for name in COUNTED if name in facts}
+    entry["price"] = dict(prices) | {"prompt": facts["price_prompt"], "completion": facts["price_completion"]}
+    entry |= {"base_url": wanted.url, "served_as": served}
+    more = ("api_key_env", "api_key_header", "query", "revision")
+    entry |= {key: value for key in more if (value := getattr(wanted, key))}
+    if listed is None:
+        entry["listed"] = False
     written, with_model = text.with_entry("pool", wanted.name, entry, COMMENTS)
-    shots, questions = _questions(with_model, profile_name, chosen)
-    tried = await try_out(with_model, chosen, wanted.name, shots, questions)
+    tried = None
+    if wanted.has_key:
+        shots, questions = _questions(with_model, profile_name, chosen)
+        tried = await try_out(with_model, chosen, wanted.name, shots, questions)
     text.write(written)
     return NewModel(wanted.name, entry, tried)
 
 
-def find_served(wanted: Wanted) -> tuple[str, str | None]:
-    """The model's name at the endpoint and, where the endpoint tells it, the hub's repository it is from. Raises EndpointError."""
-    url = wanted.url
-    key = Endpoint((url,), wanted.served_as or "", wanted.api_key_env).api_key()
-    try:
-        with connect_once(url, key, TIMEOUT_S, max_retries=1) as client:
-            listed = {redact(model.id): getattr(model, "root", None) for model in client.models.list()}
-    except Exception as error:  # whatever a server that is none of models makes of it
-        reason = redact(str(error)).splitlines()[0] if str(error) else type(error).__name__
-        hint = "start the server, or correct the URL (it mostly ends in /v1)" + (
-            "" if wanted.api_key_env else "; --api-key-env for a key"
-        )
-        raise EndpointError(f"{url}/models: expected an OpenAI-compatible server's list of models, but: {reason}; {hint}") from None
+def find_served(wanted: Wanted) -> tuple[str, Listed | None]:
+    """The model's name at the endpoint, and what its list says of it; None where there is no list. Raises EndpointError."""
+    found_there = models_at(wanted.endpoint, wanted.has_key)
     names = [name for name in (wanted.served_as, wanted.name) if name is not None]
-    found = next((name for name in names if name in listed), None)
-    if found is None and wanted.served_as is None and len(listed) == 1:
-        found = next(iter(listed))
+    if found_there is None:
+        return names[0], None
+    found = next((name for name in names for name in (name, f"{name}:latest") if name in found_there), None)
+    if found is None and wanted.served_as is None and len(found_there) == 1:
+        found = next(iter(found_there))
     if found is None:
-        raise EndpointError(
-            f"{url}: expected model {names[0]!r}, but the server has {', '.join(listed) or 'none'}; choose with --served-as"
-        )
-    root = listed[found]
-    return found, str(root) if isinstance(root, str) and _repository(root) else None
+        shown = ", ".join(list(found_there)[:SHOWN]) or "none"
+        more = f" and {len(found_there) - SHOWN} more" if len(found_there) > SHOWN else ""
+        raise EndpointError(f"{wanted.url}: expected model {names[0]!r}, but the server has {shown}{more}; choose with --served-as")
+    return found, found_there[found]
 
 
-def _facts(wanted: Wanted, repository: str) -> dict[str, float]:
-    """All facts: those given, those of the model's configuration on the hub, and what a person answers. Raises InputError."""
+def _facts(wanted: Wanted, counted: Sequence[str], served: str, listed: Listed) -> dict[str, float]:
+    """What is known: what was given, what the endpoint lists, `counted` facts of the model's configuration on the hub, and what a
+    person answers. Raises InputError."""
     facts, why = dict(wanted.facts), ""
-    repository = wanted.hub or repository
-    if any(name not in facts for name in COUNTED) and _repository(repository):
+    facts = {f"price_{name}": value for name, value in (listed.price or {}).items()} | facts
+    repository = wanted.hub or (listed.root if listed.root and _repository(listed.root) else served)
+    if any(name not in facts for name in counted) and _repository(repository):
         try:
             facts = configured(repository, wanted.revision) | facts
         except InputError as error:
             why = f" ({error})"
-    missing = [name for name in FACTS if name not in facts]
+    missing = [name for name in FACTS if name not in facts and (name not in COUNTED or name in counted)]
     if missing and wanted.ask is None:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise InputError(f"{wanted.name}: expected {options}, which its endpoint does not tell{why}; its model card has them")

@@ -1,0 +1,128 @@
+"""What an endpoint tells of its models before any is asked: their names, origins and prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+
+from pipeline.errors import EndpointError
+from pipeline.models.openai_client import Endpoint
+from pipeline.models.transport import connect_once
+from pipeline.secrets import redact
+
+TIMEOUT_S = 15.0
+_UNLISTED = (403, 404, 405, 501)
+"""How servers say that they list no models, or not to this key."""
+
+Price = Mapping[str, float]
+"""$ per million tokens, by `prompt`, `completion`, `cached` and `reasoning`, as a profile has it."""
+
+_A_TOKEN = {
+    "prompt": ("prompt", "input_cost_per_token"),
+    "completion": ("completion", "output_cost_per_token"),
+    "cached": ("input_cache_read", "cache_read_input_token_cost"),
+    "reasoning": ("internal_reasoning", "output_cost_per_reasoning_token"),
+}
+"""$ per token under OpenRouter's names, and LiteLLM's."""
+
+_A_MILLION = {
+    "prompt": ("input", "input_tokens"),
+    "completion": ("output", "output_tokens"),
+    "cached": ("cached_input", "cache_read_tokens"),
+}
+"""$ per million tokens under Together's names, and DeepInfra's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One model of an endpoint's list: the repository of the hub that it is from, and its price."""
+
+    root: str | None = None
+    price: Price | None = None
+
+
+def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | None:
+    """The models that an endpoint lists, by name; None where it has no list.
+
+    `with_key` says whether the endpoint's key is sent. Raises EndpointError, in one line that says
+    what to do, when nothing there answers as an OpenAI-compatible server.
+    """
+    url, key = endpoint.base_urls[0], endpoint.api_key() if with_key else "none"
+    header: dict[str, str | openai.Omit] = {}
+    if endpoint.key_header is not None:
+        header = {"Authorization": openai.Omit(), endpoint.key_header: key}
+    try:
+        with connect_once(url, key, TIMEOUT_S, max_retries=1) as client:
+            query = dict(endpoint.query)
+            found = client.models.list(extra_headers=header, extra_query=query)
+            entries = {redact(model.id): dict(model) | (model.model_extra or {}) for model in found}
+            asked = entries and not _priced(entries) and endpoint.key_header is None
+            told = _litellm_prices(client) if asked else {}
+    except openai.APIStatusError as error:
+        if error.status_code in _UNLISTED:
+            return None
+        raise _no_list(endpoint, error) from None
+    except Exception as error:  # whatever a server that is none of models makes of it
+        raise _no_list(endpoint, error) from None
+    return {name: Listed(_text(entry.get("root")), told.get(name) or price_in(entry)) for name, entry in entries.items()}
+
+
+def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
+    reason = redact(str(error)).splitlines()[0] if str(error) else type(error).__name__
+    hint = "start the server, or correct the URL (it mostly ends in /v1)"
+    hint += "" if endpoint.api_key_env else "; --api-key-env for a key"
+    return EndpointError(
+        f"{endpoint.base_urls[0]}/models: expected an OpenAI-compatible server's list of models, but: {reason}; {hint}"
+    )
+
+
+def price_in(entry: Mapping[str, Any]) -> Price | None:
+    """The price in one entry of a list, in one of the shapes that servers give it."""
+    inner = entry.get("metadata")
+    told = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
+    told = told if isinstance(told, Mapping) else entry
+    for names, factor in ((_A_TOKEN, 1e6), (_A_MILLION, 1.0)):
+        found = {
+            ours: _dollars(told.get(theirs)) * factor
+            for ours, several in names.items()
+            for theirs in several
+            if _dollars(told.get(theirs)) >= 0
+        }
+        if {"prompt", "completion"} <= set(found):
+            optional = {n for n in ("cached", "reasoning") if not found.get(n)}
+            return {ours: round(v, 9) for ours, v in found.items() if ours not in optional}
+    return None
+
+
+def _dollars(value: Any) -> float:
+    """A price as a number or as text; below 0 for what is none (OpenRouter's -1 is "it depends")."""
+    try:
+        return float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        return -1.0
+
+
+def _priced(entries: Mapping[str, Mapping[str, Any]]) -> bool:
+    return any(price_in(entry) is not None for entry in entries.values())
+
+
+def _litellm_prices(client: openai.OpenAI) -> dict[str, Price]:
+    """Prices as LiteLLM's proxy tells them beside its list; none of any other server."""
+    try:
+        data = client.with_options(max_retries=0).get("/model/info", cast_to=object)
+    except Exception:  # it is no such proxy
+        return {}
+    rows = data.get("data") if isinstance(data, dict) else None
+    found = {}
+    for row in rows if isinstance(rows, list) else []:
+        told = row.get("model_info") if isinstance(row, dict) else None
+        if isinstance(told, Mapping) and (price := price_in(told)) is not None:
+            found[redact(str(row.get("model_name")))] = price
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

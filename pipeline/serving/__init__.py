@@ -1,0 +1,1 @@
+"""Servers of models on this machine: what they need of it."""

@@ -1,0 +1,130 @@
+"""What a vLLM server takes of a GPU's memory, by vLLM's own arithmetic, and how servers share one.
+
+vLLM requests `gpu_memory_utilization` of a GPU's memory and refuses to start where less is free.
+Of that it takes weights, the runtime, and the peak of activations, which it measures; the rest is
+the cache of keys and values. It refuses to start, too, unless that holds one request of the
+longest context, and a block that it keeps for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+GIB = 2**30
+USABLE = 0.9
+"""Share of a GPU's memory that servers take together."""
+
+BLOCK = 16
+"""Tokens of a block of the cache: vLLM's own choice on GPUs."""
+
+BATCHED_TOKENS = 8192
+"""Tokens of one step: vLLM's own choice on large GPUs, and more than on small ones."""
+
+RUNTIME_GIB = 1.0
+"""CUDA's context and libraries, and captured graphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The facts of a model that memory follows from.
+
+    `total` and `non_embedding` are parameter counts, `kv_heads` the heads whose keys and values
+    are kept, `head_dim` the size of each; `weight_bytes` and `cache_bytes` are bytes a number.
+    """
+
+    total: float
+    non_embedding: float
+    layers: int
+    hidden: int
+    kv_heads: int
+    head_dim: int
+    weight_bytes: float = 2
+    cache_bytes: float = 2
+
+    def token_bytes(self, gpus: int = 1) -> float:
+        """Bytes of a token's keys and values on each of so many GPUs, all layers attending to all."""
+        heads = math.ceil(self.kv_heads / gpus)  # a head is held whole
+        return 2 * self.layers * heads * self.head_dim * self.cache_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """GiB that one server takes of each of its GPUs at the least.
+
+    `cache` holds one request of the longest context, `running` is what is neither that nor weights.
+    """
+
+    weights: float
+    running: float
+    cache: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.weights + self.running + self.cache
+
+    def requests(self, share_gib: float) -> float:
+        """Requests of the longest context that a share of so many GiB holds at once."""
+        return max(0.0, (share_gib - self.weights - self.running) / self.cache)
+
+    @property
+    def words(self) -> str:
+        """ "15.0 GiB weights + 2.0 GiB cache + 2.1 GiB to run"."""
+        return f"{self.weights:.1f} GiB weights + {self.cache:.1f} GiB cache + {self.running:.1f} GiB to run"
+
+
+def need(shape: Shape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
+    """What a server of this model needs of each of `gpus` GPUs, `max_seqs` requests at once."""
+    blocks = math.ceil(max_model_len / BLOCK) + 1
+    cache = blocks * BLOCK * shape.token_bytes(gpus) / GIB
+    # An upper bound: what is not embeddings taken to be gated feed-forward layers alone.
+    inner = shape.non_embedding / shape.layers / (3 * shape.hidden)
+    step = BATCHED_TOKENS * (3 * inner / gpus + 4 * shape.hidden) * shape.weight_bytes
+    vocabulary = (shape.total - shape.non_embedding) / shape.hidden
+    logits = 3 * 4 * max_seqs * vocabulary  # as float32: the logits, and two copies to sample from
+    weights = shape.total * shape.weight_bytes / gpus / GIB
+    return Need(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One server on some GPUs: what it needs of each, None if unknown, and its share if given."""
+
+    gpus: tuple[int, ...]
+    need: Need | None = None
+    share: float | None = None
+
+
+def shares(tenants: Sequence[Tenant], gpu_gib: Mapping[int, float]) -> list[float]:
+    """Each server's share of its GPUs' memory, as `gpu_memory_utilization`.
+
+    Each gets what it needs; what is left goes to the caches, so that all hold equally many
+    requests. Where it is not known what all on a GPU need, or how large it is, they share evenly;
+    where they need more than there is, in proportion.
+    """
+    on_each = {gpu: _on_one(tenants, gpu, gpu_gib.get(gpu)) for gpu in _gpus(tenants)}
+    return [
+        tenant.share or math.floor(1000 * min(on_each[gpu][k] for gpu in tenant.gpus)) / 1000 for k, tenant in enumerate(tenants)
+    ]
+
+
+def _gpus(tenants: Sequence[Tenant]) -> set[int]:
+    return {gpu for tenant in tenants for gpu in tenant.gpus}
+
+
+def _on_one(tenants: Sequence[Tenant], gpu: int, size_gib: float | None) -> dict[int, float]:
+    """Place in `tenants` -> share of this GPU, of those that have to be given one."""
+    here = {k: t for k, t in enumerate(tenants) if gpu in t.gpus}
+    free = USABLE - sum(tenant.share or 0.0 for tenant in here.values())
+    needs = {k: tenant.need for k, tenant in here.items() if tenant.share is None}
+    known = {k: wanted for k, wanted in needs.items() if wanted is not None}
+    # A hair more than nothing, so that flooring does not take a thousandth of an even share.
+    if size_gib is None or len(known) < len(needs):
+        return {k: free / len(needs) + 1e-9 for k in needs}
+    least = {k: wanted.total / size_gib for k, wanted in known.items()}
+    spare, caches = free - sum(least.values()), sum(wanted.cache for wanted in known.values())
+    if spare < 0:
+        return {k: free * least[k] / sum(least.values()) + 1e-9 for k in least}
+    return {k: least[k] + spare * known[k].cache / caches + 1e-9 for k in least}

@@ -1,0 +1,67 @@
+"""Whether `make setup` is to build the environment of local model servers.
+
+    python -m pipeline.serving.setup FOLDER [--only-look]
+
+Says what is found in one line, and ends with exit code 0 where it is to be built, with 3 where it
+is not: where no model of params.yaml's profile is served from it, and where a vLLM is in it that a
+user put there. `--only-look` asks for the latter alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import InputError
+from pipeline.settings import Profile, load_params, load_profile
+
+OURS = (".begun", ".ready")
+"""Files with which `make setup` marks an environment that it makes."""
+
+LEAVE_ALONE = 3
+
+
+def theirs(folder: Path) -> str:
+    """Why an environment is its user's own; nothing where there is none, or it is of our making."""
+    if next(iter(sorted(folder.glob("lib*/python*/site-packages/vllm-*.dist-info"))), None):
+        return f"{folder} has a vLLM that was installed there by hand"
+    if (folder / "bin" / "python").exists() and not any((folder / mark).exists() for mark in OURS):
+        return f"{folder} is an environment that `make setup` did not make"
+    return ""
+
+
+def not_needed(profile: Profile, name: str, folder: Path) -> str:
+    """Why a profile has no use for the environment in this folder, and what it needs in its place."""
+    engine = profile.engine
+    if not profile.hosted:
+        return f"profile {name}: no model is served here, so no serve environment is needed"
+    if Path(engine.python).parts[0] != str(folder):
+        return f"profile {name}: servers run on {engine.python} (engine.python), which is yours"
+    if engine.device == "gpu":
+        return (
+            f"profile {name}: needs a vLLM for GPUs, and only the CPU's would be built here; put "
+            f"one into {folder}, or another environment that engine.python names: docs/vllm.md"
+        )
+    return ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Say whether to build; returns the exit code."""
+    folder = Path(arguments[0])
+    why = theirs(folder)
+    try:
+        if not why and "--only-look" not in arguments:
+            name = load_params().profile
+            why = not_needed(load_profile(name), name, folder)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if why:
+        print(f"{why}; left as it is")
+        return LEAVE_ALONE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
