@@ -122,18 +122,17 @@ def disk_full(error: BaseException | None) -> bool:
 
 def makes(stage: str, path: Path) -> str:
     """Which stage makes what is missing or damaged, and the command that does."""
-    command = f"python -m flows.{stage}{_arguments(stage, path)}"
-    return f"the stage {stage!r} makes it: `{command}`, or `make repro` with all before it"
+    return f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all before it"
 
 
-def _arguments(stage: str, path: Path) -> str:
-    """Of the command of a stage: its options as they follow from a file in data/, results/ or research/."""
+def command_of(stage: str, path: Path) -> str:
+    """The command that runs the stage that makes a file, its options as they follow from where the file is."""
     tops = [place for place, part in enumerate(path.parts) if part in ("data", "results", "research")]
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
     names = ("profile", "task", "method") if stage in ("search", "evaluate") else ("profile", "task")
     if stage == "report" or len(below) < len(names):
-        return ""
-    return "".join(f" --{name} {value}" for name, value in zip(names, below, strict=False))
+        return f"python -m flows.{stage}"
+    return f"python -m flows.{stage}" + "".join(f" --{name} {value}" for name, value in zip(names, below, strict=False))
 
 
 def digest_of_code(folder: Path, without: Collection[str] = ()) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import GraphError
+from pipeline.files import command_of
 
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
@@ -185,7 +186,7 @@ class CollaborationGraph:
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
         """Read a graph file. Raises GraphError when it is missing or not a valid graph."""
-        made = "; `make repro` makes it" if "results" in path.parts else ""
+        made = f"; `make repro` makes it, or `{command_of('search', path)}`" if "results" in path.parts else ""
         try:
             return cls.from_json(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:

@@ -235,13 +235,15 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
     """Read and check a table. Raises DataError when it is missing (naming the stage that makes it), unreadable or wrong."""
     try:
         table = pd.read_csv(path, dtype=_text_columns(schema)) if path.suffix == ".csv" else pd.read_parquet(path)
+        # Columns are read when they are used.
+        as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
     except FileNotFoundError:
         raise DataError(f"{path}: expected a table, but there is none; {makes(made_by, path)}") from None
     except Exception as error:  # readers raise a dozen kinds of damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: expected a table, but it can't be read: {reason}; {makes(made_by, path)}") from None
     try:
-        if table.attrs.pop(CHECKSUM, None) not in (None, _checksum(table)):
+        if not as_written:
             raise DataError(f"{path}: its content is not what was written there")
         return check(table, schema, str(path))
     except DataError as error:

@@ -41,7 +41,15 @@ from tests.simulated_project import SimulatedProject
 
 STARTED = {"counts": {"m": 2, "n": 1}, "mean_accuracy": 0.5, "exchanges": []}
 PREFERRED = {"models": ["m", "n"], "reason": "m is better", "exchanges": []}
-RESEARCHED = {"plan": "warm", "reason": "joined: n", "pool": "p", "champion": "math/1", "promoted": False, "version": "", "calls": 3}
+RESEARCHED = {
+    "plan": "warm",
+    "reason": "joined: n",
+    "pool": "p",
+    "champion": "math/1",
+    "promoted": False,
+    "version": "",
+    "calls": 3,
+}
 
 
 @st.composite
@@ -182,3 +190,189 @@ def test_a_damaged_record_of_servers_names_servers_or_none(tmp_path: Path, data:
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
     found = read_servers(path)
     assert found is None or all(isinstance(s.base_url, str) and isinstance(s.models, list) for s in found.servers)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
+    """All stages run once, the report too."""
+    project = SimulatedProject(tmp_path_factory.mktemp("records"))
+    project.build()
+    with chdir(project.folder):
+        report.report.fn()
+    return project
+
+
+RESULTS = Path("results/simulated-small/math")
+DATA = Path("data/simulated-small/math")
+METHOD = RESULTS / "random"
+TABLES = {
+    DATA / "questions.parquet": (schemas.Questions, "sample"),
+    RESULTS / "profile.parquet": (schemas.Profiles, "profile"),
+    RESULTS / "pilot.parquet": (schemas.Pilots, "pilot"),
+    RESULTS / "init_family.parquet": (schemas.Trials, "init_family"),
+    RESULTS / "init_instances.parquet": (schemas.Trials, "init_instances"),
+    METHOD / "archive.parquet": (schemas.Candidates, "search"),
+    METHOD / "edges.parquet": (schemas.Edges, "search"),
+    METHOD / "test.parquet": (schemas.Evaluations, "evaluate"),
+    METHOD / "nodes.parquet": (schemas.Nodes, "evaluate"),
+}
+FILES = {
+    RESULTS / "preference.json": (Preferred, "init_family"),
+    RESULTS / "start.json": (Started, "init_instances"),
+    METHOD / "search.json": (Searched, "search"),
+    METHOD / "lineage.json": (Gated, "evaluate"),
+}
+
+
+def readers(path: Path) -> Callable[[], Any]:
+    """What a stage reads a file with."""
+    if path in TABLES:
+        return lambda: read_table(TABLES[path][0], path, TABLES[path][1])
+    if path in FILES:
+        return lambda: read_data(FILES[path][0], path, FILES[path][1])
+    if path.name == "journal.jsonl":
+        return lambda: read(path).entries
+    return lambda: read_found(load_stage("math"), "random")[0].content_hash
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [*TABLES, *FILES, METHOD / "graph.json", METHOD / "trajectory.csv"], ids=lambda path: path.name)
+def test_a_damaged_file_of_a_stage_is_read_right_or_told(project: SimulatedProject, path: Path) -> None:
+    with chdir(project.folder):
+        content = path.read_bytes()
+        reader = readers(path)
+        expected = reader()
+
+        @settings(max_examples=300, deadline=None)
+        @given(damaged(content))
+        def check(bad: bytes) -> None:
+            read_right_or_told(path, bad, reader, expected)
+
+        try:
+            check()
+        finally:
+            path.write_bytes(content)
+
+
+STAGES = {
+    "sample": sample.sample,
+    "profile": profile.profile_models,
+    "pilot": pilot.pilot,
+    "init_family": init_family.init_family,
+    "init_instances": init_instances.init_instances,
+    "search": search.search,
+    "evaluate": evaluate.evaluate,
+    "report": report.report,
+}
+
+
+def run(command: str) -> None:
+    """Run the command of a stage, as a message gives it, in this process."""
+    words = shlex.split(command)
+    assert words[:2] == ["python", "-m"], command
+    options = {words[k].removeprefix("--"): words[k + 1] for k in range(3, len(words), 2)}
+    STAGES[words[2].removeprefix("flows.")].fn(**options)
+
+
+def cut_lines(content: bytes) -> bytes:
+    return b"".join(content.splitlines(keepends=True)[:-2])
+
+
+def damage_in_the_middle(content: bytes) -> bytes:
+    half = len(content) // 2
+    return content[:half] + b"?" + content[half + 1 :]
+
+
+REMOVED = None
+SEARCH = "python -m flows.search --task math --method random"
+EVALUATE = "python -m flows.evaluate --task math --method random"
+REPORT = "python -m flows.report"
+NO_KEYS: Mapping[str, bytes] = {"no keys": b"{}"}
+CASES = [
+    ("python -m flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
+    ("python -m flows.pilot --task math", RESULTS / "profile.parquet", b""),
+    ("python -m flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
+    ("python -m flows.init_instances --task math", RESULTS / "profile.parquet", b"PAR1"),
+    (SEARCH, RESULTS / "start.json", b"{}"),
+    (SEARCH, RESULTS / "start.json", damage_in_the_middle),
+    (SEARCH, METHOD / "journal.jsonl", damage_in_the_middle),
+    (EVALUATE, METHOD / "search.json", b"{}"),
+    (EVALUATE, METHOD / "graph.json", b"{}"),
+    (EVALUATE, METHOD / "trajectory.csv", REMOVED),
+    (EVALUATE, METHOD / "journal.jsonl", REMOVED),
+    (EVALUATE, METHOD / "journal.jsonl", b""),
+    (EVALUATE, METHOD / "journal.jsonl", cut_lines),
+    (EVALUATE, METHOD / "journal.jsonl", damage_in_the_middle),
+    (EVALUATE, RESULTS / "start.json", b"{}"),
+    (REPORT, RESULTS / "preference.json", b"{}"),
+    (REPORT, RESULTS / "init_family.parquet", b""),
+    (REPORT, METHOD / "test.parquet", b""),
+    (REPORT, METHOD / "lineage.json", b"{}"),
+    (REPORT, METHOD / "archive.parquet", cut_lines),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "path", "damage"), CASES, ids=lambda value: getattr(value, "name", None))
+def test_the_advice_about_a_damaged_file_works(project: SimulatedProject, command: str, path: Path, damage: Any) -> None:
+    with chdir(project.folder):
+        content = path.read_bytes()
+        path.unlink()
+        if damage is not REMOVED:
+            path.write_bytes(damage(content) if callable(damage) else damage)
+        try:
+            with pytest.raises(InputError, match=re.escape(str(path))) as caught:
+                run(command)
+            said = str(caught.value)
+            if "move the file away" in said:
+                path.rename(path.with_name("away"))
+            advised = re.search(r"`(python -m flows\.[^`]*)`", said)
+            if advised is not None:
+                run(advised[1])
+            run(command)
+            assert essence(path) == essence(path, content)
+        except BaseException:
+            path.write_bytes(content)
+            raise
+
+
+def essence(path: Path, content: bytes | None = None) -> Any:
+    """What is in a file, apart from how this very run came by it."""
+    if path.name == "journal.jsonl":
+        return len((path.read_bytes() if content is None else content).splitlines())
+    if path.name in ("search.json", "lineage.json"):
+        return sorted(json.loads(path.read_bytes() if content is None else content))
+    if path.suffix == ".parquet":
+        if content is not None:
+            path = path.with_name("before.parquet")
+            path.write_bytes(content)
+        return pd.read_parquet(path).drop(columns=["wall_s", "cached_calls", "spent_dollars"], errors="ignore").to_json()
+    return path.read_bytes() if content is None else content
+
+
+@pytest.mark.slow
+def test_a_damaged_outcome_of_a_re_search_is_as_none(project: SimulatedProject, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project.folder / research.outcome_path("simulated-small", "math")
+    with chdir(project.folder):
+        write_record(Researched, path, RESEARCHED)
+        before = research.searched_before("simulated-small", "math")
+        assert before is not None
+        assert before.champion == "math/1"
+        path.write_text("{}")
+        assert research.searched_before("simulated-small", "math") is None
+    assert "searching as if there had been none" in capsys.readouterr().err
+    path.unlink()
+
+
+@pytest.mark.slow
+def test_a_graph_that_is_not_the_found_one_is_told(project: SimulatedProject) -> None:
+    path = METHOD / "graph.json"
+    with chdir(project.folder):
+        content = path.read_text()
+        graph = CollaborationGraph.from_json(content)
+        path.write_text(content.replace(graph.nodes[0].model, "another", 1))
+        try:
+            with pytest.raises(DataError, match="its graph is not the one that the search found; the stage 'search' makes it"):
+                read_found(load_stage("math"), "random")
+        finally:
+            path.write_text(content)

@@ -123,10 +123,9 @@ def _read(path: Path) -> _Pool | None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 kept_up = True
-            servers = TypeAdapter(list[_Recorded]).validate_python(found["servers"])
-            given_up = TypeAdapter(dict[str, str]).validate_python(found["given_up"])
-            return _Pool(int(found["pid"]), servers, given_up, kept_up) if servers else None
-    except (*UNREADABLE, LookupError, TypeError):  # a server that does not answer as recorded is none either
+            pool = TypeAdapter(_Pool).validate_python({**found, "kept_up": kept_up})
+            return pool if pool.servers else None
+    except (*UNREADABLE, TypeError):  # a server that does not answer as recorded is none either
         return None
 
 
