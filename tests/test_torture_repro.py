@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
+import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -20,7 +25,10 @@ from typing import Any
 
 import pandas as pd
 import psutil
+import pytest
+from mlflow.tracking import MlflowClient
 
+from pipeline.journal import read_journal
 from tests.simulated_project import SimulatedProject
 from tests.test_journal import MADE_NOW
 
@@ -115,14 +123,101 @@ class Tortured(SimulatedProject):
         found = {}
         for top in ("data", "results", "reports"):
             for path in sorted((self.folder / top).rglob("*")):
-                if path.is_file() and not path.name.startswith("."):
-                    found[path.relative_to(self.folder).as_posix()] = content(path)
+                if path.is_file() and not path.name.startswith(".") and path.name not in ("run.json", "spent.json"):
+                    found[path.relative_to(self.folder).as_posix()] = essence(path)
         return found
 
+    def recorded(self) -> tuple[list[int], dict[str, str], list[str]]:
+        """What MLflow holds: candidates of the search's run, the aliases, and the versions."""
+        client = MlflowClient(self.uri)
+        summary = json.loads((self.results / self.method / "search.json").read_text())
+        experiment = client.get_run(summary["run_id"]).info.experiment_id
+        query = f"tags.`mlflow.parentRunId` = '{summary['run_id']}'"
+        children = client.search_runs([experiment], query, max_results=1000)
+        with self.registry() as registry:
+            versions = registry.versions("math")
+        aliases = {alias: version.label for version in versions for alias in version.aliases}
+        return sorted(int(run.data.params["candidate_id"]) for run in children), aliases, [v.label for v in versions]
 
-def content(path: Path) -> Any:
+
+def essence(path: Path) -> Any:
     """What a file says, without what only this very run can say."""
     if path.suffix == ".parquet":
-        table = pd.read_parquet(path)
-        return table.drop(columns=MADE_NOW, errors="ignore").to_json()
+        return pd.read_parquet(path).drop(columns=MADE_NOW, errors="ignore").to_json()
+    if path.suffix == ".csv":
+        return pd.read_csv(path).drop(columns=MADE_NOW, errors="ignore").to_json()
+    if path.name == "journal.jsonl":
+        return [{key: value for key, value in entry.items() if key not in MADE_NOW} for entry in read_journal(path)]
+    if path.name == "search.json":
+        return {key: value for key, value in json.loads(path.read_text()).items() if key not in OF_THIS_RUN}
+    if path.name == "lineage.json":
+        told = json.loads(path.read_text())
+        record = {key: told["record"][key] for key in ("graph_hash", "candidates", "method", "test", "budget", "parent")}
+        return {key: told[key] for key in ("version", "promoted", "reason", "gate")} | record
+    if path.suffix == ".html":
+        figures = re.findall(r'<data data-at="([^"]*)"[^>]*>([^<]*)<', path.read_text())
+        return [(at, shown) for at, shown in figures if at.rpartition("/")[2] not in (*MADE_NOW, *OF_THIS_RUN)]
     return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Any, dict[str, float]]]:
+    """What a rebuilding ends with, what MLflow holds then, and the seconds at which its stages began."""
+    project = Tortured(tmp_path_factory.mktemp("undisturbed"))
+    _, times = project.repro()
+    outcome = project.outcome()
+    assert all(any(name in path for path in outcome) for name in ("questions", "pilot", "start", "search", "test", "index.html"))
+    yield outcome, project.recorded(), times
+
+
+def kill_in(project: Tortured, stage: str, moment: float) -> bool:
+    """Start to rebuild, and kill it this many seconds after the stage has begun; False when the stage did not begin any more."""
+    with project.start() as running:
+        if not running.wait_for(stage):
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(moment)
+            return False
+        running.kill()
+        return True
+
+
+def lengths(times: dict[str, float]) -> dict[str, float]:
+    """Seconds that each stage takes."""
+    starts = {BEGIN: 0.0} | times
+    order = [BEGIN, *STAGES, "end"]
+    return {stage: starts[after] - starts[stage] for stage, after in itertools.pairwise(order)}
+
+
+def torture(
+    folder: Path, undisturbed: tuple[dict[str, Any], Any, dict[str, float]], stages: Sequence[str], chance: random.Random
+) -> int:
+    """Rebuild once, killed in each of these stages on the way; returns the number of kills."""
+    outcome, recorded, times = undisturbed
+    took, project, kills = lengths(times), Tortured(folder), 0
+    for stage in stages:
+        kills += kill_in(project, stage, chance.uniform(0.0, 1.0) * took[stage])
+    project.repro()
+    found = project.outcome()
+    assert sorted(found) == sorted(outcome)
+    assert [name for name in found if found[name] != outcome[name]] == []
+    assert project.recorded() == recorded
+    assert "up to date" in "".join(project.repro()[0])
+    return kills
+
+
+@pytest.mark.slow
+def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(tmp_path: Path, undisturbed: Any) -> None:
+    assert torture(tmp_path, undisturbed, ["init_instances", "search", "evaluate"], random.Random(3)) >= 2
+
+
+@pytest.mark.long
+def test_thirty_kills_over_all_stages_end_with_the_same_files(tmp_path: Path, undisturbed: Any) -> None:
+    chance, kills = random.Random(4), 0
+    for number in itertools.count():
+        if kills >= KILLS:
+            break
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kills += torture(folder, undisturbed, [BEGIN, *STAGES][: KILLS - kills], chance)
+        shutil.rmtree(folder)
