@@ -141,7 +141,7 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
 
 
 def read_found(stage: Stage, method: str) -> tuple[CollaborationGraph, Searched]:
-    """The graph that a search found, and its figures. Raises InputError when it has not run, or files are not those that it wrote."""
+    """The graph that a search found, and its figures. Raises InputError when it has not run, or files are not its own."""
     summary = read_record(Searched, stage.results / method / "search.json", "search")
     path = stage.results / method / "graph.json"
     graph = CollaborationGraph.read(path)

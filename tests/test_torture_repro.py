@@ -28,6 +28,7 @@ import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
+from flows.repro import prefect_server
 from pipeline.journal import read_journal
 from tests.simulated_project import SimulatedProject
 from tests.test_journal import MADE_NOW
@@ -90,10 +91,12 @@ class Tortured(SimulatedProject):
         self.save()
 
     @contextlib.contextmanager
-    def start(self) -> Iterator[Running]:
-        """Begin to rebuild."""
+    def start(self, own_server: bool = False) -> Iterator[Running]:
+        """Begin to rebuild, with a Prefect server of its own or that of the tests."""
+        hidden = {"PREFECT_API_URL"} if own_server else set()
+        environment = {name: value for name, value in self.environment.items() if name not in hidden}
         process = subprocess.Popen(
-            COMMAND, cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            COMMAND, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
         running = Running(process)
@@ -164,15 +167,19 @@ def essence(path: Path) -> Any:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Any, dict[str, float]]]:
     """What a rebuilding ends with, what MLflow holds then, and the seconds at which its stages began."""
     project = Tortured(tmp_path_factory.mktemp("undisturbed"))
-    _, times = project.repro()
-    outcome = project.outcome()
-    assert all(any(name in path for path in outcome) for name in ("questions", "pilot", "start", "search", "test", "index.html"))
-    yield outcome, project.recorded(), times
+    with prefect_server(project.folder / "server") as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_API_URL", url)
+        _, times = project.repro()
+        outcome = project.outcome()
+        assert all(
+            any(name in path for path in outcome) for name in ("questions", "pilot", "start", "search", "test", "index.html")
+        )
+        yield outcome, project.recorded(), times
 
 
-def kill_in(project: Tortured, stage: str, moment: float) -> bool:
+def kill_in(project: Tortured, stage: str, moment: float, own_server: bool) -> bool:
     """Start to rebuild, and kill it this many seconds after the stage has begun; False when the stage did not begin any more."""
-    with project.start() as running:
+    with project.start(own_server) as running:
         if not running.wait_for(stage):
             return False
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -196,7 +203,7 @@ def torture(
     outcome, recorded, times = undisturbed
     took, project, kills = lengths(times), Tortured(folder), 0
     for stage in stages:
-        kills += kill_in(project, stage, chance.uniform(0.0, 1.0) * took[stage])
+        kills += kill_in(project, stage, chance.uniform(0.0, 1.0) * took[stage], own_server=stage in (BEGIN, STAGES[0]))
     project.repro()
     found = project.outcome()
     assert sorted(found) == sorted(outcome)
