@@ -23,10 +23,8 @@ from prefect.exceptions import PrefectException
 from flows.ending import guarded, say
 from flows.registry import Registry
 from flows.repro import prefect_server
-from flows.research import research
-from flows.stage import RESEARCH
+from flows.research import research, searched_before
 from pipeline.errors import InputError
-from pipeline.files import read_json
 from pipeline.newcomers import pool_fingerprint, with_newcomers
 from pipeline.provenance import sha256
 from pipeline.settings import Params, load_params, load_profile
@@ -51,8 +49,8 @@ def state_key(task: str, pool: str, params: Params) -> str:
     Raises InputError when the registry can't be read.
     """
     champion = Registry(params.tracking_uri).champion(task)
-    outcome = RESEARCH / params.profile / task / "outcome.json"
-    searched = read_json(outcome, "research")["pool"] if outcome.exists() else ""
+    before = searched_before(params.profile, task)
+    searched = before.pool if before is not None else ""
     return sha256(f"{task} {pool} {champion.label if champion else ''} {searched}")
 
 

@@ -13,9 +13,10 @@ from flows.tracking import add_baseline
 from pipeline.budget import CostModel
 from pipeline.deployed import Deployed
 from pipeline.environment import Feedback
-from pipeline.files import md5, read_json
+from pipeline.errors import DataError
+from pipeline.files import makes, md5
 from pipeline.graph import CollaborationGraph
-from pipeline.journal import read_journal
+from pipeline.journal import Entry, read_journal
 from pipeline.promotion import Arm, Choice, Decision, choose
 from pipeline.provenance import (
     Baseline,
@@ -31,6 +32,7 @@ from pipeline.provenance import (
     test_result,
 )
 from pipeline.stage_settings import DeploySettings
+from pipeline.stages.records import Searched, Started, read_record
 from pipeline.tasks.base import Question
 from pipeline.trials import Case
 
@@ -98,14 +100,15 @@ def deploy(
     registry = Registry(stage.params.tracking_uri)
     shots = tuple(questions["shots"])
     deployed = Deployed(stage.task, put_up.graph, stage.profile, shots)
-    summary = read_json(folder / "search.json", "search")
-    journal = read_journal(folder / "journal.jsonl")
-    begun = read_json(start / "start.json", "init_instances")
+    made_by = "search" if warm_from is None else "research"
+    summary = read_record(Searched, folder / "search.json", made_by)
+    journal = journal_of(folder, summary, made_by)
+    begun = read_record(Started, start / "start.json", "init_instances" if warm_from is None else made_by)
     champion = registry.settled(stage.task)
     baseline = put_up.baseline(method)
     if baseline is not None:
         told = baseline.model_dump() | {"graph": put_up.graph.to_dict(), "accuracy": put_up.test.accuracy}
-        add_baseline(registry.uri, summary["run_id"], put_up.graph.content_hash, told)
+        add_baseline(registry.uri, summary.run_id, put_up.graph.content_hash, told)
     # A warm search has no pilot of its own.
     files = [*(folder / name for name in SEARCH_FILES), *(start / name for name in START_FILES if (start / name).exists())]
     cost = stage.profile.cost_model(stage.task)
@@ -114,10 +117,10 @@ def deploy(
         profile=stage.params.profile,
         method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
         seed=stage.params.seed,
-        run_id=summary["run_id"],
+        run_id=summary.run_id,
         graph_hash=deployed.graph.content_hash,
-        candidates=summary["candidates"],
-        agent_exchanges=len(begun.get("exchanges", [])) + sum(entry["type"] == "agent" for entry in journal),
+        candidates=summary.candidates,
+        agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in journal),
         files={path.as_posix(): md5(path) for path in files},
         dataset=Dataset(
             path=stage.questions_path.as_posix(),
@@ -144,6 +147,21 @@ def deploy(
     version = registry.register(deployed, record)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
+
+
+def journal_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
+    """The journal of a search that has ended. Raises DataError when it is missing, damaged, or has not all that was evaluated."""
+    path = folder / "journal.jsonl"
+    try:
+        journal = read_journal(path)
+    except FileNotFoundError:
+        raise DataError(f"{path}: expected the search's journal, but there is none; {makes(made_by, path)}") from None
+    except DataError as error:
+        raise DataError(f"{error}: {makes(made_by, path)}") from None
+    found = sum(entry["type"] == "record" for entry in journal)
+    if found != summary.candidates:
+        raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {makes(made_by, path)}")
+    return journal
 
 
 def code_state() -> Code:

@@ -1,7 +1,5 @@
 """Stage evaluate: the found graph on the test questions, against what it has to beat within the same budget; then the registry."""
 
-import json
-
 import pandas as pd
 from prefect import flow
 
@@ -9,14 +7,14 @@ from flows.deployment import challenger, deploy
 from flows.ending import say
 from flows.live import live
 from flows.registry import Registry
-from flows.stage import load_stage, main, read_graph
+from flows.stage import load_stage, main, read_found
 from flows.tracking import add_test_scores
 from pipeline.ablation import removal_cases, removals, tried_without
 from pipeline.environment import Environment, Feedback
-from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.promotion import against_first
 from pipeline.schemas import Evaluations, Nodes, write_table
+from pipeline.stages.records import Gated, write_record
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
@@ -29,7 +27,8 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     in the registry, and its champion if the profile's rule says so; which, why, and where it comes from is in lineage.json.
     """
     stage = load_stage(task, profile)
-    folder, graph = stage.results / method, read_graph(stage, method)
+    folder = stage.results / method
+    graph, summary = read_found(stage, method)
     cost, budget = stage.profile.cost_model(task), stage.profile.budget.limit
     pilot = stage.pilot_table()
     profiled = stage.profile_table()
@@ -50,7 +49,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
-    add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "search")["run_id"], table)
+    add_test_scores(stage.params.tracking_uri, summary.run_id, table)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
     record = Registry(stage.params.tracking_uri).provenance(version).model_dump(mode="json", exclude={"test": {"outcomes"}})
@@ -61,7 +60,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         "gate": put_up.told,
         "record": record,
     }
-    write_text(folder / "lineage.json", json.dumps(told, indent=1))
+    write_record(Gated, folder / "lineage.json", told)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
     say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}")

@@ -1,7 +1,6 @@
 """Stage init_family: which model family and size the task prefers (paper, section 5.2, first init stage)."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -15,10 +14,10 @@ from flows.stage import Stage, load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak, family_size_trials
 from pipeline.environment import Environment
-from pipeline.files import write_text
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
 from pipeline.stage_settings import RacingSettings
+from pipeline.stages.records import Preferred, write_record
 from pipeline.standings import contest_table, preference_of
 from pipeline.tasks.base import Question
 from pipeline.trials import evaluate_trials, trial_cases, trials_of
@@ -59,8 +58,8 @@ def init_family(task: str, profile: str | None = None) -> None:
 
 
 def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:
-    chosen = {"models": preference.models, "reason": preference.reason, "exchanges": [asdict(e) for e in exchanges]}
-    write_text(stage.results / "preference.json", json.dumps(chosen, indent=1))
+    chosen = {"models": list(preference.models), "reason": preference.reason, "exchanges": [asdict(e) for e in exchanges]}
+    write_record(Preferred, stage.results / "preference.json", chosen)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Stage init_instances: how many instances of which models start the search (paper, section 5.2, second init stage)."""
 
 import asyncio
-import json
 from dataclasses import asdict
 
 import numpy as np
@@ -14,9 +13,9 @@ from flows.stage import load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak
 from pipeline.environment import Environment
-from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
+from pipeline.stages.records import Preferred, Started, read_record, write_record
 from pipeline.standings import contest_table, start_data
 from pipeline.tasks.base import Question
 from pipeline.trials import evaluate_trials, start_trial, trial_cases
@@ -34,12 +33,12 @@ def init_instances(task: str, profile: str | None = None) -> None:
         contest = run_contest(stage, "init_instances")
         write_table(contest_table(contest), Trials, stage.results / "init_instances.parquet")
         data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
-        write_text(stage.results / "start.json", json.dumps(data, indent=1))
+        write_record(Started, stage.results / "start.json", data)
         return
     brief, settings, racing = stage.brief(), stage.profile.init, stage.profile.search.racing
-    chosen = read_json(stage.results / "preference.json", "init_family")
+    chosen = read_record(Preferred, stage.results / "preference.json", "init_family")
     rng = np.random.default_rng([stage.params.seed, 1])
-    preference = Preference(tuple(chosen["models"]), chosen["reason"])
+    preference = Preference(tuple(chosen.models), chosen.reason)
 
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
@@ -55,9 +54,9 @@ def init_instances(task: str, profile: str | None = None) -> None:
     start = start_trial(table, brief)
     write_table(table, Trials, stage.results / "init_instances.parquet")
     # With those of the stage before: all of what the agent was asked on the way to this start.
-    told = [*chosen.get("exchanges", []), *map(asdict, exchanges)]
+    told = [*(exchange.model_dump() for exchange in chosen.exchanges), *map(asdict, exchanges)]
     started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": told}
-    write_text(stage.results / "start.json", json.dumps(started, indent=1))
+    write_record(Started, stage.results / "start.json", started)
 
 
 if __name__ == "__main__":

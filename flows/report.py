@@ -1,19 +1,19 @@
 """Stage report: one page with the found graphs, the comparison, the archive, the searches, the pilots and the ledger."""
 
 from pathlib import Path
-from typing import Any
 
 from prefect import flow
 
-from flows.stage import RESEARCH, Stage, load_stage, main, read_graph
+from flows.stage import RESEARCH, Stage, load_stage, main, read_found
 from pipeline import schemas
-from pipeline.files import read_json
+from pipeline.parsing import Closed
 from pipeline.reporting.contents import MethodReport, Report, TaskReport
 from pipeline.reporting.page import write_index, write_report
 from pipeline.reporting.sources import Row, Source
 from pipeline.schemas import Table, read_table
 from pipeline.search.terms import require_equal_terms
 from pipeline.settings import load_params, load_profile
+from pipeline.stages.records import Gated, Preferred, Researched, Searched, Started, read_data
 
 
 @flow(name="report")
@@ -37,12 +37,12 @@ def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:
         stage.task,
         _table(schemas.Profiles, folder / "profile.parquet", "profile"),
         _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
-        _json(folder / "preference.json", "init_family"),
+        _json(Preferred, folder / "preference.json", "init_family"),
         _table(schemas.Trials, folder / "init_family.parquet", "init_family"),
         _table(schemas.Trials, folder / "init_instances.parquet", "init_instances"),
-        _json(folder / "start.json", "init_instances"),
+        _json(Started, folder / "start.json", "init_instances"),
         methods,
-        _json(again, "research") if again.exists() else None,
+        _json(Researched, again, "research") if again.exists() else None,
     )
 
 
@@ -50,15 +50,15 @@ def _method(stage: Stage, name: str) -> MethodReport:
     folder = stage.results / name
     return MethodReport(
         name,
-        read_graph(stage, name),
+        read_found(stage, name)[0],
         (folder / "graph.json").as_posix(),
-        _json(folder / "search.json", "search"),
+        _json(Searched, folder / "search.json", "search"),
         _table(schemas.Candidates, folder / "archive.parquet", "search"),
         _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
         _table(schemas.Edges, folder / "edges.parquet", "search"),
         _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
         _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
-        _json(folder / "lineage.json", "evaluate"),
+        _json(Gated, folder / "lineage.json", "evaluate"),
     )
 
 
@@ -66,9 +66,8 @@ def _table(schema: type[Table], path: Path, made_by: str) -> Source:
     return Source(path.as_posix(), read_table(schema, path, made_by))
 
 
-def _json(path: Path, made_by: str) -> Row:
-    values: dict[str, Any] = read_json(path, made_by)
-    return Row(path.as_posix(), "", values)
+def _json(kind: type[Closed], path: Path, made_by: str) -> Row:
+    return Row(path.as_posix(), "", read_data(kind, path, made_by))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from pipeline.models.guard import end, start
 from pipeline.settings import load_params, load_profile
 from pipeline.state import STATE
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 300.0
+"""A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for."""
 
 
 def changed_stages() -> list[str]:

@@ -28,7 +28,7 @@ from pipeline.budget import CostModel
 from pipeline.deployed import Deployed
 from pipeline.environment import Environment
 from pipeline.errors import DataError, InputError
-from pipeline.files import locked, md5, read_json, write_text
+from pipeline.files import locked, md5
 from pipeline.graph import CollaborationGraph
 from pipeline.journal import read_content
 from pipeline.lengths import profiled, with_lengths
@@ -39,6 +39,7 @@ from pipeline.search.base import Problem, Searcher
 from pipeline.search.driver import Found
 from pipeline.search.warm import Warm, WarmReinforce, history_of
 from pipeline.settings import SearchSettings
+from pipeline.stages.records import Researched, Searched, Started, read_record, write_record
 from pipeline.state import STATE
 from pipeline.tasks.base import Question
 from pipeline.trials import (
@@ -115,7 +116,7 @@ def _research(stage: Stage) -> Outcome:
         outcome = Outcome("cold", plan.reason, pool, now.label, champion is None or now.number != champion.number, now.label)
     else:
         outcome = _warm(stage, registry, last, plan)
-    write_text(_folder(stage) / "outcome.json", json.dumps(asdict(outcome), indent=1))
+    write_record(Researched, outcome_path(stage.params.profile, stage.task), asdict(outcome))
     _keep(_folder(stage))
     return outcome
 
@@ -147,11 +148,9 @@ def make_plan(stage: Stage, last: Last | None) -> Plan:
     newcomers = tuple(name for name, model in now.items() if record.models.get(name) != model)
     if not newcomers:
         return Plan("nothing", "no model joined the pool since the champion's search")
-    tried = _folder(stage) / "outcome.json"
-    if tried.exists():
-        before = read_json(tried, "research")
-        if (before["pool"], before["champion"]) == (pool_fingerprint(stage.profile), last.version.label):
-            return Plan("nothing", f"the pool has been searched already: {before['reason']}")
+    before = searched_before(stage.params.profile, stage.task)
+    if before is not None and (before.pool, before.champion) == (pool_fingerprint(stage.profile), last.version.label):
+        return Plan("nothing", f"the pool has been searched already: {before.reason}")
     return Plan("warm", f"joined: {', '.join(newcomers)}", newcomers)
 
 
@@ -187,7 +186,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
         lambda environment, splits: cases_feedback(cases, environment, splits["test"]), account="evaluate-warm"
     )
     table = cases_table(cases, feedbacks, cost)
-    add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "research")["run_id"], table)
+    add_test_scores(stage.params.tracking_uri, read_record(Searched, folder / "search.json", "research").run_id, table)
     _keep(folder)  # before there is a version: from its first moment, lineage finds what it was made from
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     if put_up.graph.content_hash == last.record.graph_hash:
@@ -227,7 +226,7 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
     iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)
     calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
     start = {"counts": last.deployed.graph.model_counts(), "exchanges": []}
-    write_text(folder / "start.json", json.dumps(start, indent=1))
+    write_record(Started, folder / "start.json", start)
     decisive = {"champion": last.version.label, "record": last.version.tags["lineage_sha256"], "newcomers": plan.newcomers}
     found, summary = tracked_search(stage, "warm", folder, prepare, calls, decisive)
     return found, int(summary["made_calls"])
@@ -266,6 +265,21 @@ def _distribution(last: Last) -> dict[str, Any] | None:
 
 def _folder(stage: Stage) -> Path:
     return RESEARCH / stage.params.profile / stage.task
+
+
+def outcome_path(profile: str, task: str) -> Path:
+    """Where the outcome of a task's last re-search is."""
+    return RESEARCH / profile / task / "outcome.json"
+
+
+def searched_before(profile: str, task: str) -> Researched | None:
+    """What the last re-search of a task came to; None where there was none, or its file is damaged: then it is done again."""
+    path = outcome_path(profile, task)
+    try:
+        return read_record(Researched, path, "research") if path.exists() else None
+    except DataError as error:
+        say(f"{error}; searching as if there had been none")
+        return None
 
 
 def _keep(folder: Path) -> None:

@@ -21,7 +21,7 @@ from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive, Record
 from pipeline.environment import Environment, Evaluator
-from pipeline.files import digest_of_code, locked, md5, read_json, write_text
+from pipeline.files import UNREADABLE, digest_of_code, locked, md5, write_text
 from pipeline.journal import Journal, read_journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.progress import run_state
@@ -29,7 +29,7 @@ from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import SearchSettings
-from pipeline.standings import contenders_of
+from pipeline.stages.records import Searched, Started, read_record, write_record
 from pipeline.state import STATE
 from pipeline.summary import edge_table, search_summary
 from pipeline.tasks import missing_isolation
@@ -50,20 +50,20 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     method_class = searcher_class(method)
     stage = load_stage(task, profile)
     settings = stage.profile.search
-    start = read_json(stage.results / "start.json", "init_instances")
-    brief, contenders = stage.brief(), contenders_of(start)
+    start = read_record(Started, stage.results / "start.json", "init_instances")
+    brief, contenders = stage.brief(), start.standing()
 
     async def prepare(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Searcher, SearchSettings]:
-        problem = Problem(brief, settings, stage.profile.agent, start["counts"], stage.params.seed, speak, contenders)
+        problem = Problem(brief, settings, stage.profile.agent, start.counts, stage.params.seed, speak, contenders)
         return method_class(problem), settings
 
     calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
     known = {name: md5(stage.results / name) for name in ("profile.parquet", "pilot.parquet")}
     standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
-    decisive = {"start": start["counts"], "contenders": standing, **known}
-    told = start.get("exchanges", [])
+    decisive = {"start": start.counts, "contenders": standing, **known}
+    told = [exchange.model_dump() for exchange in start.exchanges]
     tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
 
 
@@ -122,8 +122,9 @@ def tracked_search(
         summary = search_summary(found, table, meter.spent, exchanges) | {
             "run_id": tracker.run_id,
             "isolation_missing": missing_isolation(stage.settings.kind),
+            "trajectory_md5": md5(folder / "trajectory.csv"),
         }
-        write_text(folder / "search.json", json.dumps(summary, indent=1))
+        write_record(Searched, folder / "search.json", summary)
         write_text(folder / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
         tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
@@ -162,7 +163,7 @@ def recorded_run(path: Path, identity: str) -> str | None:
     try:
         recorded = json.loads(path.read_text(encoding="utf-8"))
         known, run_id = recorded["identity"], recorded["run_id"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (*UNREADABLE, LookupError, TypeError):
         say(f"{path}: expected the search's run in MLflow, found something else; the search goes on in a new run")
         return None
     return run_id if known == identity and isinstance(run_id, str) else None

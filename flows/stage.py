@@ -16,7 +16,8 @@ import pandas as pd
 from flows.ending import EXIT_CODES, guarded
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
-from pipeline.files import md5
+from pipeline.errors import DataError
+from pipeline.files import makes, md5
 from pipeline.graph import CollaborationGraph
 from pipeline.lengths import as_measured
 from pipeline.limits import Account, Meter, MeteredClient, metered
@@ -24,6 +25,7 @@ from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.stage_settings import LimitSettings
+from pipeline.stages.records import Searched, read_record
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
@@ -167,9 +169,17 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
     return Stage(params, loaded, task)
 
 
-def read_graph(stage: Stage, method: str) -> CollaborationGraph:
-    """The graph that a search found. Raises GraphError when it has not run."""
-    return CollaborationGraph.read(stage.results / method / "graph.json")
+def read_found(stage: Stage, method: str) -> tuple[CollaborationGraph, Searched]:
+    """The graph that a search found, and its figures. Raises InputError when it has not run, or files are not its own."""
+    summary = read_record(Searched, stage.results / method / "search.json", "search")
+    path = stage.results / method / "graph.json"
+    graph = CollaborationGraph.read(path)
+    if graph.content_hash != summary.found_hash:
+        raise DataError(f"{path}: its graph is not the one that the search found; {makes('search', path)}")
+    path = stage.results / method / "trajectory.csv"
+    if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
+        raise DataError(f"{path}: is not the file that the search wrote; {makes('search', path)}")
+    return graph, summary
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:

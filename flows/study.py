@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import os
 import sys
@@ -19,7 +18,7 @@ import pandas as pd
 
 from flows.ending import guarded
 from flows.live import live
-from pipeline.files import write_text
+from pipeline.files import keep, kept
 from pipeline.progress import Answered, Publish, run_state
 from pipeline.settings import Profile, load_profile
 from pipeline.study.pilots import run_pilots
@@ -104,12 +103,11 @@ def _grades(settings: StudySettings, profile: Profile, task: str) -> Any:
 
 def _kept(key: str, make: Callable[[], Any]) -> Any:
     path = KEPT / f"{key}.json"
-    try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
-        made = make()
-        write_text(path, json.dumps(made))
-        return made
+    found = kept(path)
+    if found is None:
+        found = make()
+        keep(path, found)
+    return found
 
 
 def main() -> None:

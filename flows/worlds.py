@@ -19,7 +19,8 @@ import pandas as pd
 import pipeline
 from flows.ending import guarded
 from pipeline.agent.base import Brief
-from pipeline.files import digest_of_code, write_text
+from pipeline.errors import DataError
+from pipeline.files import digest_of_code, keep, kept, write_text
 from pipeline.parsing import load
 from pipeline.settings import Profile, load_profile
 from pipeline.worlds.arrays import ArrayWorld
@@ -31,6 +32,8 @@ from pipeline.worlds.settings import SETTINGS, WorldSettings, WorldsSettings, lo
 KEPT = Path("results/worlds-simulated")
 REPORT = Path("reports/worlds")
 KNOWN = Path("worlds/best_known.csv")
+FOUND = ("world", "budget", "digest", "best_accuracy", "structured_accuracy", "how", "graph")
+"""The columns of KNOWN."""
 
 
 def worlds(seeds: int, workers: int, only: list[str], first_seed: int = 0) -> None:
@@ -60,13 +63,13 @@ def run_group(name: str, budget: float, seeds: range) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for seed in seeds:
         path = KEPT / f"{_key(world, settings, profile)}-{name}-{budget:g}-{seed}.json"
-        if path.exists():
-            rows += json.loads(path.read_text())
+        if (found := kept(path)) is not None:
+            rows += found
             continue
         if not judges:
             judges.append(truth(world.of(profile, f"worlds/{name}.yaml"), profile.model_pool(), settings.best))
         made = WorldRun(WorldCell(name, budget, seed), world, settings, profile, judges[0]).run()
-        write_text(path, json.dumps(made))
+        keep(path, made)
         rows += made
     return rows
 
@@ -84,18 +87,33 @@ def _code() -> str:
 
 def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings: WorldsSettings) -> pd.DataFrame:
     """The best graph known of each world and budget; what KNOWN has of a world as it is now is not looked for again."""
-    kept = pd.read_csv(KNOWN) if KNOWN.exists() else pd.DataFrame(columns=["world", "budget", "digest"])
+    known = _known()
     futures = {}
     for name, world in chosen.items():
         for budget in settings.budgets:
-            same = kept[(kept["world"] == name) & (kept["budget"] == budget) & (kept["digest"] == world_digest(world, settings))]
+            same = known[
+                (known["world"] == name) & (known["budget"] == budget) & (known["digest"] == world_digest(world, settings))
+            ]
             if same.empty:
                 futures[name, budget] = pool.submit(find_best, name, budget)
     new = pd.DataFrame([future.result() for future in futures.values()])
-    table = pd.concat([kept, new], ignore_index=True) if len(new) else kept
+    table = pd.concat([known, new], ignore_index=True) if len(new) else known
     table = table.drop_duplicates(["world", "budget"], keep="last").sort_values(["world", "budget"])
     if len(new):
         write_text(KNOWN, table.to_csv(index=False))
+    return table
+
+
+def _known() -> pd.DataFrame:
+    """KNOWN as it is. Raises DataError when it is damaged."""
+    if not KNOWN.exists():
+        return pd.DataFrame(columns=list(FOUND))
+    try:
+        table = pd.read_csv(KNOWN)
+    except ValueError as error:
+        raise DataError(f"{KNOWN}: expected a table, but {error}; delete it, and what it knew is looked for again") from None
+    if set(table.columns) != set(FOUND):
+        raise DataError(f"{KNOWN}: expected the columns {', '.join(FOUND)}; delete it, and what it knew is looked for again")
     return table
 
 

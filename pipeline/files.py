@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,59 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         file.truncate(0)
 
 
+UNREADABLE = (OSError, ValueError, RecursionError)
+"""What Python raises of a file that is no JSON: damaged bytes, text or numbers, or brackets thousands deep."""
+
+CHECKSUM = "checksum"
+
+
 def read_json(path: Path, made_by: str) -> Any:
     """Read a JSON file of another stage. Raises DataError when it is missing (naming that stage) or not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a file, but there is none; {makes(made_by)}") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by)}") from None
+        raise DataError(f"{path}: expected a file, but there is none; {makes(made_by, path)}") from None
+    except UNREADABLE as error:
+        raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by, path)}") from None
+
+
+def checksum_of(data: Any) -> str:
+    """A hash of plain data; the same before it is written as JSON and after it is read."""
+    plain = json.loads(json.dumps(data))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def checked_text(data: Mapping[str, Any]) -> str:
+    """Plain data as JSON with its own checksum in it."""
+    return json.dumps({**data, CHECKSUM: checksum_of(data)}, indent=1)
+
+
+def checked_json(path: Path, made_by: str) -> dict[str, Any]:
+    """What `checked_text` made, without the checksum. Raises DataError when it is missing, or not what was written.
+
+    Files from before there were checksums are read too.
+    """
+    data = read_json(path, made_by)
+    if not isinstance(data, dict):
+        raise DataError(f"{path}: expected an object, found {type(data).__name__}; {makes(made_by, path)}")
+    checksum = data.pop(CHECKSUM, None)
+    if checksum not in (None, checksum_of(data)):
+        raise DataError(f"{path}: its content is not what was written there; {makes(made_by, path)}")
+    return data
+
+
+def kept(path: Path) -> Any:
+    """What `keep` put there, or None: what is missing or damaged was never kept."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return data["value"] if data[CHECKSUM] == checksum_of(data["value"]) else None
+    except (*UNREADABLE, LookupError, TypeError):
+        return None
+
+
+def keep(path: Path, value: Any) -> None:
+    """Keep plain data that could be worked out again."""
+    write_text(path, json.dumps({"value": value, CHECKSUM: checksum_of(value)}))
 
 
 CLOSED_TO_US = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
@@ -75,9 +120,19 @@ def disk_full(error: BaseException | None) -> bool:
     return False
 
 
-def makes(stage: str) -> str:
-    """Which stage makes what is missing, and how it is run."""
-    return f"the stage {stage!r} makes it: `python -m flows.{stage}`, or `make repro` with all before it"
+def makes(stage: str, path: Path) -> str:
+    """Which stage makes what is missing or damaged, and the command that does."""
+    return f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all before it"
+
+
+def command_of(stage: str, path: Path) -> str:
+    """The command that runs the stage that makes a file, its options as they follow from where the file is."""
+    tops = [place for place, part in enumerate(path.parts) if part in ("data", "results", "research")]
+    below = path.parts[tops[-1] + 1 : -1] if tops else ()
+    names = ("profile", "task", "method") if stage in ("search", "evaluate") else ("profile", "task")
+    if stage == "report" or len(below) < len(names):
+        return f"python -m flows.{stage}"
+    return f"python -m flows.{stage}" + "".join(f" --{name} {value}" for name, value in zip(names, below, strict=False))
 
 
 def digest_of_code(folder: Path, without: Collection[str] = ()) -> str:

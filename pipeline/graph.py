@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import GraphError
+from pipeline.files import command_of
 
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
@@ -178,18 +179,22 @@ class CollaborationGraph:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             raise GraphError(f"{where}: expected JSON, but {error.msg} at line {error.lineno}") from None
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets thousands deep
+            raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
         return cls.from_dict(data, where)
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
         """Read a graph file. Raises GraphError when it is missing or not a valid graph."""
+        made = f"; `make repro` makes it, or `{command_of('search', path)}`" if "results" in path.parts else ""
         try:
-            text = path.read_text()
+            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            made = "; `make repro` makes it" if "results" in path.parts else "; correct the path"
-            reason = f"no such file{made}" if isinstance(error, FileNotFoundError) else str(error)
-            raise GraphError(f"{path}: expected a graph file (JSON), but {reason}") from None
-        return cls.from_json(text, str(path))
+            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+            advice = made or "; correct the path"
+            raise GraphError(f"{path}: expected a graph file (JSON), but {reason}{advice}") from None
+        except GraphError as error:
+            raise GraphError(f"{error}{made}") from None
 
 
 def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:

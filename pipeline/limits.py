@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pipeline.agent.base import Reply, Speak
 from pipeline.errors import DataError, LimitReached
-from pipeline.files import write_text
+from pipeline.files import CHECKSUM, UNREADABLE, checked_text, checksum_of, write_text
 from pipeline.models.client import Completion, Later, Message, ModelClient, Request, beginning
 from pipeline.models.spec import ModelPool
 from pipeline.progress import Spent
@@ -42,9 +42,11 @@ class Account:
             return Spent()
         try:
             noted = json.loads(self.path.read_text(encoding="utf-8"))
+            checksum = noted.pop(CHECKSUM, None)
             identity, spent = noted["identity"], Spent(noted["dollars"], noted["tokens"], noted["wall_s"])
             whole = isinstance(identity, str) and all(0 <= float(value) < math.inf for value in asdict(spent).values())
-        except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+            whole = whole and checksum in (None, checksum_of(noted))
+        except (*UNREADABLE, LookupError, TypeError, AttributeError, OverflowError):
             whole = False
         if not whole:
             raise DataError(
@@ -55,7 +57,7 @@ class Account:
 
     def write(self, spent: Spent) -> None:
         """Note what was spent, whole or not at all."""
-        write_text(self.path, json.dumps({"identity": self.identity, **asdict(spent)}))
+        write_text(self.path, checked_text({"identity": self.identity, **asdict(spent)}))
 
 
 NOTHING = Spent()

@@ -6,6 +6,7 @@ check and the first offending rows.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -16,7 +17,7 @@ import pandera.pandas as pa
 from pandera.typing import Series
 
 from pipeline.errors import DataError, GraphError
-from pipeline.files import makes
+from pipeline.files import CHECKSUM, makes
 from pipeline.graph import CollaborationGraph
 
 ROWS_SHOWN = 3
@@ -224,7 +225,9 @@ def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
     if path.suffix == ".csv":
         checked.to_csv(unfinished, index=False)
     else:
-        checked.to_parquet(unfinished, index=False)
+        marked = checked.copy(deep=False)
+        marked.attrs = {CHECKSUM: _checksum(checked)}
+        marked.to_parquet(unfinished, index=False)
     os.replace(unfinished, path)
 
 
@@ -232,14 +235,27 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
     """Read and check a table. Raises DataError when it is missing (naming the stage that makes it), unreadable or wrong."""
     try:
         table = pd.read_csv(path, dtype=_text_columns(schema)) if path.suffix == ".csv" else pd.read_parquet(path)
+        # Columns are read when they are used.
+        as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a table, but there is none; {makes(made_by)}") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected a table, but it can't be read: {str(error).splitlines()[0]}; {makes(made_by)}") from None
+        raise DataError(f"{path}: expected a table, but there is none; {makes(made_by, path)}") from None
+    except Exception as error:  # readers raise a dozen kinds of damaged bytes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: expected a table, but it can't be read: {reason}; {makes(made_by, path)}") from None
     try:
+        if not as_written:
+            raise DataError(f"{path}: its content is not what was written there")
         return check(table, schema, str(path))
     except DataError as error:
-        raise DataError(f"{error}; {makes(made_by)}") from None
+        raise DataError(f"{error}; {makes(made_by, path)}") from None
+
+
+def _checksum(table: pd.DataFrame) -> str:
+    """A hash of names and values, which a parquet file carries: its pages have none of their own."""
+    told = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
+    for column in table.columns:
+        told.update(pd.util.hash_pandas_object(table[column], index=False).to_numpy().tobytes())
+    return told.hexdigest()[:16]
 
 
 def _text_columns(schema: type[Table]) -> dict[str, type[str]]:

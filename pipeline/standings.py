@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from pipeline.agent.base import Preference
-from pipeline.contenders import Contender
 from pipeline.contest import Contest, Standing
-from pipeline.graph import CollaborationGraph
 from pipeline.response.calibration import calibration_data
 from pipeline.trials import Case, cases_table
 
@@ -57,11 +55,3 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
         "contenders": [standing_data(standing) for standing in contest.standings[:kept]],
         "standings": [standing_data(standing) for standing in contest.standings[kept : kept + SHOWN]],
     }
-
-
-def contenders_of(start: Mapping[str, Any]) -> tuple[Contender, ...]:
-    """The contenders that a start.json names, the best first; none where there was no contest."""
-    return tuple(
-        Contender(CollaborationGraph.from_dict(row["graph"], "start.json"), row["label"], row["value"])
-        for row in start.get("contenders", [])
-    )

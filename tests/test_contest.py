@@ -31,7 +31,8 @@ from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver
 from pipeline.settings import AgentSettings, Profile, SearchSettings, load_profile
 from pipeline.stage_settings import ContestSettings
-from pipeline.standings import contenders_of, start_data
+from pipeline.stages.records import Started
+from pipeline.standings import start_data
 from pipeline.tasks.base import Question
 from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
 
@@ -279,6 +280,6 @@ class TestDriver:
 
 def test_contenders_come_back_from_their_file(profile: Profile) -> None:
     contest = contest_of(profile, world_of(profile))
-    read = contenders_of(start_data(contest, 3))
+    read = Started(**start_data(contest, 3)).standing()
     assert [(c.graph, c.label, c.value) for c in read] == [(s.graph, s.label, s.value) for s in contest.standings[:3]]
-    assert contenders_of({"counts": {}}) == ()
+    assert Started(counts={}).standing() == ()

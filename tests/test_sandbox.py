@@ -354,3 +354,28 @@ def square(x):
 def test_a_few_files_without_a_name_are_no_harm():
     solution = "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return file.write(b'a' * (x * x))"
     assert run(solution).passed
+
+
+ITERATORS = ["(k for k in (2, 3))", "iter([2, 3])", "map(abs, [2, 3])", "zip([2], [3])", "reversed([2, 3])"]
+
+
+@pytest.mark.parametrize("returned", ITERATORS)
+def test_an_iterator_of_the_solution_can_be_given_back_to_it(returned):
+    tests = "def check(f): assert f(f(2)) == 'again'"
+    solution = f"def square(x): return 'again' if hasattr(x, '__next__') and len(list(x)) else {returned}"
+    assert run(solution, tests).passed
+    assert not run(solution.replace("'again'", "'other'"), tests).passed  # wrong, and no trouble of the tests
+
+
+NUMBER = """
+class Number:
+    def __init__(self, value): self.value = value
+    def same(self, other): return self.value == other.value
+    def __eq__(self, other): return self.same(other)
+"""
+
+
+@pytest.mark.parametrize(("change", "passes"), [("value = 4", True), ("same = lambda other: True", False)])
+def test_a_solution_may_set_the_state_of_a_trusted_class_and_not_its_methods(change, passes):
+    solution = f"def square(x):\n    number = Number(0)\n    number.{change}\n    return number"
+    assert run(solution, "def check(f): assert f(2) == Number(4)", NUMBER).passed == passes

@@ -135,7 +135,7 @@ def read_record(folder: Path) -> Record | None:
     """The record of a converted folder, or None where there is none that can be read."""
     try:
         return Record(**json.loads((folder / RECORD).read_text()))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

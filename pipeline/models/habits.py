@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.files import write_text
+from pipeline.files import keep, kept
 from pipeline.models.dialect import Dialect
 
 
@@ -27,16 +26,13 @@ class Habits:
     def keeper(self, name: str) -> Callable[[Dialect], None]:
         """Where to put what is found out under this name."""
 
-        def keep(dialect: Dialect) -> None:
+        def note(dialect: Dialect) -> None:
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                write_text(self._path, json.dumps(self._read() | {name: dialect.to_dict()}, indent=1, sort_keys=True) + "\n")
+                keep(self._path, self._read() | {name: dialect.to_dict()})
 
-        return keep
+        return note
 
     def _read(self) -> dict[str, dict[str, object]]:
-        try:
-            data = json.loads(self._path.read_text()) if self._path is not None else {}
-        except (OSError, ValueError):
-            return {}
-        return data if isinstance(data, dict) else {}
+        found = None if self._path is None else kept(self._path)
+        return found if isinstance(found, dict) else {}

@@ -13,9 +13,11 @@ from http.client import HTTPException
 from io import TextIOWrapper
 from pathlib import Path
 
+from pydantic import TypeAdapter
 from rich.console import Console
 
 from pipeline.errors import EndpointError
+from pipeline.files import UNREADABLE
 from pipeline.models.servers import LOCAL, ServerSpec, served_models
 
 LOOK_S = 0.5
@@ -121,9 +123,9 @@ def _read(path: Path) -> _Pool | None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 kept_up = True
-            servers = [_Recorded(**server) for server in found["servers"]]
-            return _Pool(int(found["pid"]), servers, dict(found["given_up"]), kept_up) if servers else None
-    except (OSError, ValueError, KeyError, TypeError):
+            pool = TypeAdapter(_Pool).validate_python({**found, "kept_up": kept_up})
+            return pool if pool.servers else None
+    except (*UNREADABLE, TypeError):  # a server that does not answer as recorded is none either
         return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -36,6 +37,7 @@ _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
 _LOOK_S = 0.05
 """How often a solution's folder is looked at."""
 _MAX_SAID = 1024
+_NO_SPACE = f"[Errno {errno.ENOSPC}]"
 _TIMED_OUT, _OVERFULL = "it ran out of time", "it wrote more than its folder may hold"
 
 
@@ -125,8 +127,8 @@ def run_checked(
     checker.require_ready()
     if verdict == PASSED and not fault:
         return SandboxVerdict(True)
-    said = host.lines[1] if len(host.lines) > 1 else ""
-    return SandboxVerdict(False, fault == _TIMED_OUT, said or detail or fault)
+    said = (host.lines[1] if len(host.lines) > 1 else "") or detail or fault
+    return SandboxVerdict(False, fault == _TIMED_OUT, _OVERFULL if _NO_SPACE in said else said)
 
 
 @cache
@@ -164,6 +166,7 @@ class _Child:
         config = task | {
             "limits": limits.kernel(),
             "paths": readable_paths(folder),
+            "disk": {"folder": folder, "size": limits.folder_size, "files": limits.folder_files} if folder else None,
             "filter": base64.b64encode(system_call_filter()).decode(),
             "required": required,
             "read": read.fileno(),

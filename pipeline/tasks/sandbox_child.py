@@ -16,7 +16,6 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -49,7 +48,8 @@ DEFINITIONS = (
 
 # From the kernel's headers; the Landlock numbers are the same on every architecture.
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
-CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x08000000, 0x10000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x08000000, 0x10000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT, LANDLOCK_VERSION, LANDLOCK_PATH_BENEATH = 444, 445, 446, 1, 1
 WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_REG, TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
@@ -63,8 +63,11 @@ def confine(config: Mapping[str, Any]) -> dict[str, str]:
     errors: dict[str, str] = {}
     for name, limit in config["limits"].items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
+    user, group = os.getuid(), os.getgid()
     layers: dict[str, Callable[[], object]] = {
         "namespaces": lambda: _checked(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC)),
+        # Before the files: Landlock allows no mount.
+        "disk": lambda: _mount_folder(config.get("disk"), user, group),
         # The solution dies with the process that asked, however that one ends.
         "parent": lambda: _prctl(PR_SET_PDEATHSIG, 9),
         "files": lambda: _restrict_files(config["paths"]),
@@ -89,6 +92,19 @@ def _checked(result: int) -> int:
 def _prctl(option: int, *values: int | ctypes.c_void_p) -> None:
     padded = [*(ctypes.c_ulong(v) if isinstance(v, int) else v for v in values), *[ctypes.c_ulong(0)] * (4 - len(values))]
     _checked(_libc.prctl(option, *padded))
+
+
+def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None:
+    """Put a file system of its own, in memory and no larger than it may be, where the working directory is."""
+    if disk is None:
+        return
+    _checked(_libc.unshare(CLONE_NEWNS))
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        Path("/proc/self", name).write_text(line, encoding="ascii")
+    folder = str(disk["folder"]).encode()
+    options = f"size={disk['size']},nr_inodes={disk['files'] + 1},mode=700".encode()
+    _checked(_libc.mount(b"tmpfs", folder, b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV | MS_NOEXEC), options))
+    os.chdir(folder)
 
 
 def _filter_calls(program: bytes) -> None:
@@ -198,9 +214,18 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
         say(verdict)
         os._exit(0)
 
+    lent: dict[int, tuple[Any, Any]] = {}  # the iterators that stand for objects of the host, which keeps them in being
+
+    def meet(content: Any) -> Any:
+        found = met(ask, content)
+        lent[id(found)] = found, content
+        return found
+
     def refuse(value: Any) -> Any:
         if isinstance(value, Remote):
             return value._content
+        if id(value) in lent:
+            return lent[id(value)][1]
         raise Unsendable(f"a {type(value).__name__} is no plain data")
 
     def ask(operation: str, target: Any, *arguments: Any, **named: Any) -> Any:
@@ -229,7 +254,7 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     tests: dict[str, Any] = {"__name__": "tests"}
     try:
         exec(compile(config["given"], "given", "exec", dont_inherit=True), tests)
-        codec = Codec(refuse, partial(met, ask), classes_of(tests))
+        codec = Codec(refuse, meet, classes_of(tests))
         solution.__name__ = solution.__qualname__ = config["function"]
         tests[config["function"]] = solution
         exec(compile(config["tests"], "tests", "exec", dont_inherit=True), tests)

@@ -176,11 +176,20 @@ class Codec:
     def _decode_given(self, content: Any) -> Any:
         name, state = content
         made = object.__new__(self.given[name])
-        made.__dict__.update(self.decode(state))
+        made.__dict__.update(own_state(self.given[name], self.decode(state)))
         return made
 
     def _decode_object(self, content: Any) -> Any:
         return self.meet(content)
+
+
+def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
+    """The state of an instance that was sent. Raises ValueError where a solution's object stands in for a method of a trusted
+    class, as it would answer in its place."""
+    taken = [name for name, value in dict(state).items() if isinstance(value, Remote) and callable(getattr(kind, name, None))]
+    if taken:
+        raise ValueError(f"{kind.__name__}.{taken[0]} was replaced")
+    return dict(state)
 
 
 def _base(value: Any) -> str:
@@ -359,7 +368,7 @@ def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
         )
         error = _made(kind, arguments)
     if isinstance(state, dict):
-        error.__dict__.update(state)
+        error.__dict__.update(own_state(type(error), state))
     return error
 
 

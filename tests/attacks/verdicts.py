@@ -377,4 +377,87 @@ def check(f):
     assert isinstance(answer, int) and answer == 4
 """,
     ),
+    Attack(
+        "a trusted class with a method of its own",
+        """
+def f(x):
+    from_tests = globals().get('Number')
+    if from_tests is None:
+        import sys
+        from_tests = next(names['Number'] for names in (sys._getframe(n).f_globals for n in range(1, 9)) if 'Number' in names)
+    number = object.__new__(from_tests)
+    number.same = lambda other: True
+    return number
+""",
+        passes,
+        """
+class Number:
+    def __init__(self, value): self.value = value
+    def same(self, other): return self.value == other.value
+    def __eq__(self, other): return self.same(other)
+def check(f):
+    assert f(2) == Number(4)
+""",
+    ),
+    Attack(
+        "an exception that says it is the right one",
+        """
+class Wrong(ValueError):
+    matches = lambda self, wanted: True
+def f(x):
+    error = Wrong()
+    error.matches = lambda wanted: True
+    raise error
+""",
+        passes,
+        """
+class Wrong(ValueError):
+    def matches(self, wanted): return self.args == (wanted,)
+def check(f):
+    try: f(2)
+    except ValueError as error: assert isinstance(error, Wrong) and error.matches(4)
+    else: assert False
+""",
+    ),
+    Attack(
+        "a hook for every event",
+        """
+import sys, os
+def f(x):
+    sys.addaudithook(lambda *_: os._exit(0))
+    open('x')
+""",
+        passes,
+    ),
+    Attack(
+        "a replaced codec",
+        """
+import sys
+def f(x):
+    for name, module in list(sys.modules.items()):
+        for key in ('Codec', 'FAILED', 'PASSED'):
+            if hasattr(module, key): setattr(module, key, 'passed')
+    import builtins
+    builtins.AssertionError = SystemExit(0)
+    import os; os._exit(0)
+""",
+        passes,
+    ),
+    Attack(
+        "an answer in the wire's own words",
+        """
+import os
+def f(x):
+    for number in range(3, 64):
+        for said in (b'{"value": 4}\\n' * 9, b'"loaded"\\n{"value": ["object", [0, "int", ["__float__"], false, true]]}\\n'):
+            try: os.write(number, said)
+            except OSError: pass
+    os._exit(0)
+""",
+        passes,
+        """
+def check(f):
+    for k in range(40): assert f(k) == k + 4
+""",
+    ),
 ]

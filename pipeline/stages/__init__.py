@@ -1,0 +1,1 @@
+"""What stages share: the records that they leave for each other."""

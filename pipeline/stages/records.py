@@ -1,0 +1,171 @@
+"""Every JSON file that a stage leaves for another, as closed models, and the one way to write and read them.
+
+A record carries the checksum of its content, so that a digit that changed on the disk is noticed too.
+Tables are in pipeline/schemas.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field, PositiveInt, field_validator
+
+from pipeline.contenders import Contender
+from pipeline.errors import DataError, GraphError, SettingsError
+from pipeline.files import checked_json, checked_text, makes, write_text
+from pipeline.graph import CollaborationGraph
+from pipeline.parsing import Closed, parse
+
+
+class Exchanged(Closed):
+    """One exchange with the agent's language model (agent.base.Exchange)."""
+
+    stage: str
+    attempt: int
+    messages: list[dict[str, str]]
+    answer: str
+    applied: dict[str, Any]
+    refused: list[str]
+    prompt_tokens: int = Field(ge=0)
+    completion_tokens: int = Field(ge=0)
+    dollars: float
+    seconds: float
+    cached: bool
+
+
+class Preferred(Closed):
+    """preference.json: models from most to least preferred, why, and the agent's exchanges on the way."""
+
+    models: list[str]
+    reason: str
+    exchanges: tuple[Exchanged, ...] = ()
+
+
+class Stood(Closed):
+    """A graph of the contest and how it stands; None where a number could not be had."""
+
+    label: str
+    units: float | None
+    value: float | None
+    spread: float | None
+    predicted: float | None
+    observed: float | None
+    n_scored: float | None
+    graph: dict[str, Any]
+
+    @field_validator("graph")
+    @classmethod
+    def _graph(cls, graph: dict[str, Any]) -> dict[str, Any]:
+        try:
+            CollaborationGraph.from_dict(graph)
+        except GraphError as error:
+            raise ValueError(str(error)) from None
+        return graph
+
+
+class Started(Closed):
+    """start.json: the models that a search starts from, and the contenders that stand in it, the best first."""
+
+    counts: dict[str, PositiveInt]
+    mean_accuracy: float | None = None
+    best: str | None = None
+    contest_calls: int | None = None
+    contest_graphs: int | None = None
+    calibration: dict[str, float] | None = None
+    contenders: tuple[Stood, ...] = ()
+    standings: tuple[Stood, ...] = ()
+    exchanges: tuple[Exchanged, ...] = ()
+
+    def standing(self) -> tuple[Contender, ...]:
+        """The contenders; none where there was no contest."""
+        return tuple(
+            Contender(CollaborationGraph.from_dict(row.graph), row.label, float("nan") if row.value is None else row.value)
+            for row in self.contenders
+        )
+
+
+class Searched(Closed):
+    """search.json: the figures of a search (pipeline/summary.py), and its run in MLflow."""
+
+    found_hash: str
+    found_iteration: int
+    contender: str | None
+    own_graph: dict[str, Any] | None
+    own_val_accuracy: float | None
+    val_accuracy: float | None
+    val_questions: int
+    p_best: float | None
+    val_latency_s: float | None
+    front: list[dict[str, Any]]
+    terms: dict[str, Any]
+    stopped_by: str
+    iterations: int
+    candidates: int
+    failed_candidates: int
+    unscored_questions: int
+    calls: int
+    made_calls: int
+    stopped_candidates: int
+    distinct_over_naive_calls: float
+    tokens: int
+    dollars: float
+    spent_dollars: float
+    spent_tokens: int
+    spent_seconds: float
+    agent_calls: int
+    agent_tokens: int
+    agent_dollars: float
+    agent_seconds: float
+    agent_refused: int
+    run_id: str
+    isolation_missing: dict[str, str]
+    trajectory_md5: str | None = None
+    """Of trajectory.csv, which as a plain table has no checksum of its own."""
+
+
+class Gated(Closed):
+    """lineage.json of a test: the version, whether it was promoted and why, what the gate put up, and the record."""
+
+    version: str
+    promoted: bool
+    reason: str
+    gate: dict[str, str] | None = None
+    record: dict[str, Any]
+
+
+class Researched(Closed):
+    """outcome.json: what a re-search came to."""
+
+    plan: str
+    reason: str
+    pool: str
+    champion: str
+    promoted: bool
+    version: str
+    calls: int
+
+
+Record = TypeVar("Record", bound=Closed)
+
+
+def write_record(kind: type[Record], path: Path, data: Mapping[str, Any]) -> None:
+    """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of that kind."""
+    parse(kind, data, str(path))
+    write_text(path, checked_text(data))
+
+
+def read_data(kind: type[Record], path: Path, made_by: str) -> dict[str, Any]:
+    """A record's plain data. Raises DataError as `read_record`."""
+    data = checked_json(path, made_by)
+    try:
+        parse(kind, data, str(path))
+    except SettingsError as error:
+        raise DataError(f"{error}; {makes(made_by, path)}") from None
+    return dict(data)
+
+
+def read_record(kind: type[Record], path: Path, made_by: str) -> Record:
+    """Read a record. Raises DataError that names the file, what was expected, and the command that makes it anew."""
+    return parse(kind, read_data(kind, path, made_by), str(path))
