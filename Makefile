@@ -88,5 +88,8 @@ docs: .venv/.ready ## build the documentation into site/; a broken link is an er
 bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json
 	python -m benchmarks
 
+dvc.yaml: .venv/.ready pipeline/stages/plan.py flows/dvc_yaml.py ## make it from the stages' plans (pipeline/stages/plan.py)
+	@python -m flows.dvc_yaml
+
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results identity mlflow.db mlruns

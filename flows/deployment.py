@@ -34,7 +34,7 @@ from pipeline.stage_settings import DeploySettings
 from pipeline.tasks.base import Question
 from pipeline.trials import Case
 
-SEARCH_FILES = ("archive.parquet", "graph.json", "journal.jsonl", "search.json", "trajectory.csv")
+SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
 START_FILES = ("profile.parquet", "pilot.parquet", "start.json")
 CODE = ("flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
 
@@ -99,13 +99,14 @@ def deploy(
     shots = tuple(questions["shots"])
     deployed = Deployed(stage.task, put_up.graph, stage.profile, shots)
     summary = read_json(folder / "search.json", "search")
-    journal = read_journal(folder / "journal.jsonl")
+    history = read_journal(folder / "history.jsonl")
+    run_id = read_json(folder / "run.json", "search")["run_id"]
     begun = read_json(start / "start.json", "init_instances")
     champion = registry.settled(stage.task)
     baseline = put_up.baseline(method)
     if baseline is not None:
         told = baseline.model_dump() | {"graph": put_up.graph.to_dict(), "accuracy": put_up.test.accuracy}
-        add_baseline(registry.uri, summary["run_id"], put_up.graph.content_hash, told)
+        add_baseline(registry.uri, run_id, put_up.graph.content_hash, told)
     # A warm search has no pilot of its own.
     files = [*(folder / name for name in SEARCH_FILES), *(start / name for name in START_FILES if (start / name).exists())]
     cost = stage.profile.cost_model(stage.task)
@@ -114,10 +115,10 @@ def deploy(
         profile=stage.params.profile,
         method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
         seed=stage.params.seed,
-        run_id=summary["run_id"],
+        run_id=run_id,
         graph_hash=deployed.graph.content_hash,
         candidates=summary["candidates"],
-        agent_exchanges=len(begun.get("exchanges", [])) + sum(entry["type"] == "agent" for entry in journal),
+        agent_exchanges=len(begun.get("exchanges", [])) + sum(entry["type"] == "agent" for entry in history),
         files={path.as_posix(): md5(path) for path in files},
         dataset=Dataset(
             path=stage.questions_path.as_posix(),

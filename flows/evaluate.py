@@ -1,6 +1,7 @@
 """Stage evaluate: the found graph on the test questions, against what it has to beat within the same budget; then the registry."""
 
 import json
+from typing import Any
 
 import pandas as pd
 from prefect import flow
@@ -12,6 +13,7 @@ from flows.registry import Registry
 from flows.stage import load_stage, main, read_graph
 from flows.tracking import add_test_scores
 from pipeline.ablation import removal_cases, removals, tried_without
+from pipeline.base.bookkeeping import write_result
 from pipeline.environment import Environment, Feedback
 from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
@@ -20,13 +22,17 @@ from pipeline.schemas import Evaluations, Nodes, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
+OF_THE_REGISTRY = ("run_id", "code", "parent", "bundle_sha256")
+"""What of a record is of this registry and this commit, so that it is not part of the result."""
+
 
 @flow(name="evaluate")
 def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into results/<profile>/<task>/<method>/test.parquet.
 
     What each of its nodes is for goes into nodes.parquet beside it. The found graph, or a rival that is as good, becomes a version
-    in the registry, and its champion if the profile's rule says so; which, why, and where it comes from is in lineage.json.
+    in the registry, and its champion if the profile's rule says so; which, why, and where it comes from is in lineage.json. What of
+    that doesn't depend on the registry, in verdict.json.
     """
     stage = load_stage(task, profile)
     folder, graph = stage.results / method, read_graph(stage, method)
@@ -50,17 +56,13 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
-    add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "search")["run_id"], table)
+    add_test_scores(stage.params.tracking_uri, read_json(folder / "run.json", "search")["run_id"], table)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
     record = Registry(stage.params.tracking_uri).provenance(version).model_dump(mode="json", exclude={"test": {"outcomes"}})
-    told = {
-        "version": version.label,
-        "promoted": decision.promote,
-        "reason": decision.reason,
-        "gate": put_up.told,
-        "record": record,
-    }
+    told: dict[str, Any] = {"gate": put_up.told, "record": record}
+    write_result(folder / "verdict.json", told, OF_THE_REGISTRY)
+    told |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
     write_text(folder / "lineage.json", json.dumps(told, indent=1))
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"

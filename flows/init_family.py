@@ -1,7 +1,6 @@
 """Stage init_family: which model family and size the task prefers (paper, section 5.2, first init stage)."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -14,8 +13,8 @@ from flows.live import live
 from flows.stage import Stage, load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak, family_size_trials
+from pipeline.base.bookkeeping import write_result
 from pipeline.environment import Environment
-from pipeline.files import write_text
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
 from pipeline.stage_settings import RacingSettings
@@ -60,7 +59,7 @@ def init_family(task: str, profile: str | None = None) -> None:
 
 def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:
     chosen = {"models": preference.models, "reason": preference.reason, "exchanges": [asdict(e) for e in exchanges]}
-    write_text(stage.results / "preference.json", json.dumps(chosen, indent=1))
+    write_result(stage.results / "preference.json", chosen)
 
 
 if __name__ == "__main__":

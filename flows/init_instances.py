@@ -1,7 +1,6 @@
 """Stage init_instances: how many instances of which models start the search (paper, section 5.2, second init stage)."""
 
 import asyncio
-import json
 from dataclasses import asdict
 
 import numpy as np
@@ -13,8 +12,9 @@ from flows.live import live
 from flows.stage import load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak
+from pipeline.base.bookkeeping import write_result
 from pipeline.environment import Environment
-from pipeline.files import read_json, write_text
+from pipeline.files import read_json
 from pipeline.progress import run_state
 from pipeline.schemas import Trials, write_table
 from pipeline.standings import contest_table, start_data
@@ -34,7 +34,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
         contest = run_contest(stage, "init_instances")
         write_table(contest_table(contest), Trials, stage.results / "init_instances.parquet")
         data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
-        write_text(stage.results / "start.json", json.dumps(data, indent=1))
+        write_result(stage.results / "start.json", data)
         return
     brief, settings, racing = stage.brief(), stage.profile.init, stage.profile.search.racing
     chosen = read_json(stage.results / "preference.json", "init_family")
@@ -57,7 +57,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     # With those of the stage before: all of what the agent was asked on the way to this start.
     told = [*chosen.get("exchanges", []), *map(asdict, exchanges)]
     started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": told}
-    write_text(stage.results / "start.json", json.dumps(started, indent=1))
+    write_result(stage.results / "start.json", started)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from pipeline.tasks.questions import questions_of
 from pipeline.wording import counted
 
 State = Literal["ok", "broken", "unknown"]
+JOURNALS = ("history.jsonl", "journal.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +268,9 @@ class _Walk:
     def _rivals(self, record: Provenance) -> str:
         folder = self.folder / Path(next(path for path in record.files if Path(path).name == "search.json")).parent
         try:
-            known, table = json.loads((folder / "search.json").read_bytes())["run_id"], pd.read_parquet(folder / "test.parquet")
+            known, table = json.loads((folder / "run.json").read_bytes())["run_id"], pd.read_parquet(folder / "test.parquet")
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise _Broken(f"{folder}/test.parquet and search.json can't be read: {type(error).__name__}") from None
+            raise _Broken(f"{folder}/test.parquet and run.json can't be read: {type(error).__name__}") from None
         if known != record.run_id:
             raise _Unknown("the working tree has the test of another search")
         table = check(table, Evaluations, "test.parquet")
@@ -282,8 +283,9 @@ class _Walk:
         return f"{counted(len(table), 'score')} in test.parquet, as in the run"
 
     def _journal(self, record: Provenance) -> list[dict[str, Any]]:
-        content = read_content(self._content(record, "journal.jsonl"), "journal.jsonl")
-        return [entry for _, entry in content.entries[1:]]
+        # Versions from before there was a history have the journal itself.
+        name = next((Path(path).name for path in record.files if Path(path).name in JOURNALS), JOURNALS[0])
+        return [entry for _, entry in read_content(self._content(record, name), name).entries[1:]]
 
     def _children(self, run_id: str) -> Iterator[Run]:
         parent, token = self._client.get_run(run_id), None

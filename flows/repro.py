@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flows.ending import EXIT_INPUT, guarded
+from flows.identity import identity
 from pipeline.errors import EndpointError
 from pipeline.models.guard import end, start
 from pipeline.settings import load_params, load_profile
@@ -29,13 +30,14 @@ START_TIMEOUT_S = 90.0
 
 def changed_stages() -> list[str]:
     """Names of the stages that `dvc repro` would run for sure (what follows them may run too)."""
+    identity()
     done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
         raise EndpointError(
             f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc init --no-scm` first"
         )
-    return list(json.loads(done.stdout or "{}"))
+    return [stage for stage in json.loads(done.stdout or "{}") if stage != "identity"]  # which always runs
 
 
 @contextmanager

@@ -185,7 +185,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
     cases = _test_cases(stage, found.graph, pilot, cost)
     feedbacks = stage.with_models(lambda environment, splits: cases_feedback(cases, environment, splits["test"]))
     table = cases_table(cases, feedbacks, cost)
-    add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "research")["run_id"], table)
+    add_test_scores(stage.params.tracking_uri, read_json(folder / "run.json", "research")["run_id"], table)
     _keep(folder)  # before there is a version: from its first moment, lineage finds what it was made from
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     if put_up.graph.content_hash == last.record.graph_hash:
@@ -254,12 +254,17 @@ def _table(last: Last, name: str) -> pd.DataFrame:
 def _distribution(last: Last) -> dict[str, Any] | None:
     """The distribution that the champion was decoded from, if its method journalled one and the graph is its decoding."""
     wanted = json.loads(last.files["search.json"])["found_iteration"]
-    entries = [entry for _, entry in read_content(last.files["journal.jsonl"], "journal.jsonl").entries[1:]]
+    entries = [entry for _, entry in read_content(_history(last), "history.jsonl").entries[1:]]
     for entry in entries:
         if entry["type"] == "iteration" and entry["iteration"] == wanted and "distribution" in entry:
             found = CollaborationGraph.from_dict(entry["result"])
             return dict(entry["distribution"]) if found.content_hash == last.record.graph_hash else None
     return None
+
+
+def _history(last: Last) -> bytes:
+    """What the search went through; versions from before there was a history have the journal itself."""
+    return last.files.get("history.jsonl") or last.files["journal.jsonl"]
 
 
 def _folder(stage: Stage) -> Path:

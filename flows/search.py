@@ -1,6 +1,5 @@
 """Stage search: find the collaboration graph with one method; archive, trajectory and graph beside every candidate in MLflow."""
 
-import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -11,7 +10,6 @@ from typing import Any
 import pandas as pd
 from prefect import flow
 
-import pipeline
 from flows.ending import say
 from flows.live import live
 from flows.stage import Stage, load_stage, main
@@ -20,25 +18,27 @@ from flows.workers import carrier
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive, Record
+from pipeline.base.bookkeeping import write_result
 from pipeline.environment import Environment, Evaluator
-from pipeline.files import digest_of_code, locked, md5, read_json, write_text
-from pipeline.journal import Journal, read_journal
+from pipeline.files import locked, md5, read_json, write_text
+from pipeline.journal import Journal, read_journal, write_history
 from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.progress import run_state
 from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import SearchSettings
+from pipeline.stages.identity import code_digest, digest, settings_identity
+from pipeline.stages.plan import STAGE
 from pipeline.standings import contenders_of
 from pipeline.state import STATE
-from pipeline.summary import edge_table, search_summary
+from pipeline.summary import SPENT, edge_table, search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
 from pipeline.workers import SpreadEnvironment, order_of
 
-SOURCES = Path(pipeline.__file__).parent
-BESIDE = ("reporting", "scaffold", "service", "study")
-"""Folders of SOURCES that no search runs."""
+CODE = ("flows.search", "pipeline.search.warm")
+"""What a search runs, with all that these import."""
 
 Prepare = Callable[[Environment, dict[str, list[Question]], Speak | None], Awaitable[tuple[Searcher, SearchSettings]]]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""
@@ -118,12 +118,12 @@ def tracked_search(
         tracker.wait()
         write_table(table, Candidates, folder / "archive.parquet")
         write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
-        write_table(edge_table(read_journal(journal.path)), Edges, folder / "edges.parquet")
-        summary = search_summary(found, table, meter.spent, exchanges) | {
-            "run_id": tracker.run_id,
-            "isolation_missing": missing_isolation(stage.settings.kind),
-        }
-        write_text(folder / "search.json", json.dumps(summary, indent=1))
+        entries = read_journal(journal.path)
+        write_history(entries, folder / "history.jsonl")
+        write_table(edge_table(entries), Edges, folder / "edges.parquet")
+        summary = search_summary(found, table, meter.spent, exchanges)
+        summary["isolation_missing"] = missing_isolation(stage.settings.kind)
+        write_result(folder / "search.json", summary, SPENT)
         write_text(folder / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
         tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
@@ -145,14 +145,13 @@ def spread(stage: Stage, environment: Environment, shots: Sequence[Question], me
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """A hash over all that decides what a search does: the library's code, questions, settings but for limits and how models are
-    reached, and what is `decisive` (method, seed, start, single-model scores). A search that is started again goes on where it was
-    if this is the same."""
-    elsewhere = {"engine", "description", "limits", "workers", "tasks", "evaluate", "deploy", "research", "newcomers"}
-    settings = stage.profile.model_dump(mode="json", exclude=elsewhere)
-    settings["task"] = stage.settings.model_dump(mode="json")
-    files = [md5(stage.questions_path), digest_of_code(SOURCES, without=BESIDE)]
-    return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()
+    """A hash over all that decides what a search does: its code, questions, settings but for limits and how models are reached, and
+    what is `decisive` (method, seed, start, single-model scores, measured lengths). A search that is started again goes on where it
+    was if this is the same."""
+    settings = settings_identity(stage.profile, stage.task, STAGE["search"].settings)
+    measured = stage.settings.lengths.model_dump(mode="json")
+    inputs = {"questions": md5(stage.questions_path), "lengths": measured, "code": code_digest(*CODE)}
+    return digest({"decisive": dict(decisive), "settings": settings} | inputs)
 
 
 def recorded_run(path: Path, identity: str) -> str | None:

@@ -17,7 +17,11 @@ from pipeline.environment import Feedback
 from pipeline.errors import DataError
 from pipeline.parsing import Closed
 from pipeline.settings import Profile
+from pipeline.stages.identity import SERVING, settings_digest
 from pipeline.tasks.base import Question
+
+AFTERWARDS = ("evaluate", "deploy", "research", "newcomers")
+"""Sections that only what comes after a search looks at."""
 
 AGENT_PROMPTS = Path(__file__).parent / "agent" / "prompts"
 
@@ -137,11 +141,8 @@ def canonical(data: Any) -> str:
 
 
 def settings_sha256(profile: Profile, task: str) -> str:
-    """Hash of all settings that a task's results depend on: the profile's, with this task alone."""
-    elsewhere = {"description", "tasks", "limits", "workers", "evaluate", "deploy", "research", "newcomers"}
-    data = profile.model_dump(mode="json", exclude=elsewhere)
-    # What is measured is a result itself.
-    return sha256(canonical(data | {"tasks": profile.task(task).model_dump(mode="json", exclude={"lengths": {"measured"}})}))
+    """Hash of all settings that a task's found graph depends on: the profile's, with this task alone."""
+    return settings_digest(profile, task, set(Profile.model_fields) - {*SERVING, *AFTERWARDS})
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:

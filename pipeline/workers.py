@@ -21,10 +21,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pipeline
+from pipeline.base.code import own_code
 from pipeline.environment import Environment, Feedback, Job, Outcome, feedback_of
 from pipeline.errors import InputError, RunStopped, TTSGraphError
-from pipeline.files import digest_of_code
 from pipeline.graph import CollaborationGraph
 from pipeline.limits import Meter, MeteredClient
 from pipeline.models.client import ModelClient
@@ -83,8 +82,8 @@ def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """The library's code as this process runs it."""
-    return digest_of_code(Path(pipeline.__file__).parent)
+    """The code that a worker runs, as this process has it."""
+    return own_code().digest("pipeline.workers")
 
 
 def environment_for(profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]) -> Environment:

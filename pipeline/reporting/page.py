@@ -20,7 +20,6 @@ from pipeline.reporting.drawing import END, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
 from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
-from pipeline.secrets import redact
 
 TEMPLATES = Path(__file__).parent / "templates"
 SWEEPS = ("width", "depth", "family", "size", "topology")
@@ -56,14 +55,7 @@ def write_report(folder: Path, report: Report) -> Path:
     parts = [_part(report, task, templates) for task in report.tasks]
     for part in parts:
         _write_files(folder / "plots" / part.task.name, part, report, templates)
-    commits = [method.lineage["record.code.commit"] for task in report.tasks for method in task.methods]
-    page = templates.get_template("page.html.j2").render(
-        parts_of=parts,
-        library=_library(),
-        commit=next(filter(None, commits), None),
-        tracking_uri=redact(report.tracking_uri),
-        versions=[method.lineage["version"] for task in report.tasks for method in task.methods],
-    )
+    page = templates.get_template("page.html.j2").render(parts_of=parts, library=_library())
     table = charts.concatenated(report.tasks)
     write_text(
         folder / "comparison.csv", table[[*FRONT_COLUMNS, *table.columns.difference(FRONT_COLUMNS, sort=False)]].to_csv(index=False)
