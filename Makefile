@@ -7,8 +7,9 @@ export PYTHONHASHSEED := 0
 
 SEEDS ?= 20
 FIRST_SEED ?= 0
+TASK ?= math
 
-.PHONY: help setup repro deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help setup repro verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -45,6 +46,12 @@ study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds
 
 worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
 	@python -m flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with dvc.lock
+	@python -m flows.verify
+
+publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
+	@python -m flows.verify --publish --task $(TASK)
 
 test: setup check ## lint, types, layers and tests, those with real models too
 	python -m pytest -m "not slow and not long"

@@ -56,6 +56,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
+    stage.write_calls(f"evaluate-{method}")
     add_test_scores(stage.params.tracking_uri, read_json(folder / "run.json", "search")["run_id"], table)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)

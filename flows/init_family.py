@@ -35,6 +35,7 @@ def init_family(task: str, profile: str | None = None) -> None:
         write_table(contest_table(contest), Trials, stage.results / "init_family.parquet")
         preference = preference_of(contest, contest.standings)
         _write_preference(stage, preference, [])
+        stage.write_calls("init_family")
         return
     brief, settings = stage.brief(), stage.profile.init
     rng = np.random.default_rng(stage.params.seed)
@@ -55,6 +56,7 @@ def init_family(task: str, profile: str | None = None) -> None:
         table, preference, exchanges = stage.with_agent(run)
     write_table(table, Trials, stage.results / "init_family.parquet")
     _write_preference(stage, preference, exchanges)
+    stage.write_calls("init_family")
 
 
 def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:

@@ -35,6 +35,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
         write_table(contest_table(contest), Trials, stage.results / "init_instances.parquet")
         data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
         write_result(stage.results / "start.json", data)
+        stage.write_calls("init_instances")
         return
     brief, settings, racing = stage.brief(), stage.profile.init, stage.profile.search.racing
     chosen = read_json(stage.results / "preference.json", "init_family")
@@ -58,6 +59,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     told = [*chosen.get("exchanges", []), *map(asdict, exchanges)]
     started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": told}
     write_result(stage.results / "start.json", started)
+    stage.write_calls("init_instances")
 
 
 if __name__ == "__main__":

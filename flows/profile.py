@@ -21,6 +21,7 @@ def profile_models(task: str, profile: str | None = None) -> None:
             lambda env, questions: profiled(given, task, members, env, questions["train"], publish), batch=True
         )
     write_table(table, Profiles, stage.results / "profile.parquet")
+    stage.write_calls("profile")
     for line in off_the_mark(given, task, table):
         say(f"warning: {line}")
 

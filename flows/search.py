@@ -65,6 +65,7 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     decisive = {"start": start["counts"], "contenders": standing, **known}
     told = start.get("exchanges", [])
     tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
+    stage.write_calls(f"search-{method}")
 
 
 def tracked_search(
@@ -108,6 +109,7 @@ def tracked_search(
     with (
         locked(folder),
         closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
+        closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
         SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
@@ -140,8 +142,9 @@ def spread(stage: Stage, environment: Environment, shots: Sequence[Question], me
     if workers.kind == "local":
         yield environment
         return
+    order = order_of(stage.profile, stage.task, shots, STATE)
     with carrier(workers) as carry:
-        yield SpreadEnvironment(environment, order_of(stage.profile, stage.task, shots, STATE), carry, workers.count, meter)
+        yield SpreadEnvironment(environment, order, carry, workers.count, meter, stage.recorder)
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
 from pipeline.graph import CollaborationGraph
 from pipeline.lengths import as_measured
+from pipeline.models.recording import Recorder, RecordingClient, write_calls
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
@@ -41,6 +42,8 @@ class Stage:
     task: str
     measured: Path | None = None
     """The profile stage's table that costs follow from, if it is not that of the results."""
+    recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
+    """The calls that were used so far."""
 
     @cached_property
     def profile(self) -> Profile:
@@ -107,7 +110,8 @@ class Stage:
 
         async def run() -> T:
             async with open_client(self.profile, batch=batch) as client:
-                return await work(self.environment_of(client, questions["shots"]), questions)
+                recording = RecordingClient(client, self.recorder)
+                return await work(self.environment_of(recording, questions["shots"]), questions)
 
         return asyncio.run(run())
 
@@ -121,10 +125,15 @@ class Stage:
         async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
             if not needed:
                 return await work(environment, questions, None)
-            async with open_agent(self.profile) as speak:
+            around = partial(RecordingClient, recorder=self.recorder)
+            async with open_agent(self.profile, around=around) as speak:
                 return await work(environment, questions, speak)
 
         return self.with_models(run)
+
+    def write_calls(self, name: str) -> None:
+        """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
+        write_calls(self.recorder.calls, Path("calls") / self.params.profile / self.task / f"{name}.parquet")
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 QUESTIONS = "data/{profile}/{task}/questions.parquet"
 RESULTS = "results/{profile}/{task}"
 FOUND = RESULTS + "/{method}"
+CALLS = "calls/{profile}/{task}"
+"""Where each stage that asks models writes the calls that it used."""
 IDENTITY = "identity/{profile}"
 """The folder of the files that say what results depend on; `flows/identity.py` writes them."""
 
@@ -48,12 +50,12 @@ class StagePlan:
 
 STAGES = (
     StagePlan("sample", ("tasks.kind", "tasks.source", "tasks.splits"), ("inputs",), (QUESTIONS,), ("seed",)),
-    StagePlan("profile", (*MODELS, "budget"), (QUESTIONS,), (f"{RESULTS}/profile.parquet",)),
+    StagePlan("profile", (*MODELS, "budget"), (QUESTIONS,), (f"{RESULTS}/profile.parquet", f"{CALLS}/profile.parquet")),
     StagePlan(
         "pilot",
         (*MODELS, "budget", "pilot"),
         (QUESTIONS, f"{RESULTS}/profile.parquet"),
-        (f"{RESULTS}/pilot.parquet",),
+        (f"{RESULTS}/pilot.parquet", f"{CALLS}/pilot.parquet"),
         ("seed",),
     ),
     StagePlan("pilot_plots", (), (f"{RESULTS}/pilot.parquet",), (f"{RESULTS}/pilot_plots",)),
@@ -61,21 +63,24 @@ STAGES = (
         "init_family",
         (*BRIEF, "agent", "init"),
         (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/profile.parquet"),
-        (f"{RESULTS}/init_family.parquet", f"{RESULTS}/preference.json"),
+        (f"{RESULTS}/init_family.parquet", f"{RESULTS}/preference.json", f"{CALLS}/init_family.parquet"),
         ("seed",),
     ),
     StagePlan(
         "init_instances",
         (*BRIEF, "agent", "init", "search.racing"),
         (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/preference.json", f"{RESULTS}/profile.parquet"),
-        (f"{RESULTS}/init_instances.parquet", f"{RESULTS}/start.json"),
+        (f"{RESULTS}/init_instances.parquet", f"{RESULTS}/start.json", f"{CALLS}/init_instances.parquet"),
         ("seed",),
     ),
     StagePlan(
         "search",
         (*BRIEF, "agent", "search"),
         (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/profile.parquet", f"{RESULTS}/start.json"),
-        tuple(f"{FOUND}/{name}" for name in ("archive.parquet", "edges.parquet", "graph.json", "history.jsonl", "search.json")),
+        (
+            *(f"{FOUND}/{name}" for name in ("archive.parquet", "edges.parquet", "graph.json", "history.jsonl", "search.json")),
+            f"{CALLS}/search-{{method}}.parquet",
+        ),
         ("seed",),
         ("task", "method"),
         {f"{FOUND}/trajectory.csv": "trajectory"},
@@ -88,7 +93,10 @@ STAGES = (
             *(f"{RESULTS}/{name}" for name in ("pilot.parquet", "profile.parquet", "start.json")),
             *(f"{FOUND}/{name}" for name in ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")),
         ),
-        tuple(f"{FOUND}/{name}" for name in ("nodes.parquet", "test.parquet", "verdict.json")),
+        (
+            *(f"{FOUND}/{name}" for name in ("nodes.parquet", "test.parquet", "verdict.json")),
+            f"{CALLS}/evaluate-{{method}}.parquet",
+        ),
         ("seed",),
         ("task", "method"),
     ),
