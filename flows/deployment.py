@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flows.registry import Registry, Version
 from flows.stage import Stage
+from flows.stage_runs import stage_run
 from flows.tracking import add_baseline
 from pipeline.budget import CostModel
 from pipeline.deployed import Deployed
@@ -35,7 +36,8 @@ from pipeline.tasks.base import Question
 from pipeline.trials import Case
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
-START_FILES = ("profile.parquet", "pilot.parquet", "start.json")
+START_FILES = ("profile.parquet", "pilot.parquet", "init_family.parquet", "preference.json", "init_instances.parquet", "start.json")
+START_STAGES = ("pilot", "init_family", "init_instances")
 CODE = ("flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
 
 
@@ -141,6 +143,7 @@ def deploy(
         parent=Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"]) if champion else None,
         warm_from=warm_from,
         baseline=baseline,
+        stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name)) is not None},
     )
     version = registry.register(deployed, record)
     settings = stage.profile.deploy

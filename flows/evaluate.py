@@ -22,7 +22,7 @@ from pipeline.schemas import Evaluations, Nodes, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
-OF_THE_REGISTRY = ("run_id", "code", "parent", "bundle_sha256")
+OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
 """What of a record is of this registry and this commit, so that it is not part of the result."""
 
 
@@ -57,6 +57,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
     stage.write_calls(f"evaluate-{method}")
+    stage.record(f"evaluate-{method}", table, folder)
     add_test_scores(stage.params.tracking_uri, read_json(folder / "run.json", "search")["run_id"], table)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)

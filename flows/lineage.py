@@ -17,7 +17,15 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from flows.recorded import check_baseline, check_candidate, check_history, check_test, check_trajectory
+from flows.recorded import (
+    check_baseline,
+    check_candidate,
+    check_history,
+    check_stage,
+    check_test,
+    check_trajectory,
+    why_models,
+)
 from flows.registry import LINEAGE, Registry, Version, tags_of
 from flows.stored import Store
 from pipeline.deployed import BUNDLE, Deployed
@@ -153,6 +161,9 @@ class _Walk:
         self._link("trajectory", record.run_id, lambda: self._trajectory(record))
         if (baseline := record.baseline) is not None:
             self._link("baseline", f"{baseline.arm}: {baseline.label}", partial(check_baseline, self._client, record, baseline))
+        for stage, run_id in record.stage_runs.items():
+            self._link("stage run", f"{stage} {run_id}", partial(self._stage_run, record, stage, run_id))
+        self._link("models chosen", self._starts(record), lambda: self._why(record))
         self._link("agent exchanges", f"{record.agent_exchanges} exchanges", lambda: self._exchanges(record))
         self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", lambda: self._dataset(record))
         self._link("test", f"{100 * record.test.accuracy:.1f} %", lambda: self._test(record))
@@ -248,6 +259,23 @@ class _Walk:
         found = CollaborationGraph.from_json(self._content(record, "graph.json").decode(), "graph.json")
         _same("the hash of the search's graph file", wanted, found.content_hash)
         return "archive, journal and child runs agree, and the found graph is among the validated ones"
+
+    def _stage_run(self, record: Provenance, stage: str, run_id: str) -> str:
+        table = pd.read_parquet(io.BytesIO(self._content(record, f"{stage}.parquet")))
+        return check_stage(list(self._children(run_id)), table, stage)
+
+    def _starts(self, record: Provenance) -> str:
+        try:
+            return json.dumps(json.loads(self._content(record, "start.json"))["counts"])
+        except (_Broken, ValueError, LookupError, TypeError):
+            return "start.json"
+
+    def _why(self, record: Provenance) -> str:
+        """Why the search began with these models: what the first init stage said, and the best that the second one measured."""
+        if not any(Path(path).name == "init_instances.parquet" for path in record.files):
+            raise _Unknown("it was registered before the init stages were part of the record")
+        table = pd.read_parquet(io.BytesIO(self._content(record, "init_instances.parquet")))
+        return why_models(json.loads(self._content(record, "preference.json")), table)
 
     def _tags(self, record: Provenance) -> str:
         for key, value in tags_of(record).items():

@@ -24,6 +24,7 @@ def pilot(task: str, profile: str | None = None) -> None:
     table = table.assign(within_budget=table["budget_units"] <= budget)
     write_table(table, Pilots, stage.results / "pilot.parquet")
     stage.write_calls("pilot")
+    stage.record("pilot", table)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.base.bookkeeping import BOOKKEEPING
 from pipeline.errors import DataError
 from pipeline.graph import CollaborationGraph
 from pipeline.provenance import Baseline, Provenance
+from pipeline.wording import counted
 
 
 def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
@@ -54,6 +55,27 @@ def check_test(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
     for key, value in test_scores(table).items():
         if not math.isnan(value):
             check_history(client, run_id, key, {0: value}, f"the {_said(key)}")
+
+
+def check_stage(runs: Sequence[Run], table: pd.DataFrame, stage: str) -> str:
+    """Every graph that a stage measured is a child of its run, with the same score, and nothing else is."""
+    wanted = sorted((row["graph_hash"], _shown(row["accuracy"])) for row in table.to_dict("records"))
+    found = sorted((run.data.params.get("graph_hash", ""), _shown(run.data.metrics.get("accuracy"))) for run in runs)
+    _same(f"the child runs of {stage}", len(wanted), len(found))
+    for one, other in zip(wanted, found, strict=True):
+        _same(f"a graph and its accuracy in the runs of {stage}", one, other)
+    return f"{counted(len(runs), 'graph')} measured, as in {stage}.parquet"
+
+
+def why_models(preference: Mapping[str, Any], trials: pd.DataFrame) -> str:
+    """Why a search began with its models: what the first init stage said, and the best that the second one measured."""
+    mean = trials.groupby("counts")["accuracy"].mean().dropna().sort_values(ascending=False, kind="stable")
+    best = "; ".join(f"{counts} {100 * accuracy:.1f} %" for counts, accuracy in mean.head(3).items())
+    return f"{preference['reason']}; of {counted(len(mean), 'multiset')} tried, the best on average: {best}"
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else repr(float(value))
 
 
 def _same(what: str, expected: Any, found: Any) -> None:

@@ -12,6 +12,7 @@ from prefect import flow
 
 from flows.ending import say
 from flows.live import live
+from flows.provenance_tags import graph_note
 from flows.stage import Stage, load_stage, main
 from flows.tracking import SearchTracker
 from flows.workers import carrier
@@ -130,6 +131,7 @@ def tracked_search(
         tracker.trajectory(found.trajectory)
         tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
         tracker.artifact(folder / "graph.json")
+        tracker.note(graph_note("Found graph", found.graph))
         if trace := [*told, *map(asdict, exchanges)]:
             tracker.text("agent_trace.md", trace_page(trace))
     return found, summary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -44,6 +45,8 @@ class Stage:
     """The profile stage's table that costs follow from, if it is not that of the results."""
     recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
     """The calls that were used so far."""
+    began: float = field(default_factory=time.time, compare=False, repr=False)
+    """When this context was made, in seconds since 1970."""
 
     @cached_property
     def profile(self) -> Profile:
@@ -130,6 +133,14 @@ class Stage:
                 return await work(environment, questions, speak)
 
         return self.with_models(run)
+
+    def record(self, name: str, table: pd.DataFrame, folder: Path | None = None) -> None:
+        """Record the graphs that a stage measured in MLflow; its duration is that of this context."""
+        from flows.stage_runs import record_stage  # MLflow is slow to import
+
+        params = {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
+        experiment = f"{self.params.profile}/{self.task}"
+        record_stage(self.params.tracking_uri, experiment, name, table, folder or self.results, params, self.began)
 
     def write_calls(self, name: str) -> None:
         """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""

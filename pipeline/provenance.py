@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pipeline.environment import Feedback
 from pipeline.errors import DataError
@@ -83,7 +83,8 @@ class Baseline(Closed):
 
 
 class Provenance(Closed):
-    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of the bundle beside it.
+    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of the bundle beside it, and
+    `stage_runs` the runs in MLflow of the stages that decided the models.
 
     `method` is that of the search; for a baseline it names the baseline, and the search is that of `baseline.beside`.
     """
@@ -109,6 +110,7 @@ class Provenance(Closed):
     parent: Parent | None = None
     warm_from: str | None = None
     baseline: Baseline | None = None
+    stage_runs: dict[str, str] = Field(default_factory=dict, exclude_if=lambda runs: not runs)
 
     @property
     def search_method(self) -> str:
