@@ -42,7 +42,7 @@ def explained(tracking_uri: str) -> Iterator[None]:
 
     A database in a file is made first where there is none yet.
     """
-    file = _database_file(tracking_uri)
+    file = database_file(tracking_uri)
     try:
         if file is not None and not _is_there(file):
             _make_database(file)
@@ -67,7 +67,7 @@ def _advice(error: Exception, file: Path | None) -> str:
     return f"; if {file} is damaged, move it away and start again: searches make their runs anew from their journals"
 
 
-def _database_file(tracking_uri: str) -> Path | None:
+def database_file(tracking_uri: str) -> Path | None:
     """The file of an SQLite database, or None for any other tracking URI."""
     prefix, found, path = tracking_uri.partition("sqlite:///")
     return Path(path) if found and not prefix and path and "?" not in path and path != ":memory:" else None

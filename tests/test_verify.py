@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.lineage import lineage
+from flows.register import register
+from flows.registry import Registry
 from flows.verify import PUBLISHED, publish, verify
 from pipeline.errors import CallFailed, ContextOverflow, DataError, InputError
 from pipeline.models.client import Completion, Message, Request, Sampling
@@ -162,3 +165,31 @@ class TestVerify:
         (folder / "dvc.lock").unlink()
         with chdir(folder), pytest.raises(InputError, match="`make repro` makes it"):
             verify()
+
+
+@pytest.mark.slow
+class TestRegister:
+    def test_a_moved_folder_has_a_usable_champion(self, built: SimulatedProject, tmp_path: Path) -> None:
+        folder = tmp_path / "moved"
+        shutil.copytree(built.folder, folder)
+        uri = f"sqlite:///{folder}/mlflow.db"
+        params = (folder / "params.yaml").read_text().replace(built.uri, uri)
+        (folder / "params.yaml").write_text(params)
+        with chdir(folder):
+            assert register() == ["math/1 is the champion of math"]
+            registry = Registry(uri)
+            kept = registry._client.get_model_version_download_uri("ttsgraph-math", "1")
+            assert str(built.folder) not in kept
+            assert lineage("math@champion", uri).broken == ()
+
+    def test_pulled_results_bring_a_champion_without_a_model(self, built: SimulatedProject, tmp_path: Path) -> None:
+        folder = tmp_path / "pulled"
+        own = ("mlruns", "mlflow.db*", ".ttsgraph", "journal.jsonl", "calls.jsonl", "bookkeeping", "run.json")
+        shutil.copytree(built.folder, folder, ignore=shutil.ignore_patterns(*own))
+        uri = f"sqlite:///{folder}/mlflow.db"
+        (folder / "params.yaml").write_text((folder / "params.yaml").read_text().replace(built.uri, uri))
+        before = (folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl").read_bytes()
+        with chdir(folder):
+            assert register() == ["math/1 is the champion of math"]
+            assert lineage("math@champion", uri).broken == ()
+        assert (folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl").read_bytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -158,7 +159,7 @@ def _picture(report: Report, task: TaskReport, method: MethodReport, templates: 
 def _write_files(folder: Path, part: Part, report: Report, templates: Templates) -> None:
     """Every plot and drawing of a task as SVG and PNG."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {chart.name: vl_convert.vegalite_to_svg(chart.in_file(report.simulated)) for chart in part.all_charts}
+    pictures = {chart.name: _numbered(vl_convert.vegalite_to_svg(chart.in_file(report.simulated))) for chart in part.all_charts}
     for method in part.task.methods:
         pictures[f"graph_{method.name}"] = _picture(report, part.task, method, templates, alone=True)
     for name, svg in pictures.items():
@@ -185,3 +186,9 @@ def _stages(task: TaskReport) -> list[tuple[str, Source]]:
         for method in task.methods
         for stage, table in (("search", method.archive), ("test", method.test), ("without each node", method.nodes))
     ]
+
+
+def _numbered(svg: str) -> str:
+    """A picture whose gradients are numbered from 0: Vega counts on in a process, and the same picture is the same file."""
+    known: dict[str, int] = {}
+    return re.sub(r"gradient_(\d+)", lambda found: f"gradient_{known.setdefault(found[1], len(known))}", svg)
