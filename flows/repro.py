@@ -22,7 +22,7 @@ from flows.ending import EXIT_INPUT, guarded
 from flows.identity import identity
 from pipeline.errors import EndpointError
 from pipeline.models.guard import end, start
-from pipeline.settings import load_params, load_profile
+from pipeline.settings import Params, Profile, load_params, load_profile
 from pipeline.state import STATE
 
 START_TIMEOUT_S = 90.0
@@ -73,6 +73,17 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     raise EndpointError(f"the Prefect server did not start; see {log}")
 
 
+def recall(params: Params, profile: Profile) -> None:
+    """Put calls that were pulled into the call cache, if there is none yet, so that no model is asked for them again."""
+    from flows.register import remember
+    from pipeline.models.recording import read_calls
+
+    if (STATE / "calls").exists() or profile.workers.store is not None:
+        return
+    for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
+        remember(profile, read_calls(path))
+
+
 def repro() -> None:
     """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be used."""
     params = load_params()
@@ -92,6 +103,7 @@ def repro() -> None:
 
     for method in params.methods:
         searcher_class(method)
+    recall(params, profile)
     with ExitStack() as stack:
         env = dict(os.environ)
         if "PREFECT_API_URL" not in env:

@@ -134,7 +134,7 @@ def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Verd
         found[task] = _task(params, task, lock)
         say(f"{task}: {_told(found[task])}")
     if set(tasks) == set(params.tasks) and not any(verdict.wrong for verdict in found.values()):
-        found["report"] = _compared(lock, STAGE["report"], None, None, _flow("report"))
+        found["report"] = _compared(lock, STAGE["report"], None, None, flow_of("report"))
         say(f"report: {_told(found['report'])}")
     return found
 
@@ -148,7 +148,7 @@ def _task(params: Params, task: str, lock: Lock) -> Verdict:
             continue
         for method in params.methods if "method" in plan.per else (None,):
             arguments = (task,) if method is None else (task, method)
-            verdict = _compared(lock, plan, task, method, partial(_flow(plan.name), *arguments))
+            verdict = _compared(lock, plan, task, method, partial(flow_of(plan.name), *arguments))
             same += verdict.same
             wrong += verdict.wrong
             if any("can't be rebuilt" in line for line in verdict.wrong):
@@ -182,7 +182,7 @@ def _name(plan: StagePlan, task: str | None, method: str | None) -> str:
     return "@".join(filter(None, [plan.name, "-".join(filter(None, [task, method]))]))
 
 
-def _flow(stage: str) -> Callable[..., Any]:
+def flow_of(stage: str) -> Callable[..., Any]:
     """A stage's work, without Prefect around it."""
     from flows import evaluate, init_family, init_instances, pilot, pilot_plots, profile, report, sample, search
 

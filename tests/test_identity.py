@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
+from flows import report
 from flows import stage as stage_module
 from flows.dvc_yaml import dvc_yaml
 from flows.identity import identities
+from flows.verify import flow_of
 from pipeline.base.code import Code, own_code, parsed
 from pipeline.models import client, dialect, simulated, spec
 from pipeline.parsing import parse
 from pipeline.reporting import style
 from pipeline.settings import Profile, load_params, load_profile
-from pipeline.stages.identity import settings_digest, settings_identity
+from pipeline.stages.identity import SERVING, settings_digest, settings_identity
 from pipeline.stages.plan import STAGES
 from tests.project import ROOT
 from tests.simulated_project import SimulatedProject
@@ -148,8 +150,6 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Edited:
     project = SimulatedProject(tmp_path_factory.mktemp("edited"))
     project.build()
     with chdir(project.folder):
-        from flows import report
-
         report.report.fn()
     project.dvc("commit", "-f", "-q")
     return Edited(project)
@@ -232,6 +232,33 @@ class TestWhatAnEditMakesStale:
         assert edited.after(path, yaml.safe_dump(settings)) == set()
         settings["pool"][name]["price"] = 99
         assert {"profile", "search", "evaluate"} <= edited.after(path, yaml.safe_dump(settings))
+
+
+@pytest.mark.slow
+def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_in_its_plan(
+    edited: Edited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[str] = set()
+
+    class Watched(Profile):
+        def __getattribute__(self, name: str) -> Any:
+            if name in Profile.model_fields:
+                seen.add(name)
+            return super().__getattribute__(name)
+
+    def watched(name: str) -> Profile:
+        profile = Watched.model_validate(load_profile(name).model_dump())
+        seen.clear()  # what is only checked does not count
+        return profile
+
+    for module in (stage_module, report):
+        monkeypatch.setattr(module, "load_profile", watched)
+    arguments = {"task": "math", "method": "random"}
+    with chdir(edited.project.folder):
+        for plan in STAGES:
+            flow_of(plan.name)(**{key: arguments[key] for key in plan.per})
+            declared = {section.partition(".")[0] for section in plan.settings}
+            assert seen <= declared | set(SERVING), plan.name
 
 
 def _changed(before: dict[Path, str], after: dict[Path, str]) -> set[str]:
