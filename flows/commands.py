@@ -11,7 +11,10 @@ Tasks = Annotated[list[str] | None, typer.Argument(help="tasks of the profile (d
 
 
 def verify(tasks: Tasks = None) -> None:
-    """Rebuild everything from recorded calls, without any model and in a temporary folder, and compare it with dvc.lock."""
+    """Rebuild everything from recorded calls, without any model and in a temporary folder, and compare it with dvc.lock.
+
+    Example: ttsgraph verify math
+    """
     from flows.ending import EXIT_INPUT
     from flows.verify import verify as rebuilt
 
@@ -20,7 +23,10 @@ def verify(tasks: Tasks = None) -> None:
 
 
 def register(tasks: Tasks = None) -> None:
-    """Bring results that were pulled, or moved to another folder, into this folder's MLflow and registry, without any model."""
+    """Bring results that were pulled, or moved to another folder, into this folder's MLflow and registry, without any model.
+
+    Example: ttsgraph register math
+    """
     from flows.register import register as registered
 
     for line in registered(tasks or ()):

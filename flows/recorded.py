@@ -29,7 +29,7 @@ def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
         if key in BOOKKEEPING:  # which the archive does not have
             continue
         found = run.data.metrics.get(key)
-        _same(f"the {_said(key)} in the run of candidate {row['candidate_id']}", _number(row[key]), found)
+        _same(f"the {_said(key)} in the run of candidate {row['candidate_id']}", number(row[key]), found)
 
 
 def check_history(client: MlflowClient, run_id: str, key: str, wanted: Mapping[int, float], what: str) -> None:
@@ -67,11 +67,11 @@ def check_stage(runs: Sequence[Run], table: pd.DataFrame, stage: str) -> str:
     return f"{counted(len(runs), 'graph')} measured, as in {stage}.parquet"
 
 
-def why_models(preference: Mapping[str, Any], trials: pd.DataFrame) -> str:
+def why_models(start: Mapping[str, int], preference: Mapping[str, Any], trials: pd.DataFrame) -> str:
     """Why a search began with its models: what the first init stage said, and the best that the second one measured."""
     mean = trials.groupby("counts")["accuracy"].mean().dropna().sort_values(ascending=False, kind="stable")
     best = "; ".join(f"{counts} {100 * accuracy:.1f} %" for counts, accuracy in mean.head(3).items())
-    return f"{preference['reason']}; of {counted(len(mean), 'multiset')} tried, the best on average: {best}"
+    return f"{json.dumps(start)}: {preference['reason']}; of {counted(len(mean), 'multiset')} tried, the best on average: {best}"
 
 
 def _shown(value: float | None) -> str:
@@ -87,8 +87,9 @@ def _said(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def number(value: float | None) -> float | None:
+    """A figure; None where it is missing."""
+    return None if value is None or math.isnan(value) else float(value)
 
 
 def check_baseline(client: MlflowClient, record: Provenance, baseline: Baseline) -> str:
