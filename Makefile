@@ -9,7 +9,7 @@ SEEDS ?= 20
 FIRST_SEED ?= 0
 TASK ?= math
 
-.PHONY: help setup repro verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help dvc.yaml setup repro verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -99,4 +99,4 @@ dvc.yaml: .venv/.ready pipeline/stages/plan.py flows/dvc_yaml.py ## make it from
 	@python -m flows.dvc_yaml
 
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results identity mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results calls identity mlflow.db mlruns

@@ -56,6 +56,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
+    write_text(folder / "scores.json", json.dumps(dict(zip(table["arm"], table["accuracy"], strict=True)), indent=1))
     stage.write_calls(f"evaluate-{method}")
     stage.record(f"evaluate-{method}", table, folder)
     add_test_scores(stage.params.tracking_uri, read_json(folder / "run.json", "search")["run_id"], table)

@@ -42,7 +42,7 @@ def record_stage(
         add_children(client, place, run_id, [Child(_record(name, number, row), stage=name) for number, row in enumerate(rows)])
         scored = table[table["accuracy"].notna()]
         if len(scored):
-            best: Any = scored.loc[scored["accuracy"].idxmax()]
+            best: Any = scored.sort_values("accuracy", kind="stable").iloc[-1]
             log_metrics(client, run_id, {"graphs": len(table), "best_accuracy": float(best["accuracy"])})
             client.set_tag(run_id, "mlflow.note.content", graph_note("Best graph", CollaborationGraph.from_json(best["graph"])))
         client.set_terminated(run_id, RunStatus.to_string(RunStatus.FINISHED))
@@ -67,5 +67,5 @@ def _record(name: str, number: int, row: Mapping[Any, Any]) -> Record:
     """A row as a record, which says what a candidate's run says."""
     split = "test" if name.startswith("evaluate") else "train"
     status = "stopped" if row.get("stopped") else "ok" if row["n_scored"] else "failed"
-    known = {"candidate_id": number, "method": name, "iteration": 1, "split": split, "status": status, "error": ""}
+    known: dict[str, Any] = {"candidate_id": number, "method": name, "iteration": 1, "split": split, "status": status, "error": ""}
     return Record(**{key: known.get(key, row.get(key)) for key in COLUMNS})

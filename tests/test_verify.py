@@ -193,3 +193,9 @@ class TestRegister:
             assert register() == ["math/1 is the champion of math"]
             assert lineage("math@champion", uri).broken == ()
         assert (folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_dvc_shows_the_test_scores(built: SimulatedProject) -> None:
+    assert "scores.json" in (shown := built.dvc("metrics", "show"))
+    assert all(arm in shown for arm in ("found", "single", "fixed_topology"))

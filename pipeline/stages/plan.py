@@ -26,7 +26,7 @@ BRIEF = (*MODELS, "agent.roles", "budget", "objective")
 @dataclass(frozen=True, slots=True)
 class StagePlan:
     """One stage. `settings` are sections of the profile, `params` keys of params.yaml; `plots` are outputs that DVC draws, by the
-    name of their template."""
+    name of their template, `metrics` outputs that it shows (`dvc metrics show`)."""
 
     name: str
     settings: tuple[str, ...]
@@ -99,6 +99,7 @@ STAGES = (
         ),
         ("seed",),
         ("task", "method"),
+        metrics=(f"{FOUND}/scores.json",),
     ),
     StagePlan(
         "report",
