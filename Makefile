@@ -7,8 +7,9 @@ export PYTHONHASHSEED := 0
 
 SEEDS ?= 20
 FIRST_SEED ?= 0
+TASK ?= math
 
-.PHONY: help setup repro deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help dvc.yaml setup repro verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -53,6 +54,12 @@ study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds
 worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
 	@python -m flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
+verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with dvc.lock
+	@python -m flows.verify
+
+publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
+	@python -m flows.verify --publish --task $(TASK)
+
 test: setup check ## lint, types, layers and tests, those with real models too
 	python -m pytest -m "not slow and not long"
 
@@ -95,5 +102,8 @@ docs: .venv/.ready ## build the documentation into site/; a broken link is an er
 bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json
 	python -m benchmarks
 
+dvc.yaml: .venv/.ready pipeline/stages/plan.py flows/dvc_yaml.py ## make it from the stages' plans (pipeline/stages/plan.py)
+	@python -m flows.dvc_yaml
+
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results calls identity mlflow.db mlruns

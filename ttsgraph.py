@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.commands import register, verify
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.files import CLOSED_TO_US, closed_to_us, md5
 from pipeline.graph import CollaborationGraph
@@ -34,8 +35,8 @@ graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 cache_app = typer.Typer(help="Look at the cache of model calls, and bound it.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
-app.command()(new_task)
-app.command()(new_model)
+for command in (new_task, new_model, register, verify):
+    app.command()(command)
 
 GraphFile = Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")]
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]

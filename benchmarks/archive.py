@@ -23,11 +23,12 @@ from benchmarks.measured import Ratio
 from flows.stage import Stage, load_stage
 from pipeline.ablation import tried_without
 from pipeline.archive import Archive
+from pipeline.base.bookkeeping import write_result
 from pipeline.environment import Environment, Feedback, QuestionResult
 from pipeline.errors import TTSGraphError
 from pipeline.files import md5, write_text
 from pipeline.graph import CollaborationGraph
-from pipeline.journal import Journal, read_journal
+from pipeline.journal import Journal, read_journal, write_history
 from pipeline.limits import NOTHING
 from pipeline.models.client import Completion, Request, Usage
 from pipeline.models.collector import rare_collections
@@ -38,7 +39,7 @@ from pipeline.schemas import Candidates, Edges, Evaluations, Nodes, Pilots, Traj
 from pipeline.search import Problem
 from pipeline.search.driver import Driver, Found
 from pipeline.search.random import RandomSearcher
-from pipeline.summary import edge_table, search_summary
+from pipeline.summary import SPENT, edge_table, search_summary
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
@@ -124,8 +125,9 @@ def _write_results(stage: Stage, folder: Path) -> None:
     table = archive.table()
     write_table(table, Candidates, folder / "archive.parquet")
     write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
-    summary = search_summary(found, table, NOTHING) | {"run_id": "0" * 32, "isolation_missing": {}}
-    write_text(folder / "search.json", json.dumps(summary, indent=1))
+    summary = search_summary(found, table, NOTHING) | {"isolation_missing": {}}
+    write_result(folder / "search.json", summary, SPENT)
+    write_history(read_journal(folder / "journal.jsonl"), folder / "history.jsonl")
     write_text(folder / "graph.json", found.graph.to_json())
     cost, limits = stage.profile.cost_model(TASK), stage.profile.budget
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
@@ -139,16 +141,16 @@ def _write_results(stage: Stage, folder: Path) -> None:
     nodes = asyncio.run(tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0]))
     write_table(nodes, Nodes, folder / "nodes.parquet")
     write_table(edge_table(read_journal(folder / "journal.jsonl")), Edges, folder / "edges.parquet")
-    write_text(folder / "lineage.json", json.dumps(_lineage(stage), indent=1))
+    write_text(folder / "verdict.json", json.dumps(_lineage(stage), indent=1))
 
 
 def _lineage(stage: Stage) -> dict[str, Any]:
     """What the registry would tell of a version, but for what only a real search has."""
     splits = {split: len(rows) for split, rows in stage.questions().items()}
     dataset = {"path": stage.questions_path.as_posix(), "md5": md5(stage.questions_path), "splits": splits}
-    record = {"code": {"commit": None, "changed": False}, "seed": stage.params.seed, "dataset": dataset, "files": {}, "models": {}}
-    record |= {"settings_sha256": settings_sha256(stage.profile, TASK), "run_id": "0" * 32, "warm_from": None}
-    return {"version": f"{TASK}/1", "promoted": False, "reason": "made up to measure with", "record": record}
+    record = {"seed": stage.params.seed, "dataset": dataset, "files": {}, "models": {}}
+    record |= {"settings_sha256": settings_sha256(stage.profile, TASK), "warm_from": None}
+    return {"record": record}
 
 
 def environment(stage: Stage, kind: type[Environment]) -> Environment:

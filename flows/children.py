@@ -62,7 +62,8 @@ class Child:
 
     record: Record
     at: int = field(default_factory=_now)
-    """Milliseconds since 1970."""
+    """When it ended, in milliseconds since 1970."""
+    stage: str = "search"
 
     @property
     def name(self) -> str:
@@ -82,8 +83,14 @@ class Child:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The first infrastructure error, if any."""
-        return {"error": self.record.error[:MAX_TAG_VAL_LENGTH]} if self.record.error else {}
+        """Which stage it is of, and the first infrastructure error, if any."""
+        error = {"error": self.record.error[:MAX_TAG_VAL_LENGTH]} if self.record.error else {}
+        return {"stage": self.stage} | error
+
+    @property
+    def began(self) -> int:
+        """When the evaluation began, in milliseconds since 1970."""
+        return self.at - int(1000 * self.record.wall_s) if math.isfinite(self.record.wall_s) else self.at
 
     @property
     def status(self) -> str:
@@ -103,7 +110,9 @@ def add_children(client: MlflowClient, experiment: Experiment, parent: str, chil
 
 def add_child(client: MlflowClient, experiment: Experiment, parent: str, child: Child) -> None:
     """One child through MLflow's client: a run that is ended is whole."""
-    run = client.create_run(experiment.experiment_id, start_time=child.at, run_name=child.name, tags={PARENT: parent}).info.run_id
+    run = client.create_run(
+        experiment.experiment_id, start_time=child.began, run_name=child.name, tags={PARENT: parent}
+    ).info.run_id
     client.log_batch(
         run,
         metrics=[Metric(key, value, child.at, child.record.iteration) for key, value in child.metrics.items()],
@@ -148,7 +157,7 @@ def _run_row(child: Child, experiment: Experiment, place: str) -> dict[str, Any]
         "source_version": "",
         "user_id": "unknown",
         "status": child.status,
-        "start_time": child.at,
+        "start_time": child.began,
         "end_time": child.at,
         "lifecycle_stage": "active",
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flows.registry import Registry, Version
 from flows.stage import Stage
+from flows.stage_runs import stage_run
 from flows.tracking import add_baseline
 from pipeline.budget import CostModel
 from pipeline.deployed import Deployed
@@ -32,12 +33,13 @@ from pipeline.provenance import (
     test_result,
 )
 from pipeline.stage_settings import DeploySettings
-from pipeline.stages.records import Searched, Started, read_record
+from pipeline.stages.records import Running, Searched, Started, read_record
 from pipeline.tasks.base import Question
 from pipeline.trials import Case
 
-SEARCH_FILES = ("archive.parquet", "graph.json", "journal.jsonl", "search.json", "trajectory.csv")
-START_FILES = ("profile.parquet", "pilot.parquet", "start.json")
+SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
+START_FILES = ("profile.parquet", "pilot.parquet", "init_family.parquet", "preference.json", "init_instances.parquet", "start.json")
+START_STAGES = ("pilot", "init_family", "init_instances")
 CODE = ("flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
 
 
@@ -102,13 +104,14 @@ def deploy(
     deployed = Deployed(stage.task, put_up.graph, stage.profile, shots)
     made_by = "search" if warm_from is None else "research"
     summary = read_record(Searched, folder / "search.json", made_by)
-    journal = journal_of(folder, summary, made_by)
+    history = history_of(folder, summary, made_by)
+    run_id = read_run_id(folder, made_by)
     begun = read_record(Started, start / "start.json", "init_instances" if warm_from is None else made_by)
     champion = registry.settled(stage.task)
     baseline = put_up.baseline(method)
     if baseline is not None:
         told = baseline.model_dump() | {"graph": put_up.graph.to_dict(), "accuracy": put_up.test.accuracy}
-        add_baseline(registry.uri, summary.run_id, put_up.graph.content_hash, told)
+        add_baseline(registry.uri, run_id, put_up.graph.content_hash, told)
     # A warm search has no pilot of its own.
     files = [*(folder / name for name in SEARCH_FILES), *(start / name for name in START_FILES if (start / name).exists())]
     cost = stage.profile.cost_model(stage.task)
@@ -117,10 +120,10 @@ def deploy(
         profile=stage.params.profile,
         method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
         seed=stage.params.seed,
-        run_id=summary.run_id,
+        run_id=run_id,
         graph_hash=deployed.graph.content_hash,
         candidates=summary.candidates,
-        agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in journal),
+        agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
         files={path.as_posix(): md5(path) for path in files},
         dataset=Dataset(
             path=stage.questions_path.as_posix(),
@@ -143,25 +146,31 @@ def deploy(
         parent=Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"]) if champion else None,
         warm_from=warm_from,
         baseline=baseline,
+        stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name)) is not None},
     )
     version = registry.register(deployed, record)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
 
 
-def journal_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
-    """The journal of a search that has ended. Raises DataError when it is missing, damaged, or has not all that was evaluated."""
-    path = folder / "journal.jsonl"
+def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
+    """The history of a search that has ended. Raises DataError when it is missing, damaged, or has not all that was evaluated."""
+    path = folder / "history.jsonl"
     try:
-        journal = read_journal(path)
+        history = read_journal(path)
     except FileNotFoundError:
-        raise DataError(f"{path}: expected the search's journal, but there is none; {makes(made_by, path)}") from None
+        raise DataError(f"{path}: expected the search's history, but there is none; {makes(made_by, path)}") from None
     except DataError as error:
         raise DataError(f"{error}: {makes(made_by, path)}") from None
-    found = sum(entry["type"] == "record" for entry in journal)
+    found = sum(entry["type"] == "record" for entry in history)
     if found != summary.candidates:
         raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {makes(made_by, path)}")
-    return journal
+    return history
+
+
+def read_run_id(folder: Path, made_by: str) -> str:
+    """The run of a search in MLflow. Raises DataError when run.json is missing or damaged."""
+    return read_record(Running, folder / "run.json", made_by).run_id
 
 
 def code_state() -> Code:

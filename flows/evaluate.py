@@ -1,9 +1,12 @@
 """Stage evaluate: the found graph on the test questions, against what it has to beat within the same budget; then the registry."""
 
+import json
+from typing import Any
+
 import pandas as pd
 from prefect import flow
 
-from flows.deployment import challenger, deploy
+from flows.deployment import challenger, deploy, read_run_id
 from flows.ending import say
 from flows.live import live
 from flows.registry import Registry
@@ -11,12 +14,16 @@ from flows.stage import load_stage, main, read_found
 from flows.tracking import add_test_scores
 from pipeline.ablation import removal_cases, removals, tried_without
 from pipeline.environment import Environment, Feedback
+from pipeline.files import write_text
 from pipeline.progress import run_state
 from pipeline.promotion import against_first
 from pipeline.schemas import Evaluations, Nodes, write_table
-from pipeline.stages.records import Gated, write_record
+from pipeline.stages.records import Gated, Verdict, write_record
 from pipeline.tasks.base import Question
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
+
+OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
+"""What of a record is of this registry and this commit, so that it is not part of the result."""
 
 
 @flow(name="evaluate")
@@ -24,11 +31,12 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into results/<profile>/<task>/<method>/test.parquet.
 
     What each of its nodes is for goes into nodes.parquet beside it. The found graph, or a rival that is as good, becomes a version
-    in the registry, and its champion if the profile's rule says so; which, why, and where it comes from is in lineage.json.
+    in the registry, and its champion if the profile's rule says so; which, why, and where it comes from is in lineage.json. What of
+    that doesn't depend on the registry, in verdict.json.
     """
     stage = load_stage(task, profile)
     folder = stage.results / method
-    graph, summary = read_found(stage, method)
+    graph, _ = read_found(stage, method)
     cost, budget = stage.profile.cost_model(task), stage.profile.budget.limit
     pilot = stage.pilot_table()
     profiled = stage.profile_table()
@@ -49,18 +57,17 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
-    add_test_scores(stage.params.tracking_uri, summary.run_id, table)
+    write_text(folder / "scores.json", json.dumps(dict(zip(table["arm"], table["accuracy"], strict=True)), indent=1))
+    stage.write_calls(f"evaluate-{method}")
+    stage.record(f"evaluate-{method}", table, folder)
+    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), table)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
     record = Registry(stage.params.tracking_uri).provenance(version).model_dump(mode="json", exclude={"test": {"outcomes"}})
-    told = {
-        "version": version.label,
-        "promoted": decision.promote,
-        "reason": decision.reason,
-        "gate": put_up.told,
-        "record": record,
-    }
-    write_record(Gated, folder / "lineage.json", told)
+    told: dict[str, Any] = {"gate": put_up.told, "record": record}
+    write_record(Verdict, folder / "verdict.json", told, OF_THE_REGISTRY)
+    told |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
+    write_record(Gated, folder / "lineage.json", told, keep_all=True)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
     say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}")

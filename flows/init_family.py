@@ -32,9 +32,12 @@ def init_family(task: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     if stage.profile.init.contest.enabled:
         contest = run_contest(stage, "init_family", probes_only=True)
-        write_table(contest_table(contest), Trials, stage.results / "init_family.parquet")
+        table = contest_table(contest)
+        write_table(table, Trials, stage.results / "init_family.parquet")
         preference = preference_of(contest, contest.standings)
         _write_preference(stage, preference, [])
+        stage.write_calls("init_family")
+        stage.record("init_family", table)
         return
     brief, settings = stage.brief(), stage.profile.init
     rng = np.random.default_rng(stage.params.seed)
@@ -55,6 +58,8 @@ def init_family(task: str, profile: str | None = None) -> None:
         table, preference, exchanges = stage.with_agent(run, account="init_family")
     write_table(table, Trials, stage.results / "init_family.parquet")
     _write_preference(stage, preference, exchanges)
+    stage.write_calls("init_family")
+    stage.record("init_family", table)
 
 
 def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:

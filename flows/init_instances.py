@@ -31,9 +31,12 @@ def init_instances(task: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     if stage.profile.init.contest.enabled:
         contest = run_contest(stage, "init_instances")
-        write_table(contest_table(contest), Trials, stage.results / "init_instances.parquet")
+        table = contest_table(contest)
+        write_table(table, Trials, stage.results / "init_instances.parquet")
         data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
         write_record(Started, stage.results / "start.json", data)
+        stage.write_calls("init_instances")
+        stage.record("init_instances", table)
         return
     brief, settings, racing = stage.brief(), stage.profile.init, stage.profile.search.racing
     chosen = read_record(Preferred, stage.results / "preference.json", "init_family")
@@ -57,6 +60,8 @@ def init_instances(task: str, profile: str | None = None) -> None:
     told = [*(exchange.model_dump() for exchange in chosen.exchanges), *map(asdict, exchanges)]
     started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": told}
     write_record(Started, stage.results / "start.json", started)
+    stage.write_calls("init_instances")
+    stage.record("init_instances", table)
 
 
 if __name__ == "__main__":

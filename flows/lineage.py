@@ -17,7 +17,8 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from flows.recorded import check_baseline, check_candidate, check_history, check_test, check_trajectory
+from flows import recorded
+from flows.dependents import dependents as dependents
 from flows.registry import LINEAGE, Registry, Version, tags_of
 from flows.stored import Store
 from pipeline.deployed import BUNDLE, Deployed
@@ -32,6 +33,7 @@ from pipeline.tasks.questions import questions_of
 from pipeline.wording import counted
 
 State = Literal["ok", "broken", "unknown"]
+JOURNALS = ("history.jsonl", "journal.jsonl")  # versions from before there was a history have the journal itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +79,6 @@ def lineage(reference: str, tracking_uri: str, folder: Path = Path()) -> Lineage
     """Walk and verify a version's chain. Raises DeploymentError when there is no such version."""
     registry = Registry(tracking_uri)
     return _Walk(registry, registry.find(reference), Store(folder), folder).run()
-
-
-def dependents(tracking_uri: str, dataset: str | None = None, model: str | None = None) -> list[Version]:
-    """The versions that were made with a dataset (its MD5) or a model (`name`, or `name@revision`), oldest first."""
-    name, _, revision = (model or "").partition("@")
-    found = []
-    for version in Registry(tracking_uri).versions():
-        models = json.loads(version.tags.get("models", "{}"))
-        if (dataset is None or version.tags.get("dataset") == dataset) and (
-            model is None or (name in models and revision in ("", models[name]))
-        ):
-            found.append(version)
-    return found
 
 
 class _Broken(Exception):
@@ -151,7 +140,11 @@ class _Walk:
         self._link("candidates", f"{record.candidates} evaluations", lambda: self._candidates(record))
         self._link("trajectory", record.run_id, lambda: self._trajectory(record))
         if (baseline := record.baseline) is not None:
-            self._link("baseline", f"{baseline.arm}: {baseline.label}", partial(check_baseline, self._client, record, baseline))
+            same = partial(recorded.check_baseline, self._client, record, baseline)
+            self._link("baseline", f"{baseline.arm}: {baseline.label}", same)
+        for stage, run_id in record.stage_runs.items():
+            self._link("stage run", f"{stage} {run_id}", partial(self._stage_run, record, stage, run_id))
+        self._link("models chosen", "start.json", lambda: self._why(record))
         self._link("agent exchanges", f"{record.agent_exchanges} exchanges", lambda: self._exchanges(record))
         self._link("dataset", f"{record.dataset.path} {record.dataset.md5}", lambda: self._dataset(record))
         self._link("test", f"{100 * record.test.accuracy:.1f} %", lambda: self._test(record))
@@ -228,18 +221,18 @@ class _Walk:
             where = f"candidate {number}"
             _same(f"the graph of {where}", row["graph_hash"], CollaborationGraph.from_json(row["graph"]).content_hash)
             _same(f"the journal's graph of {where}", row["graph"], entry["graph"])
-            _same(f"the journal's accuracy of {where}", _number(row["accuracy"]), _number(entry["accuracy"]))
+            _same(f"the journal's accuracy of {where}", recorded.number(row["accuracy"]), recorded.number(entry["accuracy"]))
             if number not in children:
                 raise _Broken(f"{where} has no child run")
             run = children[number]
-            check_candidate(row, run)
-            if (accuracy := _number(row["accuracy"])) is not None:
+            recorded.check_candidate(row, run)
+            if (accuracy := recorded.number(row["accuracy"])) is not None:
                 steps = {int(row["iteration"]): accuracy}
-                check_history(self._client, run.info.run_id, "accuracy", steps, f"the accuracy in the run of {where}")
+                recorded.check_history(self._client, run.info.run_id, "accuracy", steps, f"the accuracy in the run of {where}")
             _same(f"the graph in the run of {where}", row["graph"], self._artifact(run, "graph.json"))
             self.candidates.append(
                 {key: row[key] for key in ("candidate_id", "iteration", "split", "graph_hash", "status")}
-                | {"accuracy": _number(row["accuracy"]), "run_id": run.info.run_id}
+                | {"accuracy": recorded.number(row["accuracy"]), "run_id": run.info.run_id}
             )
         wanted = record.baseline.instead_of if record.baseline else record.graph_hash
         if wanted not in {row["graph_hash"] for row in rows if row["split"] == "val"}:
@@ -247,6 +240,18 @@ class _Walk:
         found = CollaborationGraph.from_json(self._content(record, "graph.json").decode(), "graph.json")
         _same("the hash of the search's graph file", wanted, found.content_hash)
         return "archive, journal and child runs agree, and the found graph is among the validated ones"
+
+    def _stage_run(self, record: Provenance, stage: str, run_id: str) -> str:
+        table = pd.read_parquet(io.BytesIO(self._content(record, f"{stage}.parquet")))
+        return recorded.check_stage(list(self._children(run_id)), table, stage)
+
+    def _why(self, record: Provenance) -> str:
+        """Why the search began with these models: what the first init stage said, and the best that the second one measured."""
+        if not any(Path(path).name == "init_instances.parquet" for path in record.files):
+            raise _Unknown("it was registered before the init stages were part of the record")
+        table = pd.read_parquet(io.BytesIO(self._content(record, "init_instances.parquet")))
+        start = json.loads(self._content(record, "start.json"))["counts"]
+        return recorded.why_models(start, json.loads(self._content(record, "preference.json")), table)
 
     def _tags(self, record: Provenance) -> str:
         for key, value in tags_of(record).items():
@@ -261,15 +266,15 @@ class _Walk:
 
     def _trajectory(self, record: Provenance) -> str:
         table = pd.read_csv(io.BytesIO(self._content(record, "trajectory.csv")))
-        check_trajectory(self._client, record.run_id, table, json.loads(self._content(record, "search.json")))
+        recorded.check_trajectory(self._client, record.run_id, table, json.loads(self._content(record, "search.json")))
         return f"{counted(len(table), 'iteration')}, as in the run"
 
     def _rivals(self, record: Provenance) -> str:
         folder = self.folder / Path(next(path for path in record.files if Path(path).name == "search.json")).parent
         try:
-            known, table = json.loads((folder / "search.json").read_bytes())["run_id"], pd.read_parquet(folder / "test.parquet")
+            known, table = json.loads((folder / "run.json").read_bytes())["run_id"], pd.read_parquet(folder / "test.parquet")
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise _Broken(f"{folder}/test.parquet and search.json can't be read: {type(error).__name__}") from None
+            raise _Broken(f"{folder}/test.parquet and run.json can't be read: {type(error).__name__}") from None
         if known != record.run_id:
             raise _Unknown("the working tree has the test of another search")
         table = check(table, Evaluations, "test.parquet")
@@ -278,12 +283,12 @@ class _Walk:
         if not own.any():
             raise _Broken(f"{folder}/test.parquet has no row of the graph that was put up")
         _same("the graph's test score", record.test.accuracy, float(table[own]["accuracy"].iloc[0]))
-        check_test(self._client, record.run_id, table)
+        recorded.check_test(self._client, record.run_id, table)
         return f"{counted(len(table), 'score')} in test.parquet, as in the run"
 
     def _journal(self, record: Provenance) -> list[dict[str, Any]]:
-        content = read_content(self._content(record, "journal.jsonl"), "journal.jsonl")
-        return [entry for _, entry in content.entries[1:]]
+        name = next((Path(path).name for path in record.files if Path(path).name in JOURNALS), JOURNALS[0])
+        return [entry for _, entry in read_content(self._content(record, name), name).entries[1:]]
 
     def _children(self, run_id: str) -> Iterator[Run]:
         parent, token = self._client.get_run(run_id), None
@@ -393,8 +398,3 @@ def _same(what: str, expected: Any, found: Any) -> None:
     if expected != found:
         shown = [text if len(text := str(value)) <= 40 else text[:37] + "..." for value in (expected, found)]
         raise _Broken(f"{what}: expected {shown[0]}, found {shown[1]}")
-
-
-def _number(value: float | None) -> float | None:
-    """NaN as None: a missing score."""
-    return None if value is None or value != value else float(value)

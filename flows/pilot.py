@@ -12,7 +12,7 @@ from pipeline.trials import best_single, evaluate_cases, pilot_cases
 
 @flow(name="pilot")
 def pilot(task: str, profile: str | None = None) -> None:
-    """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet and plots beside it."""
+    """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet."""
     stage = load_stage(task, profile)
     cost, settings, budget = stage.profile.cost_model(task), stage.profile.pilot, stage.profile.budget.limit
     best = best_single(stage.profile_table(), cost, budget, repeated=True)
@@ -22,11 +22,10 @@ def pilot(task: str, profile: str | None = None) -> None:
             lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish),
             account="pilot",
         )
-    from pipeline.plots import pilot_plots  # matplotlib is slow to import, and needed last
-
     table = table.assign(within_budget=table["budget_units"] <= budget)
     write_table(table, Pilots, stage.results / "pilot.parquet")
-    pilot_plots(table, stage.results / "pilot_plots")
+    stage.write_calls("pilot")
+    stage.record("pilot", table)
 
 
 if __name__ == "__main__":

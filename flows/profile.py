@@ -23,6 +23,7 @@ def profile_models(task: str, profile: str | None = None) -> None:
             account="profile",
         )
     write_table(table, Profiles, stage.results / "profile.parquet")
+    stage.write_calls("profile")
     for line in off_the_mark(given, task, table):
         say(f"warning: {line}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from mlflow.tracking import MlflowClient
 
 from flows.children import METRICS, PARAMS
 from flows.tracking import SERIES, baseline_file, test_scores
+from pipeline.base.bookkeeping import BOOKKEEPING
 from pipeline.errors import DataError
 from pipeline.graph import CollaborationGraph
 from pipeline.provenance import Baseline, Provenance
+from pipeline.wording import counted
 
 
 def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
@@ -24,8 +26,10 @@ def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
     for key in PARAMS:
         _same(f"the {_said(key)} in the run of candidate {row['candidate_id']}", str(row[key]), run.data.params.get(key))
     for key in METRICS:
+        if key in BOOKKEEPING:  # which the archive does not have
+            continue
         found = run.data.metrics.get(key)
-        _same(f"the {_said(key)} in the run of candidate {row['candidate_id']}", _number(row[key]), found)
+        _same(f"the {_said(key)} in the run of candidate {row['candidate_id']}", number(row[key]), found)
 
 
 def check_history(client: MlflowClient, run_id: str, key: str, wanted: Mapping[int, float], what: str) -> None:
@@ -53,6 +57,27 @@ def check_test(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
             check_history(client, run_id, key, {0: value}, f"the {_said(key)}")
 
 
+def check_stage(runs: Sequence[Run], table: pd.DataFrame, stage: str) -> str:
+    """Every graph that a stage measured is a child of its run, with the same score, and nothing else is."""
+    wanted = sorted((row["graph_hash"], _shown(row["accuracy"])) for row in table.to_dict("records"))
+    found = sorted((run.data.params.get("graph_hash", ""), _shown(run.data.metrics.get("accuracy"))) for run in runs)
+    _same(f"the child runs of {stage}", len(wanted), len(found))
+    for one, other in zip(wanted, found, strict=True):
+        _same(f"a graph and its accuracy in the runs of {stage}", one, other)
+    return f"{counted(len(runs), 'graph')} measured, as in {stage}.parquet"
+
+
+def why_models(start: Mapping[str, int], preference: Mapping[str, Any], trials: pd.DataFrame) -> str:
+    """Why a search began with its models: what the first init stage said, and the best that the second one measured."""
+    mean = trials.groupby("counts")["accuracy"].mean().dropna().sort_values(ascending=False, kind="stable")
+    best = "; ".join(f"{counts} {100 * accuracy:.1f} %" for counts, accuracy in mean.head(3).items())
+    return f"{json.dumps(start)}: {preference['reason']}; of {counted(len(mean), 'multiset')} tried, the best on average: {best}"
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else repr(float(value))
+
+
 def _same(what: str, expected: Any, found: Any) -> None:
     if expected != found:
         raise DataError(f"{what}: expected {str(expected)[:40]}, found {str(found)[:40]}")
@@ -62,8 +87,9 @@ def _said(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def number(value: float | None) -> float | None:
+    """A figure; None where it is missing."""
+    return None if value is None or math.isnan(value) else float(value)
 
 
 def check_baseline(client: MlflowClient, record: Provenance, baseline: Baseline) -> str:

@@ -146,7 +146,7 @@ class Registry:
         with explained(self.uri), tempfile.TemporaryDirectory() as folder:
             bundle, lineage = deployed.write(Path(folder)), Path(folder) / LINEAGE
             record = provenance.model_copy(update={"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))})
-            content = sha256(record.model_copy(update={"parent": None}).to_json())
+            content = sha256(record.model_copy(update={"parent": None, "stage_runs": {}}).to_json())
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if known:
                 version = known[-1]

@@ -13,7 +13,7 @@ from pipeline.reporting.sources import Row, Source
 from pipeline.schemas import Table, read_table
 from pipeline.search.terms import require_equal_terms
 from pipeline.settings import load_params, load_profile
-from pipeline.stages.records import Gated, Preferred, Researched, Searched, Started, read_data
+from pipeline.stages.records import Preferred, Researched, Searched, Started, Verdict, read_data
 
 
 @flow(name="report")
@@ -24,7 +24,7 @@ def report(profile: str | None = None) -> None:
     settings = load_profile(name)
     tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
-    write_report(Path("reports") / name, Report(name, settings, as_row, tasks, params.tracking_uri))
+    write_report(Path("reports") / name, Report(name, settings, as_row, tasks))
     write_index(Path("reports"))
 
 
@@ -58,7 +58,7 @@ def _method(stage: Stage, name: str) -> MethodReport:
         _table(schemas.Edges, folder / "edges.parquet", "search"),
         _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
         _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
-        _json(Gated, folder / "lineage.json", "evaluate"),
+        _json(Verdict, folder / "verdict.json", "evaluate"),
     )
 
 

@@ -19,9 +19,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flows.ending import EXIT_INPUT, guarded
+from flows.identity import identity
 from pipeline.errors import EndpointError
 from pipeline.models.guard import end, start
-from pipeline.settings import load_params, load_profile
+from pipeline.settings import Params, Profile, load_params, load_profile
 from pipeline.state import STATE
 
 START_TIMEOUT_S = 300.0
@@ -30,13 +31,14 @@ START_TIMEOUT_S = 300.0
 
 def changed_stages() -> list[str]:
     """Names of the stages that `dvc repro` would run for sure (what follows them may run too)."""
+    identity()
     done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
         raise EndpointError(
             f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc init --no-scm` first"
         )
-    return list(json.loads(done.stdout or "{}"))
+    return [stage for stage in json.loads(done.stdout or "{}") if stage != "identity"]  # which always runs
 
 
 @contextmanager
@@ -72,6 +74,17 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     raise EndpointError(f"the Prefect server did not start; see {log}")
 
 
+def recall(params: Params, profile: Profile) -> None:
+    """Put calls that were pulled into the call cache, if there is none yet, so that no model is asked for them again."""
+    from flows.register import remember
+    from pipeline.models.recording import read_calls
+
+    if (STATE / "calls").exists() or profile.workers.store is not None:
+        return
+    for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
+        remember(profile, read_calls(path))
+
+
 def repro() -> None:
     """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be used."""
     params = load_params()
@@ -91,6 +104,7 @@ def repro() -> None:
 
     for method in params.methods:
         searcher_class(method)
+    recall(params, profile)
     with ExitStack() as stack:
         env = dict(os.environ)
         if "PREFECT_API_URL" not in env:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pandas as pd
 from prefect import flow
 
-from flows.deployment import challenger, deploy
+from flows.deployment import challenger, deploy, read_run_id
 from flows.ending import say
 from flows.registry import STANDS_IN, Registry, Version
 from flows.repro import changed_stages, repro
@@ -39,7 +39,7 @@ from pipeline.search.base import Problem, Searcher
 from pipeline.search.driver import Found
 from pipeline.search.warm import Warm, WarmReinforce, history_of
 from pipeline.settings import SearchSettings
-from pipeline.stages.records import Researched, Searched, Started, read_record, write_record
+from pipeline.stages.records import Researched, Started, read_record, write_record
 from pipeline.state import STATE
 from pipeline.tasks.base import Question
 from pipeline.trials import (
@@ -186,7 +186,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
         lambda environment, splits: cases_feedback(cases, environment, splits["test"]), account="evaluate-warm"
     )
     table = cases_table(cases, feedbacks, cost)
-    add_test_scores(stage.params.tracking_uri, read_record(Searched, folder / "search.json", "research").run_id, table)
+    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "research"), table)
     _keep(folder)  # before there is a version: from its first moment, lineage finds what it was made from
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     if put_up.graph.content_hash == last.record.graph_hash:
@@ -255,12 +255,17 @@ def _table(last: Last, name: str) -> pd.DataFrame:
 def _distribution(last: Last) -> dict[str, Any] | None:
     """The distribution that the champion was decoded from, if its method journalled one and the graph is its decoding."""
     wanted = json.loads(last.files["search.json"])["found_iteration"]
-    entries = [entry for _, entry in read_content(last.files["journal.jsonl"], "journal.jsonl").entries[1:]]
+    entries = [entry for _, entry in read_content(_history(last), "history.jsonl").entries[1:]]
     for entry in entries:
         if entry["type"] == "iteration" and entry["iteration"] == wanted and "distribution" in entry:
             found = CollaborationGraph.from_dict(entry["result"])
             return dict(entry["distribution"]) if found.content_hash == last.record.graph_hash else None
     return None
+
+
+def _history(last: Last) -> bytes:
+    """What the search went through; versions from before there was a history have the journal itself."""
+    return last.files.get("history.jsonl") or last.files["journal.jsonl"]
 
 
 def _folder(stage: Stage) -> Path:

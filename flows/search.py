@@ -1,7 +1,5 @@
 """Stage search: find the collaboration graph with one method; archive, trajectory and graph beside every candidate in MLflow."""
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -11,9 +9,9 @@ from typing import Any
 import pandas as pd
 from prefect import flow
 
-import pipeline
 from flows.ending import say
 from flows.live import live
+from flows.provenance_tags import graph_note
 from flows.stage import Stage, load_stage, main
 from flows.tracking import SearchTracker
 from flows.workers import carrier
@@ -21,24 +19,26 @@ from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
 from pipeline.archive import Archive, Record
 from pipeline.environment import Environment, Evaluator
-from pipeline.files import UNREADABLE, digest_of_code, locked, md5, write_text
-from pipeline.journal import Journal, read_journal
+from pipeline.errors import InputError
+from pipeline.files import locked, md5, write_text
+from pipeline.journal import Journal, read_journal, write_history
 from pipeline.limits import Account, Meter, MeteredClient, metered
 from pipeline.progress import run_state
 from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.settings import SearchSettings
-from pipeline.stages.records import Searched, Started, read_record, write_record
+from pipeline.stages.identity import code_digest, digest, settings_identity
+from pipeline.stages.plan import STAGE
+from pipeline.stages.records import Running, Searched, Started, read_record, write_record
 from pipeline.state import STATE
-from pipeline.summary import edge_table, search_summary
+from pipeline.summary import SPENT, edge_table, search_summary
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
 from pipeline.workers import SpreadEnvironment, order_of
 
-SOURCES = Path(pipeline.__file__).parent
-BESIDE = ("reporting", "scaffold", "service", "study")
-"""Folders of SOURCES that no search runs."""
+CODE = ("flows.search", "pipeline.search.warm")
+"""What a search runs, with all that these import."""
 
 Prepare = Callable[[Environment, dict[str, list[Question]], Speak | None], Awaitable[tuple[Searcher, SearchSettings]]]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""
@@ -65,6 +65,7 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     decisive = {"start": start.counts, "contenders": standing, **known}
     told = [exchange.model_dump() for exchange in start.exchanges]
     tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
+    stage.write_calls(f"search-{method}")
 
 
 def tracked_search(
@@ -108,27 +109,30 @@ def tracked_search(
     with (
         locked(folder),
         closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
+        closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
         SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
-        write_text(run_path, json.dumps({"identity": identity, "run_id": tracker.run_id}))
+        write_record(Running, run_path, {"identity": identity, "run_id": tracker.run_id})
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         found, table, exchanges = stage.with_agent(run, agent)
         tracker.wait()
         write_table(table, Candidates, folder / "archive.parquet")
         write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
-        write_table(edge_table(read_journal(journal.path)), Edges, folder / "edges.parquet")
+        entries = read_journal(journal.path)
+        write_history(entries, folder / "history.jsonl")
+        write_table(edge_table(entries), Edges, folder / "edges.parquet")
         summary = search_summary(found, table, meter.spent, exchanges) | {
-            "run_id": tracker.run_id,
             "isolation_missing": missing_isolation(stage.settings.kind),
             "trajectory_md5": md5(folder / "trajectory.csv"),
         }
-        write_record(Searched, folder / "search.json", summary)
+        write_record(Searched, folder / "search.json", summary, SPENT)
         write_text(folder / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
         tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
         tracker.artifact(folder / "graph.json")
+        tracker.note(graph_note("Found graph", found.graph))
         if trace := [*told, *map(asdict, exchanges)]:
             tracker.text("agent_trace.md", trace_page(trace))
     return found, summary
@@ -141,19 +145,19 @@ def spread(stage: Stage, environment: Environment, shots: Sequence[Question], me
     if workers.kind == "local":
         yield environment
         return
+    order = order_of(stage.profile, stage.task, shots, STATE)
     with carrier(workers) as carry:
-        yield SpreadEnvironment(environment, order_of(stage.profile, stage.task, shots, STATE), carry, workers.count, meter)
+        yield SpreadEnvironment(environment, order, carry, workers.count, meter, stage.recorder)
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """A hash over all that decides what a search does: the library's code, questions, settings but for limits and how models are
-    reached, and what is `decisive` (method, seed, start, single-model scores). A search that is started again goes on where it was
-    if this is the same."""
-    elsewhere = {"engine", "description", "limits", "workers", "tasks", "evaluate", "deploy", "research", "newcomers"}
-    settings = stage.profile.model_dump(mode="json", exclude=elsewhere)
-    settings["task"] = stage.settings.model_dump(mode="json")
-    files = [md5(stage.questions_path), digest_of_code(SOURCES, without=BESIDE)]
-    return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()
+    """A hash over all that decides what a search does: its code, questions, settings but for limits and how models are reached, and
+    what is `decisive` (method, seed, start, single-model scores, measured lengths). A search that is started again goes on where it
+    was if this is the same."""
+    settings = settings_identity(stage.profile, stage.task, STAGE["search"].settings)
+    measured = stage.settings.lengths.model_dump(mode="json")
+    inputs = {"questions": md5(stage.questions_path), "lengths": measured, "code": code_digest(*CODE)}
+    return digest({"decisive": dict(decisive), "settings": settings} | inputs)
 
 
 def recorded_run(path: Path, identity: str) -> str | None:
@@ -161,12 +165,11 @@ def recorded_run(path: Path, identity: str) -> str | None:
     if not path.exists():
         return None
     try:
-        recorded = json.loads(path.read_text(encoding="utf-8"))
-        known, run_id = recorded["identity"], recorded["run_id"]
-    except (*UNREADABLE, LookupError, TypeError):
+        recorded = read_record(Running, path, "search")
+    except InputError:
         say(f"{path}: expected the search's run in MLflow, found something else; the search goes on in a new run")
         return None
-    return run_id if known == identity and isinstance(run_id, str) else None
+    return recorded.run_id if recorded.identity == identity else None
 
 
 if __name__ == "__main__":

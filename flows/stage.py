@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
+import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,10 +21,12 @@ from pipeline.files import makes, md5
 from pipeline.graph import CollaborationGraph
 from pipeline.lengths import as_measured
 from pipeline.limits import Account, Meter, MeteredClient, metered
+from pipeline.models.recording import Recorder, RecordingClient, write_calls
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.stage_settings import LimitSettings
+from pipeline.stages.identity import digest
 from pipeline.stages.records import Searched, read_record
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
@@ -49,6 +51,10 @@ class Stage:
     task: str
     measured: Path | None = None
     """The profile stage's table that costs follow from, if it is not that of the results."""
+    recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
+    """The calls that were used so far."""
+    began: float = field(default_factory=time.time, compare=False, repr=False)
+    """When this context was made, in seconds since 1970."""
 
     @cached_property
     def profile(self) -> Profile:
@@ -107,7 +113,7 @@ class Stage:
         """What work of this name may spend under the profile's limits, over all its starts."""
         elsewhere = {"engine", "description", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
-        identity = hashlib.sha256(f"{settings}\n{md5(self.questions_path)}".encode()).hexdigest()
+        identity = digest({"settings": settings, "questions": md5(self.questions_path)})
         path = self.results / "spent" / f"{account}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = Account(path, identity)
@@ -133,8 +139,9 @@ class Stage:
         async def run() -> T:
             async with open_client(self.profile, batch=batch) as client:
                 if meter is None:
-                    return await work(self.environment_of(client, questions["shots"]), questions)
-                paying = MeteredClient(client, meter, self.profile.model_pool())
+                    recording = RecordingClient(client, self.recorder)
+                    return await work(self.environment_of(recording, questions["shots"]), questions)
+                paying = MeteredClient(RecordingClient(client, self.recorder), meter, self.profile.model_pool())
                 async with meter.watched():
                     return await work(self.environment_of(paying, questions["shots"]), questions)
 
@@ -152,11 +159,24 @@ class Stage:
         async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
             if not needed:
                 return await work(environment, questions, None)
-            async with open_agent(self.profile) as speak:
+            around = partial(RecordingClient, recorder=self.recorder)
+            async with open_agent(self.profile, around=around) as speak:
                 paying = speak if speak is None or meter is None else metered(speak, meter)
                 return await work(environment, questions, paying)
 
         return self.with_models(run, meter=meter)
+
+    def record(self, name: str, table: pd.DataFrame, folder: Path | None = None) -> None:
+        """Record the graphs that a stage measured in MLflow; its duration is that of this context."""
+        from flows.stage_runs import record_stage  # MLflow is slow to import
+
+        params = {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
+        experiment = f"{self.params.profile}/{self.task}"
+        record_stage(self.params.tracking_uri, experiment, name, table, folder or self.results, params, self.began)
+
+    def write_calls(self, name: str) -> None:
+        """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
+        write_calls(self.recorder.calls, Path("calls") / self.params.profile / self.task / f"{name}.parquet")
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:

@@ -24,6 +24,7 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from flows.children import PARAMS, Backlog, Child, add_children
+from flows.provenance_tags import run_tags
 from pipeline.archive import Record
 from pipeline.errors import InputError, RunStopped
 from pipeline.files import CLOSED_TO_US, disk_full, locked, md5
@@ -41,7 +42,7 @@ def explained(tracking_uri: str) -> Iterator[None]:
 
     A database in a file is made first where there is none yet.
     """
-    file = _database_file(tracking_uri)
+    file = database_file(tracking_uri)
     try:
         if file is not None and not _is_there(file):
             _make_database(file)
@@ -66,7 +67,7 @@ def _advice(error: Exception, file: Path | None) -> str:
     return f"; if {file} is damaged, move it away and start again: searches make their runs anew from their journals"
 
 
-def _database_file(tracking_uri: str) -> Path | None:
+def database_file(tracking_uri: str) -> Path | None:
     """The file of an SQLite database, or None for any other tracking URI."""
     prefix, found, path = tracking_uri.partition("sqlite:///")
     return Path(path) if found and not prefix and path and "?" not in path and path != ":memory:" else None
@@ -108,7 +109,8 @@ class SearchTracker:
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
-            self.run_id = self.client.create_run(self.experiment.experiment_id, run_name=name).info.run_id
+            tags = run_tags("flows.search") | {"stage": "search"}
+            self.run_id = self.client.create_run(self.experiment.experiment_id, tags=tags, run_name=name).info.run_id
         self.client.log_batch(self.run_id, params=[Param(key, str(value)) for key, value in params.items()])
 
     def _go_on_in(self, run_id: str) -> bool:
@@ -182,6 +184,10 @@ class SearchTracker:
     def text(self, name: str, text: str) -> None:
         """Text as an artefact of the parent run."""
         self.client.log_text(self.run_id, text, name)
+
+    def note(self, text: str) -> None:
+        """What MLflow shows above the parent run's figures, as Markdown."""
+        self.client.set_tag(self.run_id, "mlflow.note.content", text)
 
     def metrics(self, values: Mapping[str, float]) -> None:
         """Final figures of the parent run."""

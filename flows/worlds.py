@@ -16,13 +16,13 @@ from typing import Any
 
 import pandas as pd
 
-import pipeline
 from flows.ending import guarded
 from pipeline.agent.base import Brief
 from pipeline.errors import DataError
-from pipeline.files import digest_of_code, keep, kept, write_text
+from pipeline.files import keep, kept, write_text
 from pipeline.parsing import load
 from pipeline.settings import Profile, load_profile
+from pipeline.stages.identity import code_digest, settings_identity
 from pipeline.worlds.arrays import ArrayWorld
 from pipeline.worlds.best import best_known, truth
 from pipeline.worlds.report import shortfalls, write_report
@@ -76,13 +76,13 @@ def run_group(name: str, budget: float, seeds: range) -> list[dict[str, Any]]:
 
 def _key(world: WorldSettings, settings: WorldsSettings, profile: Profile) -> str:
     """What the outcome of a cell depends on: the world, the settings, the profile and the library's code."""
-    parts = [world.model_dump(mode="json"), settings.model_dump(mode="json"), profile.model_dump(mode="json"), _code()]
+    parts = [world.model_dump(mode="json"), settings.model_dump(mode="json"), settings_identity(profile), _code()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    return digest_of_code(Path(pipeline.__file__).parent, without=("reporting", "scaffold", "service", "study"))
+    return code_digest("pipeline.worlds.best", "pipeline.worlds.run")
 
 
 def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings: WorldsSettings) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -133,14 +133,6 @@ def command_of(stage: str, path: Path) -> str:
     if stage == "report" or len(below) < len(names):
         return f"python -m flows.{stage}"
     return f"python -m flows.{stage}" + "".join(f" --{name} {value}" for name, value in zip(names, below, strict=False))
-
-
-def digest_of_code(folder: Path, without: Collection[str] = ()) -> str:
-    """SHA-256 over the names and contents of a folder's Python files and templates, those in the folders `without` left out."""
-    found = (path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
-    files = sorted(path for path in found if path.relative_to(folder).parts[0] not in without)
-    told = [f"{path.relative_to(folder).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 def md5(path: Path) -> str:

@@ -14,12 +14,14 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.base.bookkeeping import without_bookkeeping
 from pipeline.errors import DataError
+from pipeline.files import write_text
 
 Entry = dict[str, Any]
 _LINE = re.compile(rb'\{"length":(\d+),"crc32":"([0-9a-f]{8})"(?:,"number":(\d+))?,"entry":(.*)\}\n', re.DOTALL)
@@ -61,6 +63,13 @@ def read_content(data: bytes, where: str) -> Read:
 def read_journal(path: Path) -> list[Entry]:
     """The entries of a journal after its header; a torn tail is left out. Raises DataError when it is damaged."""
     return [entry for _, entry in read(path).entries[1:]]
+
+
+def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """A journal of these entries, whole or not at all, without what the clock or the call cache said: the same search, the same
+    bytes."""
+    lines = [{"type": "search"}, *(without_bookkeeping(entry) for entry in entries)]
+    write_text(path, b"".join(_line(entry, number) for number, entry in enumerate(lines)).decode())
 
 
 def _line(entry: Mapping[str, Any], number: int) -> bytes:

@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pipeline.environment import Feedback
 from pipeline.errors import DataError
 from pipeline.parsing import Closed
 from pipeline.settings import Profile
+from pipeline.stages.identity import SERVING, settings_digest
 from pipeline.tasks.base import Question
+
+AFTERWARDS = ("evaluate", "deploy", "research", "newcomers")
+"""Sections that only what comes after a search looks at."""
 
 AGENT_PROMPTS = Path(__file__).parent / "agent" / "prompts"
 
@@ -79,7 +83,8 @@ class Baseline(Closed):
 
 
 class Provenance(Closed):
-    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of the bundle beside it.
+    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of the bundle beside it, and
+    `stage_runs` the runs in MLflow of the stages that decided the models.
 
     `method` is that of the search; for a baseline it names the baseline, and the search is that of `baseline.beside`.
     """
@@ -105,6 +110,7 @@ class Provenance(Closed):
     parent: Parent | None = None
     warm_from: str | None = None
     baseline: Baseline | None = None
+    stage_runs: dict[str, str] = Field(default_factory=dict, exclude_if=lambda runs: not runs)
 
     @property
     def search_method(self) -> str:
@@ -137,11 +143,8 @@ def canonical(data: Any) -> str:
 
 
 def settings_sha256(profile: Profile, task: str) -> str:
-    """Hash of all settings that a task's results depend on: the profile's, with this task alone."""
-    elsewhere = {"description", "tasks", "limits", "workers", "evaluate", "deploy", "research", "newcomers"}
-    data = profile.model_dump(mode="json", exclude=elsewhere)
-    # What is measured is a result itself.
-    return sha256(canonical(data | {"tasks": profile.task(task).model_dump(mode="json", exclude={"lengths": {"measured"}})}))
+    """Hash of all settings that a task's found graph depends on: the profile's, with this task alone."""
+    return settings_digest(profile, task, set(Profile.model_fields) - {*SERVING, *AFTERWARDS})
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:

@@ -16,6 +16,7 @@ import pandera.errors
 import pandera.pandas as pa
 from pandera.typing import Series
 
+from pipeline.base.bookkeeping import BOOKKEEPING, beside
 from pipeline.errors import DataError, GraphError
 from pipeline.files import CHECKSUM, makes
 from pipeline.graph import CollaborationGraph
@@ -41,13 +42,10 @@ class Scores(Table):
     n_scored: Series[int] = pa.Field(ge=0)
     n_unscored: Series[int] = pa.Field(ge=0)
     latency_s: Series[float] = pa.Field(ge=0, nullable=True)
-    wall_s: Series[float] = pa.Field(ge=0)
     prompt_tokens: Series[int] = pa.Field(ge=0)
     completion_tokens: Series[int] = pa.Field(ge=0)
     dollars: Series[float] = pa.Field(ge=0)
-    spent_dollars: Series[float] = pa.Field(ge=0)
     calls: Series[int] = pa.Field(ge=0)
-    cached_calls: Series[int] = pa.Field(ge=0)
 
 
 class Questions(Table):
@@ -218,15 +216,22 @@ def _explain(error: pandera.errors.SchemaErrors) -> str:
 
 
 def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
-    """Check and write a table (.parquet or .csv), whole or not at all. Raises DataError."""
-    checked = check(table, schema, str(path))
+    """Check and write a table (.parquet or .csv), whole or not at all; its bookkeeping to a file beside. Raises DataError."""
+    apart = [column for column in table.columns if column in BOOKKEEPING]
+    checked = check(table.drop(columns=apart), schema, str(path))
+    if apart:
+        _write(table[apart], beside(path))
+    _write(checked, path)
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     if path.suffix == ".csv":
-        checked.to_csv(unfinished, index=False)
+        table.to_csv(unfinished, index=False)
     else:
-        marked = checked.copy(deep=False)
-        marked.attrs = {CHECKSUM: _checksum(checked)}
+        marked = table.copy(deep=False)
+        marked.attrs = {CHECKSUM: _checksum(table)}
         marked.to_parquet(unfinished, index=False)
     os.replace(unfinished, path)
 

@@ -16,6 +16,9 @@ from pipeline.progress import Spent
 from pipeline.search.driver import Found
 from pipeline.search.terms import plain_terms
 
+SPENT = ("made_calls", "distinct_over_naive_calls", "spent_dollars", "spent_tokens", "spent_seconds", "agent_seconds")
+"""What of a summary is bookkeeping: it depends on what the call cache had, and on the clock."""
+
 
 def search_summary(found: Found, archive: pd.DataFrame, spent: Spent, exchanges: Sequence[Exchange] = ()) -> dict[str, Any]:
     """What the search found, and what it took: evaluations, calls, how many of them were really made, tokens, dollars.

@@ -16,18 +16,18 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pipeline
+from pipeline.base.code import own_code
 from pipeline.environment import Environment, Feedback, Job, Outcome, feedback_of
 from pipeline.errors import InputError, RunStopped, TTSGraphError
-from pipeline.files import digest_of_code
 from pipeline.graph import CollaborationGraph
 from pipeline.limits import Meter, MeteredClient
 from pipeline.models.client import ModelClient
+from pipeline.models.recording import Calls, Recorder, RecordingClient
 from pipeline.models.serving import open_client
 from pipeline.progress import Answered, Publish, Spent, ignore
 from pipeline.settings import Profile
@@ -64,11 +64,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a piece: an outcome per question of each job, and what was spent; or why the worker stopped."""
+    """What came of a piece: an outcome per question of each job, what was spent, and the calls used; or why the worker stopped."""
 
     outcomes: tuple[tuple[Outcome, ...], ...]
     spent: Spent
     failure: TTSGraphError | None = None
+    calls: Calls = field(default_factory=dict)
 
 
 Carry = Callable[[Work], Awaitable[Done]]
@@ -83,8 +84,8 @@ def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """The library's code as this process runs it."""
-    return digest_of_code(Path(pipeline.__file__).parent)
+    """The code that a worker runs, as this process has it."""
+    return own_code().digest("pipeline.workers")
 
 
 def environment_for(profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]) -> Environment:
@@ -101,8 +102,11 @@ class SpreadEnvironment:
     pieces that are under way together can go beyond a limit together.
     """
 
-    def __init__(self, environment: Environment, order: Order, carry: Carry, workers: int, meter: Meter) -> None:
+    def __init__(
+        self, environment: Environment, order: Order, carry: Carry, workers: int, meter: Meter, recorder: Recorder | None = None
+    ) -> None:
         self._environment, self._order, self._carry, self._meter = environment, order, carry, meter
+        self._recorder = recorder or Recorder()
         self._pieces = PIECES_PER_WORKER * workers
 
     def failed(self, feedback: Feedback) -> bool:
@@ -120,6 +124,7 @@ class SpreadEnvironment:
             work = Work(self._order, tuple((jobs[k][0].to_json(), questions) for k, questions in piece), self._meter.left)
             result = await self._carry(work)
             self._meter.add(result.spent)
+            self._recorder.update(result.calls)
             if result.failure is not None:
                 raise self._meter.stop() if self._meter.over else result.failure
             for (k, questions), outcomes in zip(piece, result.outcomes, strict=True):
@@ -170,14 +175,15 @@ class Worker:
 
     async def _do(self, work: Work) -> Done:
         meter = Meter(work.limits)
-        client = MeteredClient(self._client, meter, self._environment.pool)
+        recorder = Recorder()
+        client = MeteredClient(RecordingClient(self._client, recorder), meter, self._environment.pool)
         environment = self._environment.with_client(client)
         jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
         try:
             outcomes = await asyncio.gather(*(environment.outcomes(graph, questions) for graph, questions in jobs))
         except (InputError, RunStopped) as error:
-            return Done((), meter.spent, error)
-        return Done(tuple(map(tuple, outcomes)), meter.spent)
+            return Done((), meter.spent, error, recorder.calls)
+        return Done(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
 
     def close(self) -> None:
         """Close the client and end the thread."""

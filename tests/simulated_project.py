@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from flows import evaluate, init_family, init_instances, pilot, profile, sample, search
+from flows import evaluate, identity, init_family, init_instances, pilot, pilot_plots, profile, sample, search
 from flows.registry import Registry
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of
@@ -66,6 +66,7 @@ class SimulatedProject(Copy):
                 (sample.sample, "../../../data/simulated-small/math/questions.parquet"),
                 (profile.profile_models, "profile.parquet"),
                 (pilot.pilot, "pilot.parquet"),
+                (pilot_plots.draw_pilot, "pilot_plots"),
                 (init_family.init_family, "init_family.parquet"),
                 (init_instances.init_instances, "start.json"),
             ):
@@ -82,7 +83,10 @@ class SimulatedProject(Copy):
 
     def commit(self) -> None:
         """Tell DVC what the stages made."""
-        stages = [f"{name}@math" for name in ("sample", "profile", "pilot", "init_family", "init_instances")]
+        with chdir(self.folder):
+            identity.identity()
+        stages = [f"{name}@math" for name in ("sample", "profile", "pilot", "pilot_plots", "init_family", "init_instances")]
+        stages.insert(0, "identity")
         self.dvc("commit", "-f", "-q", *stages, *(f"{name}@math-{self.method}" for name in ("search", "evaluate")))
 
     def dvc(self, *arguments: str) -> str:

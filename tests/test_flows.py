@@ -46,11 +46,10 @@ def test_rows_in_the_archive_are_child_runs_in_mlflow(built, method):
     folder = results(project, method)
     archive = check(pd.read_parquet(folder / "archive.parquet"), Candidates, "archive")
     summary = json.loads((folder / "search.json").read_text())
+    run_id = json.loads((folder / "run.json").read_text())["run_id"]
     client = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}")
-    parent = client.get_run(summary["run_id"])
-    children = client.search_runs(
-        [parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{summary['run_id']}'", max_results=10_000
-    )
+    parent = client.get_run(run_id)
+    children = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=10_000)
     assert len(children) == len(archive) == summary["candidates"]
     logged = sorted((int(run.data.params["candidate_id"]), run.data.params["graph_hash"]) for run in children)
     assert logged == sorted((row.candidate_id, row.graph_hash) for row in archive.itertuples())
@@ -75,8 +74,8 @@ def test_the_found_graph_is_a_dag_with_one_sink_within_the_budget(built, method)
 
 def test_the_questions_are_the_runs_input_under_their_dvc_hash(built):
     project, _ = built
-    summary = json.loads((results(project, "random") / "search.json").read_text())
-    run = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}").get_run(summary["run_id"])
+    run_id = json.loads((results(project, "random") / "run.json").read_text())["run_id"]
+    run = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}").get_run(run_id)
     digest = run.inputs.dataset_inputs[0].dataset.digest
     assert digest == md5(project.folder / "data" / "stub" / "math" / "questions.parquet")
     assert digest in (project.folder / "dvc.lock").read_text()
@@ -129,7 +128,7 @@ def test_a_search_parameter_reruns_search_and_what_follows_only(built):
     project.save()
     done = project.run("python", "-m", "flows.repro")
     assert done.returncode == 0, done.stderr
-    assert {name.split("@")[0] for name in stages_run(done.stdout)} <= {"search", "evaluate", "report"}
+    assert {name.split("@")[0] for name in stages_run(done.stdout)} <= {"identity", "search", "evaluate", "report"}
     assert "search@math-random" in stages_run(done.stdout)
 
 
@@ -137,6 +136,7 @@ def test_races_concern_the_stages_that_race_only(built):
     project, _ = built
     project.profile["search"]["racing"]["enabled"] = True
     project.save()
+    project.run("python", "-m", "flows.identity")
     changed = json.loads(project.run("dvc", "status", "--json").stdout)
     project.profile["search"]["racing"]["enabled"] = False
     project.save()
@@ -243,9 +243,9 @@ def test_an_endpoint_that_dies_stops_the_run_with_its_state_kept(tmp_path):
         assert done.stderr.splitlines()[-1].startswith("stopped: ")
         stub.misbehave = lambda count, body: None
         assert project.stage("profile", "--task", "math").returncode == 0
-    table = pd.read_parquet(project.folder / "results" / "stub" / "math" / "profile.parquet")
-    assert table["cached_calls"].sum() == 10
-    assert table["n_unscored"].sum() == 0
+    folder = project.folder / "results" / "stub" / "math"
+    assert pd.read_parquet(folder / "bookkeeping" / "profile.parquet")["cached_calls"].sum() == 10
+    assert pd.read_parquet(folder / "profile.parquet")["n_unscored"].sum() == 0
 
 
 def test_a_prefect_server_that_is_away_stops_a_stage_with_one_line(tmp_path, monkeypatch):
@@ -270,7 +270,7 @@ def test_a_limit_ends_a_search_with_a_code_of_its_own_and_a_higher_one_goes_on(b
     project.save()
     done = project.stage("search", "--task", "math", "--method", "random")
     assert done.returncode == 0, done.stderr
-    summary = json.loads((results(project, "random") / "search.json").read_text())
+    summary = json.loads((results(project, "random") / "bookkeeping" / "search.json").read_text())
     assert summary["spent_tokens"] >= 1
     assert summary["spent_seconds"] > 0
     assert "4 a limit of the profile was reached" in " ".join(project.stage("search", "--help").stdout.split())

@@ -57,6 +57,8 @@ def test_every_command_has_help_with_an_example(name):
 ELSEWHERE = {
     "prepare": "converts weights in the serve environment (tests/test_real_models.py)",
     "serve": "serves until it is stopped (tests/test_deploy.py)",
+    "register": "needs results that were pulled (tests/test_verify.py)",
+    "verify": "needs recorded calls (tests/test_verify.py)",
     "lineage": "needs a registry (tests/test_lineage.py)",
     "promote": "needs a registry (tests/test_deployments.py)",
     "rollback": "needs a registry (tests/test_deployments.py)",

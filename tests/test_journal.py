@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipeline.archive import Archive
 from pipeline.environment import Environment
 from pipeline.errors import DataError, InputError, RunStopped
-from pipeline.files import digest_of_code, locked
+from pipeline.files import locked
 from pipeline.journal import Journal, read, read_journal
 from pipeline.models.client import Sampling
 from pipeline.prompts import Prompt
@@ -184,7 +184,7 @@ def test_a_full_disk_leaves_whole_entries(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pipeline.files import digest_of_code, locked
+from pipeline.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
@@ -255,20 +255,3 @@ def test_what_failed_when_a_run_stopped_is_tried_again(tmp_path: Path) -> None:
     assert any(entry.get("status") == "failed" for entry in read_journal(path))
     found, archive, _ = search(path)
     assert outcome(found, archive) == expected
-
-
-def test_other_code_is_another_search(tmp_path: Path) -> None:
-    (tmp_path / "grader.py").write_text("right = True")
-    before = digest_of_code(tmp_path)
-    (tmp_path / "notes.txt").write_text("no code")
-    assert digest_of_code(tmp_path) == before
-    (tmp_path / "grader.py").write_text("right = False")
-    assert digest_of_code(tmp_path) != before
-    (tmp_path / "pages").mkdir()
-    (tmp_path / "pages" / "page.py").write_text("title = 1")
-    assert digest_of_code(tmp_path, without=["pages"]) != before
-    (tmp_path / "grader.py").write_text("right = True")
-    assert digest_of_code(tmp_path, without=["pages"]) == before
-    assert digest_of_code(tmp_path) != before
-    (tmp_path / "grader.py").rename(tmp_path / "graders.py")
-    assert digest_of_code(tmp_path) != before

@@ -88,7 +88,7 @@ def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(
     ("path", "change", "link"),
     [
         ("results/simulated-small/math/random/archive.parquet", lambda data: data[:-9] + b"x" + data[-8:], "file"),
-        ("results/simulated-small/math/random/journal.jsonl", lambda data: data.replace(b"accuracy", b"accurecy", 1), "file"),
+        ("results/simulated-small/math/random/history.jsonl", lambda data: data.replace(b"accuracy", b"accurecy", 1), "file"),
         (
             "results/simulated-small/math/random/graph.json",
             lambda data: data.replace(b"llama-3.2-1b", b"llama-3.2-3b", 1) + b" ",

@@ -23,7 +23,7 @@ def test_stages_run_without_servers_and_their_plots_say_simulated(tmp_path: Path
     (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(settings))
     project.params["profile"] = "simulated"
     project.save()
-    for stage in ("sample", "profile", "pilot"):
+    for stage in ("sample", "profile", "pilot", "pilot_plots"):
         done = project.stage(stage, "--task", "math")
         assert done.returncode == 0, done.stderr
     results = tmp_path / "results" / "simulated" / "math"

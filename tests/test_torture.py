@@ -71,7 +71,7 @@ def check_nothing_lost_or_repeated(project: Project, folder: Path) -> None:
     assert ids == list(range(len(ids)))
     assert [entry["candidate_id"] for entry in read_journal(folder / "journal.jsonl") if entry["type"] == "record"] == ids
     client = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}")
-    run_id = yaml.safe_load((folder / "search.json").read_text())["run_id"]
+    run_id = yaml.safe_load((folder / "run.json").read_text())["run_id"]
     experiment = client.get_run(run_id).info.experiment_id
     children = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000)
     assert sorted(int(run.data.params["candidate_id"]) for run in children) == ids

@@ -12,11 +12,11 @@ def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
     parts = ["# What the agent was asked, and answered"]
     for number, exchange in enumerate(exchanges, 1):
         parts.append(f"## {number}. {exchange['stage']}, attempt {exchange['attempt']}")
-        source = "from the call cache" if exchange["cached"] else "asked now"
-        parts.append(
-            f"{exchange['prompt_tokens']} + {exchange['completion_tokens']} tokens, ${exchange['dollars']:.6f}, "
-            f"{exchange['seconds']:.1f} s, {source}"
-        )
+        used = f"{exchange['prompt_tokens']} + {exchange['completion_tokens']} tokens, ${exchange['dollars']:.6f}"
+        if "seconds" in exchange:  # which the files of earlier stages don't say
+            source = "from the call cache" if exchange["cached"] else "asked now"
+            used += f", {exchange['seconds']:.1f} s, {source}"
+        parts.append(used)
         parts += [_block(message["role"], message["content"]) for message in exchange["messages"]]
         parts.append(_block("answer", exchange["answer"]))
         parts.append(_block("applied", json.dumps(exchange["applied"])))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from pipeline.models.habits import Habits
 from pipeline.models.launcher import Launcher
 from pipeline.models.lazy import LazyClient
 from pipeline.models.offline import OfflineClient
+from pipeline.models.recording import REPLAY, ReplayClient, read_calls
 from pipeline.models.running import read_pool
 from pipeline.models.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
 from pipeline.models.shared_cache import SharedCallCache
@@ -56,6 +57,10 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
     Raises EndpointError when an endpoint can't be had (where servers are started, its first call does), and SettingsError when the
     profile lacks what a simulation needs.
     """
+    if (recorded := state / REPLAY).exists():
+        with rare_collections():
+            yield ReplayClient(read_calls(recorded))
+        return
     if profile.engine.kind == "simulated":
         with rare_collections():
             yield _simulated(profile)  # to make an answer again costs less than to look it up
@@ -131,8 +136,11 @@ def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
 
 
 @asynccontextmanager
-async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Speak | None]:
-    """How the profile's agent reaches its language model; None for an agent without one.
+async def open_agent(
+    profile: Profile, state: Path = STATE, around: Callable[[ModelClient], ModelClient] = lambda client: client
+) -> AsyncIterator[Speak | None]:
+    """How the profile's agent reaches its language model, through the client that `around` makes of its own; None for an agent
+    without one.
 
     Its answers are kept in the call cache like any model's: a search that is started again gets the same ones, at no cost.
     Raises EndpointError when its key is not set.
@@ -148,13 +156,19 @@ async def open_agent(profile: Profile, state: Path = STATE) -> AsyncIterator[Spe
         if agent.base_url is not None:
             endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
             revision = f"agent-{agent.revision}-{agent.base_url}"
+        elif (state / REPLAY).exists():
+            endpoint = Endpoint(("",), agent.model, None)
+            revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
         else:
             endpoint = endpoints(profile, held.enter_context(running_servers(profile, state)), state)[agent.model]
             revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
+        if (recorded := state / REPLAY).exists():
+            yield speaker(around(ReplayClient(read_calls(recorded))), agent, revision, profile.agent_price())
+            return
         client = AgentClient(endpoint, agent)
         cache = open_cache(profile, state)
         try:
-            yield speaker(CachedClient(client, cache), agent, revision, profile.agent_price())
+            yield speaker(around(CachedClient(client, cache)), agent, revision, profile.agent_price())
         finally:
             await client.aclose()
             cache.close()

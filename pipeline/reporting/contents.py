@@ -59,7 +59,6 @@ class Report:
     profile: Profile
     settings: Row
     tasks: Sequence[TaskReport]
-    tracking_uri: str
 
     @property
     def simulated(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,6 @@ from pipeline.reporting.drawing import END, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
 from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
-from pipeline.secrets import redact
 
 TEMPLATES = Path(__file__).parent / "templates"
 SWEEPS = ("width", "depth", "family", "size", "topology")
@@ -56,14 +56,7 @@ def write_report(folder: Path, report: Report) -> Path:
     parts = [_part(report, task, templates) for task in report.tasks]
     for part in parts:
         _write_files(folder / "plots" / part.task.name, part, report, templates)
-    commits = [method.lineage["record.code.commit"] for task in report.tasks for method in task.methods]
-    page = templates.get_template("page.html.j2").render(
-        parts_of=parts,
-        library=_library(),
-        commit=next(filter(None, commits), None),
-        tracking_uri=redact(report.tracking_uri),
-        versions=[method.lineage["version"] for task in report.tasks for method in task.methods],
-    )
+    page = templates.get_template("page.html.j2").render(parts_of=parts, library=_library())
     table = charts.concatenated(report.tasks)
     write_text(
         folder / "comparison.csv", table[[*FRONT_COLUMNS, *table.columns.difference(FRONT_COLUMNS, sort=False)]].to_csv(index=False)
@@ -166,7 +159,7 @@ def _picture(report: Report, task: TaskReport, method: MethodReport, templates: 
 def _write_files(folder: Path, part: Part, report: Report, templates: Templates) -> None:
     """Every plot and drawing of a task as SVG and PNG."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {chart.name: vl_convert.vegalite_to_svg(chart.in_file(report.simulated)) for chart in part.all_charts}
+    pictures = {chart.name: _numbered(vl_convert.vegalite_to_svg(chart.in_file(report.simulated))) for chart in part.all_charts}
     for method in part.task.methods:
         pictures[f"graph_{method.name}"] = _picture(report, part.task, method, templates, alone=True)
     for name, svg in pictures.items():
@@ -193,3 +186,9 @@ def _stages(task: TaskReport) -> list[tuple[str, Source]]:
         for method in task.methods
         for stage, table in (("search", method.archive), ("test", method.test), ("without each node", method.nodes))
     ]
+
+
+def _numbered(svg: str) -> str:
+    """A picture whose gradients are numbered from 0: Vega counts on in a process, and the same picture is the same file."""
+    known: dict[str, int] = {}
+    return re.sub(r"gradient_(\d+)", lambda found: f"gradient_{known.setdefault(found[1], len(known))}", svg)

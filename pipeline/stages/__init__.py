@@ -1,1 +1,1 @@
-"""What stages share: the records that they leave for each other."""
+"""The stages of the product, as a library: what each reads, writes and depends on."""

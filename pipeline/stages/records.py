@@ -6,12 +6,14 @@ Tables are in pipeline/schemas.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import Field, PositiveInt, field_validator
 
+from pipeline.base.bookkeeping import beside, without_bookkeeping
 from pipeline.contenders import Contender
 from pipeline.errors import DataError, GraphError, SettingsError
 from pipeline.files import checked_json, checked_text, makes, write_text
@@ -31,8 +33,6 @@ class Exchanged(Closed):
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int = Field(ge=0)
     dollars: float
-    seconds: float
-    cached: bool
 
 
 class Preferred(Closed):
@@ -106,33 +106,38 @@ class Searched(Closed):
     failed_candidates: int
     unscored_questions: int
     calls: int
-    made_calls: int
     stopped_candidates: int
-    distinct_over_naive_calls: float
     tokens: int
     dollars: float
-    spent_dollars: float
-    spent_tokens: int
-    spent_seconds: float
     agent_calls: int
     agent_tokens: int
     agent_dollars: float
-    agent_seconds: float
     agent_refused: int
-    run_id: str
     isolation_missing: dict[str, str]
     trajectory_md5: str | None = None
     """Of trajectory.csv, which as a plain table has no checksum of its own."""
 
 
-class Gated(Closed):
-    """lineage.json of a test: the version, whether it was promoted and why, what the gate put up, and the record."""
+class Running(Closed):
+    """run.json of a search: its run in MLflow, and what it is the run of."""
+
+    identity: str
+    run_id: str
+
+
+class Verdict(Closed):
+    """verdict.json of a test: what the gate put up and why, and the record without what is of one registry."""
+
+    gate: dict[str, str] | None = None
+    record: dict[str, Any]
+
+
+class Gated(Verdict):
+    """lineage.json of a test: the same with the version, whether it was promoted and why, and the whole record."""
 
     version: str
     promoted: bool
     reason: str
-    gate: dict[str, str] | None = None
-    record: dict[str, Any]
 
 
 class Researched(Closed):
@@ -150,10 +155,18 @@ class Researched(Closed):
 Record = TypeVar("Record", bound=Closed)
 
 
-def write_record(kind: type[Record], path: Path, data: Mapping[str, Any]) -> None:
-    """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of that kind."""
-    parse(kind, data, str(path))
-    write_text(path, checked_text(data))
+def write_record(
+    kind: type[Record], path: Path, data: Mapping[str, Any], bookkeeping: Collection[str] = (), keep_all: bool = False
+) -> None:
+    """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of that kind.
+
+    What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file beside, unless it is to `keep_all`.
+    """
+    kept = data if keep_all else without_bookkeeping(data, bookkeeping)
+    parse(kind, kept, str(path))
+    write_text(path, checked_text(kept))
+    if kept != json.loads(json.dumps(data)):
+        write_text(beside(path), json.dumps(data, indent=1))
 
 
 def read_data(kind: type[Record], path: Path, made_by: str) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import PositiveInt
 
-import pipeline
 from pipeline.budget import Metric
 from pipeline.errors import SettingsError
 from pipeline.objective import Objective
@@ -19,6 +19,7 @@ from pipeline.parsing import Closed, load
 from pipeline.search import searcher_class
 from pipeline.settings import Profile, SearchSettings
 from pipeline.stage_settings import ContestSettings, InitSettings
+from pipeline.stages.identity import code_digest, settings_identity
 from pipeline.study.paper import OURS, RIVALS
 
 STUDY = Path("study.yaml")
@@ -26,8 +27,8 @@ ABLATIONS = ("insight_1", "insight_2", "insight_3", "roles")
 CONTEST_ABLATIONS = ("mixes", "response_model")
 LOOP_ABLATIONS = ("insight_2", "insight_3")
 BASELINES = ("single", "majority", "fan", "chain", "grid", "mixed vote")
-REACH = ("agent", "models", "search", "tasks")
-"""Packages whose code decides what a search gives, beside the modules of pipeline/ itself."""
+DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "research"}
+"""Sections of the profile that the study sets itself, or does not look at."""
 
 
 class StudyQuestions(Closed):
@@ -154,7 +155,7 @@ def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -
     """The key under which an outcome is kept: it changes with the settings, the simulated pool, and the code that is run."""
     data = {
         "study": settings.model_dump(mode="json", exclude={"budgets", "joint"}),
-        "profile": profile.model_dump(mode="json", exclude={"description", "pilot", "init", "search", "objective"}),
+        "profile": {name: value for name, value in settings_identity(profile).items() if name not in DECIDED},
         "code": _code(),
         "what": what,
     }
@@ -166,15 +167,9 @@ def cell_digest(settings: StudySettings, profile: Profile, cell: Cell) -> str:
     return digest(settings, profile, asdict(cell) | {"objective": cell.objective.model_dump()})
 
 
-_CODE: dict[Path, str] = {}
-
-
+@lru_cache(maxsize=1)
 def _code() -> str:
-    root = Path(pipeline.__file__).parent
-    if root not in _CODE:
-        files = [*root.glob("*.py"), *(file for name in REACH for file in (root / name).glob("*.py")), root / "study" / "run.py"]
-        _CODE[root] = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
-    return _CODE[root]
+    return code_digest("pipeline.study.pilots", "pipeline.study.run")
 
 
 def require_simulated(profile: Profile, settings: StudySettings) -> None:

@@ -1,0 +1,44 @@
+"""What MLflow shows of a run beside its figures: what made it, at which commit, and the graph."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import lru_cache
+
+from pipeline.graph import CollaborationGraph
+
+
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """The commit of the working directory, empty outside a repository."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def run_tags(source: str) -> dict[str, str]:
+    """Tags by which MLflow shows a run's source and commit."""
+    tags = {"mlflow.source.name": source, "mlflow.source.type": "LOCAL"}
+    return tags | {"mlflow.source.git.commit": commit()} if commit() else tags
+
+
+def graph_note(title: str, graph: CollaborationGraph) -> str:
+    """A run's note: the graph drawn level by level, each node with those that it reads."""
+    reads: dict[int, list[int]] = {node.id: [] for node in graph.nodes}
+    for source, target in graph.edges:
+        reads[target].append(source)
+    level: dict[int, int] = {}
+
+    def depth(node: int) -> int:
+        if node not in level:
+            level[node] = 1 + max(map(depth, reads[node]), default=0)
+        return level[node]
+
+    lines = []
+    for node in sorted(graph.nodes, key=lambda node: (depth(node.id), node.id)):
+        what = f"{'   ' * (depth(node.id) - 1)}[{node.id}] {node.role}{' ' + node.model if node.model else ''}"
+        told = f"  <- {', '.join(map(str, sorted(reads[node.id])))}" if reads[node.id] else ""
+        lines.append(f"{what}{told}{'  = answer' if node.id == graph.sink else ''}")
+    return "\n".join([f"**{title}**", "", "```", *lines, "```"])
