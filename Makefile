@@ -8,6 +8,9 @@ export PYTHONHASHSEED := 0
 SEEDS ?= 20
 FIRST_SEED ?= 0
 TASK ?= math
+TEST_PROCESSES ?= 2
+# A file's tests share what is made once, so they stay in one process; real models have the machine for themselves.
+TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 
 .PHONY: help dvc.yaml setup repro verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
@@ -60,11 +63,13 @@ verify: .venv/.ready ## rebuild everything from recorded calls, without any mode
 publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
 	@python -m flows.verify --publish --task $(TASK)
 
-test: setup check ## lint, types, layers and tests, those with real models too
-	python -m pytest -m "not slow and not long"
+test: setup check ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for more than 2 at once
+	python -m pytest $(TOGETHER) -m "not slow and not long and not models"
+	python -m pytest -m "models and not slow and not long"
 
 test-slow: setup ## the tests of whole stages, attacks and calibration
-	python -m pytest -m "slow and not long"
+	python -m pytest $(TOGETHER) -m "slow and not long and not models"
+	python -m pytest -m "slow and models and not long"
 
 test-long: setup ## the tests that take minutes
 	python -m pytest -m long || test $$? = 5
@@ -87,7 +92,7 @@ audit: .venv/.ready ## look up the pinned dependencies in the OSV database of kn
 		{ echo "error: either a dependency above is vulnerable, or api.osv.dev could not be asked; expected neither" >&2; exit 1; }
 
 test-fast: .venv/.ready ## the tests that need no model and little time
-	python -m pytest -m "not slow and not models and not long"
+	python -m pytest $(TOGETHER) -m "not slow and not models and not long"
 
 check: .venv/.ready ## lint, types and layer contracts
 	ruff check .

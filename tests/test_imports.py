@@ -46,12 +46,20 @@ def test_the_cost_of_a_graph_needs_no_plots_tables_or_clients(floor, tmp_path: P
     assert len(found) <= 5 * floor
 
 
+STAGES = ("stage", "sample", "profile", "pilot", "init_family", "init_instances", "search", "evaluate", "report")
+
+
 def test_a_stage_imports_no_client_of_models_and_draws_nothing():
-    assert heavy(imported("import flows.stage")) <= {"jinja2", "pandas", "pandera", "pyarrow", "scipy"}
-    for stage in ("sample", "profile", "pilot", "init_family", "init_instances", "search", "evaluate", "report"):
-        found = imported(f"import flows.{stage}")
-        assert not heavy(found) & {"aiohttp", "dvc", "matplotlib", "networkx", "openai"}, stage
-        assert "scipy.stats" not in found, stage
+    # One after another in one process: what is in none of these sets no stage imports, and the first that has it is at fault.
+    code = "import json, sys\nfrom importlib import import_module\n"
+    code += f"for name in {STAGES}:\n    import_module(f'flows.{{name}}')\n    print(json.dumps([name, list(sys.modules)]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = {name: set(modules) for name, modules in map(json.loads, done.stdout.splitlines())}
+    assert list(found) == list(STAGES)
+    assert heavy(found["stage"]) <= {"jinja2", "pandas", "pandera", "pyarrow", "scipy"}
+    for name, modules in found.items():
+        assert not heavy(modules) & {"aiohttp", "dvc", "matplotlib", "networkx", "openai"}, name
+        assert "scipy.stats" not in modules, name
 
 
 def test_to_see_that_nothing_has_changed_needs_none_of_what_a_stage_needs(floor):

@@ -9,6 +9,7 @@ import pytest
 from pipeline import topologies
 from pipeline.agent.base import Brief, Preference, Scored, Trial, family_size_trials, legal_counts
 from pipeline.agent.heuristic import HeuristicAgent
+from pipeline.agent.history import History
 from pipeline.agent.shapes import Surface, balanced, neighbours
 from pipeline.budget import CostModel, Lengths
 from pipeline.environment import Feedback, QuestionResult
@@ -245,7 +246,8 @@ class TestHeuristicAgent:
 class TestSurface:
     def surface(self, trade: bool = True, n: int = 200) -> Surface:
         graphs = [topologies.grid(w, d, "llama-3.2-1b") for w in (1, 2, 4, 8) for d in (1, 2, 4, 8)]
-        return Surface([Scored(g, round(n * (0.7 - 0.1 * abs(np.log2(g.width / 3)))), n, 1) for g in graphs], trade)
+        tried = [Scored(g, round(n * (0.7 - 0.1 * abs(np.log2(g.width / 3)))), n, 1) for g in graphs]
+        return Surface(History(tried), trade)
 
     def test_it_follows_feedback(self):
         means, spreads = self.surface().predict([(1, 4), (3, 4), (12, 4)])
@@ -258,4 +260,5 @@ class TestSurface:
 
     def test_before_feedback_on_other_shapes_growing_both_promises_less_with_insight_3(self):
         lone = Scored(topologies.single("llama-3.2-1b"), 10, 20, 1)
-        assert Surface([lone], True).predict([(4, 4)])[0] < Surface([lone], False).predict([(4, 4)])[0]
+        history = History([lone])
+        assert Surface(history, True).predict([(4, 4)])[0] < Surface(history, False).predict([(4, 4)])[0]

@@ -13,6 +13,7 @@ history     best candidates so far, then scores by shape, then by iteration, lat
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections import defaultdict
@@ -22,6 +23,7 @@ from itertools import groupby
 import numpy as np
 
 from pipeline.agent.base import Brief, Scored, Trial
+from pipeline.agent.history import History
 from pipeline.distribution import FloatArray, GraphDistribution
 from pipeline.graph import CollaborationGraph
 
@@ -132,14 +134,14 @@ def _ranges(ids: Sequence[int]) -> str:
 
 
 def _last_round(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
-    last = [scored for scored in history if scored.iteration == history[-1].iteration]
+    last = [history[k] for k in History.of(history).latest]
     lines = [_candidate(scored, brief, open_models) for scored in sorted(last, key=_rank)]
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
 
 
 def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int) -> str:
     table = distribution.edge_probabilities()
-    sampled = {e for scored in history if scored.iteration == history[-1].iteration for e in scored.graph.edges}
+    sampled = {edge for k in History.of(history).latest for edge in history[k].graph.edges}
     ids = distribution.ids
     rows, columns = np.nonzero(distribution.forward)
     known = [((ids[a], ids[b]), float(table[a, b])) for a, b in zip(rows.tolist(), columns.tolist(), strict=True)]
@@ -169,7 +171,7 @@ def _by_probabilities(distribution: GraphDistribution, names: Sequence[str], tab
 
 
 def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
-    lines = [f"best: {_candidate(scored, brief, open_models)}" for scored in sorted(history, key=_rank)[:BEST_SHOWN]]
+    lines = [f"best: {_candidate(scored, brief, open_models)}" for scored in heapq.nsmallest(BEST_SHOWN, history, key=_rank)]
     shapes: dict[tuple[int, int], list[Scored]] = defaultdict(list)
     rounds: dict[int, list[Scored]] = defaultdict(list)
     for scored in history:

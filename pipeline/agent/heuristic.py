@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from pipeline.agent.base import Brief, Counts, Exchange, Preference, Scored, Trial, affordable, legal_counts, same_counts
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
+from pipeline.agent.history import History
 from pipeline.agent.shapes import Shape, Surface, balanced, best_sink_role, can_exist, layout, neighbours, role_table
 from pipeline.distribution import GraphDistribution
 from pipeline.graph import CollaborationGraph
@@ -128,10 +129,11 @@ class HeuristicAgent:
 
         Without insight 2 there are no shapes: edges and roles get credit for the graphs they were in, and no graph is proposed.
         """
+        history = History.of(history)
         if not self.insight_2:
-            scores = _shrunk(history)
-            edges = self._edge_credit(distribution, history, scores)
-            roles = self._role_credit(distribution, history, scores)
+            gain = _gain(_shrunk(history))
+            edges = self._edge_credit(distribution, history, gain)
+            roles = self._role_credit(distribution, history, gain)
             return _edits(edges, roles, None, "credit of edges and roles only (insight 2 is off)")
         best, wanted, why = self._shapes(distribution, history, brief)
         sink_role = best_sink_role(history, distribution.roles, PRIOR_GRAPHS)
@@ -142,19 +144,19 @@ class HeuristicAgent:
         edges = self._drawn(distribution, centre, settled=wanted is None)
         return _edits(edges, role_table(centre, distribution.roles, ROLE_LEAD), proposal, why)
 
-    def _shapes(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> tuple[Shape, Shape | None, str]:
+    def _shapes(self, distribution: GraphDistribution, history: History, brief: Brief) -> tuple[Shape, Shape | None, str]:
         """The best shape tried, and the neighbour of it that may be better, if there is one; and why."""
         if self.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
         surface = Surface(history, self.insight_3)
-        tried = sorted({(s.graph.width, s.graph.depth) for s in history} & self._laid_out(distribution, brief))
+        tried = sorted(history.tried & self._laid_out(distribution, brief))
         tried = tried or [(1, 1)]
         means, _ = surface.predict(tried)
         best = tried[int(means.argmax())]
         value = float(means.max())
-        known = {(s.graph.width, s.graph.depth) for s in history} | self._aimed
+        known = history.tried | self._aimed
         fresh = [s for s in neighbours(best, self.insight_3) if s not in known and s in self._laid_out(distribution, brief)]
         if fresh:
             mean, spread = surface.predict(fresh)
@@ -196,28 +198,28 @@ class HeuristicAgent:
         return []
 
     def _edge_credit(
-        self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
+        self, distribution: GraphDistribution, history: History, gain: Callable[[Sequence[int]], float]
     ) -> dict[tuple[int, int], float]:
         """New probabilities of the edges sampled last: up when their graphs did better than all so far on average (rule R-3)."""
         probabilities = distribution.edge_probabilities()
         place = {i: row for row, i in enumerate(distribution.ids)}
         members: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for k in _latest(history):
+        for k in history.latest:
             for edge in history[k].graph.edges:
                 members[edge].append(k)
         moved = {}
         for (a, b), ks in members.items():
             if a in place and b in place:
                 p = float(probabilities[place[a], place[b]])
-                moved[a, b] = _nudge(p, self.step * _gain(scores, ks))
+                moved[a, b] = _nudge(p, self.step * gain(ks))
         return moved
 
     def _role_credit(
-        self, distribution: GraphDistribution, history: Sequence[Scored], scores: np.ndarray
+        self, distribution: GraphDistribution, history: History, gain: Callable[[Sequence[int]], float]
     ) -> dict[int, dict[str, float]]:
         """New role probabilities of the nodes sampled last, by the same rule."""
         members: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for k in _latest(history):
+        for k in history.latest:
             for node in history[k].graph.nodes:
                 members[node.id][node.role].append(k)
         place = {i: row for row, i in enumerate(distribution.ids)}
@@ -228,7 +230,7 @@ class HeuristicAgent:
                 continue
             wanted = dict(zip(distribution.roles, tables[place[i]].tolist(), strict=True))
             for role, ks in by_role.items():
-                wanted[role] = _nudge(wanted[role], self.step * _gain(scores, ks))
+                wanted[role] = _nudge(wanted[role], self.step * gain(ks))
             total = sum(wanted.values())
             moved[i] = {role: p / total for role, p in wanted.items()}
         return moved
@@ -269,23 +271,19 @@ def _most_that_fit(base: Counts, model: str, brief: Brief) -> int:
     return count
 
 
-def _shrunk(history: Sequence[Scored]) -> np.ndarray:
+def _shrunk(history: History) -> np.ndarray:
     """(k,) values mixed with the overall value, as if from PRIOR_QUESTIONS more questions."""
-    values = np.array([scored.value for scored in history])
-    weights = np.array([scored.n_scored for scored in history], dtype=float)
+    values = history.values
+    weights = history.questions.astype(float)
     mean = np.average(values, weights=weights)
     return np.asarray((values * weights + PRIOR_QUESTIONS * mean) / (weights + PRIOR_QUESTIONS))
 
 
-def _latest(history: Sequence[Scored]) -> list[int]:
-    """Places of the last iteration's candidates: each feedback moves the distribution once."""
-    return [k for k, scored in enumerate(history) if scored.iteration == history[-1].iteration]
-
-
-def _gain(scores: np.ndarray, members: Sequence[int]) -> float:
-    """How much better than all candidates so far the members scored, in units of the spread, squashed to (-1, 1)."""
+def _gain(scores: np.ndarray) -> Callable[[Sequence[int]], float]:
+    """How much better than all candidates so far some of them scored, in units of the spread, squashed to (-1, 1)."""
+    mean = scores.mean()
     spread = max(float(scores.std()), 1e-3)
-    return math.tanh(float(scores[list(members)].mean() - scores.mean()) / spread)
+    return lambda members: math.tanh(float(scores[list(members)].mean() - mean) / spread)
 
 
 def _nudge(p: float, move: float) -> float:

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from pipeline.agent.base import Brief, Scored
+from pipeline.agent.base import Brief
+from pipeline.agent.history import History
 from pipeline.budget import trim_to_budget
 from pipeline.distribution import FloatArray, GraphDistribution
 from pipeline.errors import BudgetError
@@ -31,11 +32,11 @@ OWN_NOISE, QUESTION_NOISE = 0.03, 0.35
 class Surface:
     """Bayesian linear regression of value on log2 of width and depth, their squares, and (with `trade`) their product."""
 
-    def __init__(self, history: Sequence[Scored], trade: bool) -> None:
+    def __init__(self, history: History, trade: bool) -> None:
         self.trade = trade
-        shapes = [(scored.graph.width, scored.graph.depth) for scored in history]
-        x, y = self._features(shapes), np.array([scored.value for scored in history])
-        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.array([max(1, scored.n_scored) for scored in history])
+        x = self._features(history.shapes)
+        y = history.values
+        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, history.questions)
         mean = np.array([np.average(y, weights=1 / noise), 0.0, 0.0, CURVATURE, CURVATURE, TRADE])[: x.shape[1]]
         spread = np.array([LEVEL_SPREAD, SLOPE_SPREAD, SLOPE_SPREAD, CURVATURE_SPREAD, CURVATURE_SPREAD, TRADE_SPREAD])[
             : x.shape[1]
@@ -43,14 +44,14 @@ class Surface:
         self._covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
         self._weights = self._covariance @ (mean / spread**2 + x.T @ (y / noise))
 
-    def _features(self, shapes: Sequence[Shape]) -> FloatArray:
-        u, v = np.log2(np.array(shapes, dtype=float)).T
+    def _features(self, shapes: FloatArray) -> FloatArray:
+        u, v = np.log2(shapes).T
         columns = [np.ones_like(u), u, v, u**2, v**2]
         return np.stack([*columns, u * v] if self.trade else columns, axis=1)
 
     def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the surface at shapes, each (k,)."""
-        x = self._features(shapes)
+        x = self._features(np.array(shapes, dtype=float))
         return x @ self._weights, np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
 
 
@@ -95,19 +96,18 @@ def layout(distribution: GraphDistribution, shape: Shape, sink_role: str, brief:
         return None
 
 
-def best_sink_role(history: Sequence[Scored], roles: Sequence[str], prior: float) -> str:
+def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
     """The role of sinks that read several answers with the best mean value, each mixed with the overall one as `prior` graphs.
 
     Before any feedback the first role made for several answers, a fuser, is as good as any.
     """
-    several = [scored for scored in history if scored.graph.in_degree(scored.graph.sink) > 1]
     order = sorted(roles, key=lambda role: role == "assistant")
-    if not several:
+    if not len(history.of_several):
         return order[0]
-    overall = float(np.mean([scored.value for scored in several]))
+    overall = float(np.mean(history.of_several))
 
     def mixed(role: str) -> float:
-        values = [scored.value for scored in several if scored.graph.node(scored.graph.sink).role == role]
+        values = history.of_sink_role(role)
         return (sum(values) + prior * overall) / (len(values) + prior)
 
     return max(order, key=mixed)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.agent import make_agent
-from pipeline.agent.base import Exchange, Scored, SearchAgent, apply_edits
+from pipeline.agent.base import Exchange, SearchAgent, apply_edits
+from pipeline.agent.history import History
 from pipeline.distribution import GraphDistribution
 from pipeline.environment import Feedback
 from pipeline.graph import CollaborationGraph
@@ -36,7 +37,7 @@ class AgentReinforce(Searcher):
         self.roles = tuple(problem.brief.roles) if problem.agent.roles else ("assistant",)
         self.agent = agent or make_agent(problem.agent, self.rng, problem.speak)
         self.distribution = self._start()
-        self.history: list[Scored] = []
+        self.history = History()
         self.iteration = 0
         self._proposal: CollaborationGraph | None = None
         self._reason = "start: edges into the sink first"
@@ -85,7 +86,7 @@ class AgentReinforce(Searcher):
         """Hand the feedback to the agent and apply the legal part of its edits."""
         self.iteration += 1
         objective = self.problem.brief.objective
-        self.history += [scored(graph, feedback, self.iteration, objective) for graph, feedback in results]
+        self.history.extend(scored(graph, feedback, self.iteration, objective) for graph, feedback in results)
         edits = self.agent.update(self.distribution, self.history, self.problem.brief)
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
         self._reason = edits.reason

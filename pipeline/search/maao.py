@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline.agent import make_agent
-from pipeline.agent.base import Exchange, Scored, apply_edits
+from pipeline.agent.base import Exchange, apply_edits
+from pipeline.agent.history import History
 from pipeline.environment import Feedback
 from pipeline.graph import CollaborationGraph
 from pipeline.search.base import Problem, register, scored, without_insights
@@ -24,7 +25,7 @@ class MaaO(GPTSwarm):
     ) -> None:
         super().__init__(problem, learning_rate, edge_probability, fill, baseline)
         self.agent = make_agent(without_insights(problem.agent), self.rng, problem.speak)
-        self.history: list[Scored] = []
+        self.history = History()
         self.iteration = 0
         self._proposal: CollaborationGraph | None = None
         self._reason, self._refused = "", list[str]()
@@ -39,7 +40,7 @@ class MaaO(GPTSwarm):
         """A gradient step, or the legal part of the agent's edits."""
         self.iteration += 1
         objective = self.problem.brief.objective
-        self.history += [scored(graph, feedback, self.iteration, objective) for graph, feedback in results]
+        self.history.extend(scored(graph, feedback, self.iteration, objective) for graph, feedback in results)
         if self.iteration % 2:
             super().learn(results)
             self._reason, self._refused = "gradient step", []

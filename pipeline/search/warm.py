@@ -17,6 +17,7 @@ import pandas as pd
 
 from pipeline import topologies
 from pipeline.agent.base import Brief, Scored, legal_counts
+from pipeline.agent.history import History
 from pipeline.budget import trim_to_budget
 from pipeline.distribution import GraphDistribution
 from pipeline.environment import Feedback
@@ -57,7 +58,7 @@ class WarmReinforce(AgentReinforce):
     def __init__(self, problem: Problem, warm: Warm) -> None:
         self.warm = warm
         super().__init__(problem)
-        self.history = list(warm.history)
+        self.history = History(warm.history)
         self._trials = self._newcomer_trials()
         self._tried: list[tuple[float, int, CollaborationGraph]] = []
         self._stopped: set[str] = set()
@@ -132,7 +133,7 @@ class WarmReinforce(AgentReinforce):
             self._finished, self._reason = True, "no trial of a newcomer is better than the graph found last"
             return
         self.distribution = around(best[2], self.problem, self.roles, self.rng)
-        self.history = [scored for scored in self.history if _drawn_from(self.distribution, scored.graph)]
+        self.history = History(scored for scored in self.history if _drawn_from(self.distribution, scored.graph))
         self._reason = f"a trial of a newcomer has {best[0]:.3f}, the graph found last {before:.3f}: its models are taken over"
 
     def _best_trial(self) -> tuple[float, int, CollaborationGraph] | None:

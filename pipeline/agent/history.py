@@ -1,0 +1,113 @@
+"""What a search has tried so far, with what agents ask of all of it kept as columns that grow by what is new."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.agent.base import Scored
+
+
+class _Column:
+    """An array (n, ...) that grows at its end; taking in a row costs the same however long it is."""
+
+    def __init__(self, dtype: npt.DTypeLike, *width: int) -> None:
+        self._rows: npt.NDArray[Any] = np.empty((64, *width), dtype=dtype)
+        self._length = 0
+
+    def append(self, row: Any) -> None:
+        """Add a row at the end."""
+        if self._length == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        self._rows[self._length] = row
+        self._length += 1
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        """(n, ...) all rows; a view."""
+        return self._rows[: self._length]
+
+
+class History(Sequence[Scored]):
+    """Candidates in the order in which they were told.
+
+    Sums over all of them are taken from whole columns, not carried on from one update to the next: their last bits would come out
+    differently, and with them now and then a graph.
+    """
+
+    def __init__(self, candidates: Iterable[Scored] = ()) -> None:
+        self._candidates: list[Scored] = []
+        self._shapes, self._values, self._questions = _Column(float, 2), _Column(float), _Column(int)
+        self._of_iteration: dict[int, list[int]] = defaultdict(list)
+        self._of_several, self._by_sink_role = _Column(float), defaultdict[str, list[float]](list)
+        self.tried: set[tuple[int, int]] = set()
+        self.extend(candidates)
+
+    @classmethod
+    def of(cls, candidates: Sequence[Scored]) -> History:
+        """The same candidates as a history."""
+        return candidates if isinstance(candidates, History) else cls(candidates)
+
+    def append(self, candidate: Scored) -> None:
+        """Add a candidate."""
+        graph, value = candidate.graph, candidate.value
+        shape = graph.width, graph.depth
+        self._of_iteration[candidate.iteration].append(len(self._candidates))
+        self._candidates.append(candidate)
+        self._shapes.append(shape)
+        self._values.append(value)
+        self._questions.append(candidate.n_scored)
+        self.tried.add(shape)
+        if graph.in_degree(graph.sink) > 1:
+            self._of_several.append(value)
+            self._by_sink_role[graph.node(graph.sink).role].append(value)
+
+    def extend(self, candidates: Iterable[Scored]) -> None:
+        """Add candidates, in order."""
+        for candidate in candidates:
+            self.append(candidate)
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @overload
+    def __getitem__(self, place: int) -> Scored: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Scored]: ...
+
+    def __getitem__(self, place: int | slice) -> Scored | list[Scored]:
+        return self._candidates[place]
+
+    @property
+    def shapes(self) -> npt.NDArray[np.float64]:
+        """(n, 2) width and depth."""
+        return self._shapes.rows
+
+    @property
+    def values(self) -> npt.NDArray[np.float64]:
+        """(n,) what the objective makes of each."""
+        return self._values.rows
+
+    @property
+    def questions(self) -> npt.NDArray[np.int64]:
+        """(n,) how many questions were scored."""
+        return self._questions.rows
+
+    @property
+    def latest(self) -> list[int]:
+        """Places of the candidates of the last one's iteration."""
+        return self._of_iteration[self[-1].iteration]
+
+    @property
+    def of_several(self) -> npt.NDArray[np.float64]:
+        """(k,) values of those whose sink reads several answers."""
+        return self._of_several.rows
+
+    def of_sink_role(self, role: str) -> Sequence[float]:
+        """Values of those whose sink reads several answers in this role."""
+        return self._by_sink_role.get(role, ())
