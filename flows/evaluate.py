@@ -17,7 +17,7 @@ from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.promotion import against_first
 from pipeline.schemas import Evaluations, Nodes, write_table
-from pipeline.tasks.base import Question
+from pipeline.tasks.base import Question, can_vote
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
 
@@ -34,7 +34,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     pilot = stage.pilot_table()
     profiled = stage.profile_table()
     best, voter = best_single(profiled, cost, budget), best_single(profiled, cost, budget, repeated=True)
-    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best, voter)
+    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best, voter, can_vote(stage.settings.task))
     count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
     removed = removal_cases(removals(graph, cost)) if count else []
 

@@ -80,7 +80,7 @@ class Stage:
         cost.require_feasible(budget)
         table = self.profile_table()
         scores = dict(zip(table["model"], table["accuracy"], strict=True))
-        roles = self.profile.roles if self.profile.agent.roles else ("assistant",)
+        roles = self.profile.roles_on(self.task) if self.profile.agent.roles else ("assistant",)
         sampling = self.settings.sampling.sampling()
         greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
         objective, most = self.profile.objective, self.profile.budget.max_nodes
@@ -89,7 +89,7 @@ class Stage:
 
     def grader(self) -> Task:
         """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""
-        return get_grader(self.settings.kind, self.profile.sandbox.accept_weaker)
+        return get_grader(self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading)
 
     def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
         """The environment that runs graphs on this task's questions."""

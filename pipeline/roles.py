@@ -32,7 +32,8 @@ Decide = Callable[[Task, Sequence[str]], str]
 class Role:
     """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many predecessors it needs.
 
-    `does` says in words what a node makes of the answers that it reads.
+    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts equal answers, so it is offered only
+    where a kind of task says what these are.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Role:
     decide: Decide | None = None
     min_in_degree: int = 0
     does: str = ""
+    votes: bool = False
 
     def __post_init__(self) -> None:
         if (self.speak is None) == (self.decide is None):
@@ -106,6 +108,6 @@ def role_names() -> tuple[str, ...]:
 for _role in (
     Role("assistant", speak=assistant_messages, does="checks them and writes an improved answer"),
     Role("fuser", speak=fuser_messages, does="weighs them and writes one final answer"),
-    Role("voter", decide=majority, min_in_degree=1, does="takes the most frequent answer"),
+    Role("voter", decide=majority, min_in_degree=1, does="takes the most frequent answer", votes=True),
 ):
     register_role(_role)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -24,7 +24,7 @@ from pipeline.models.variants import Temperature, TopP, variant_name
 from pipeline.objective import ACCURACY, Objective
 from pipeline.parsing import Closed, load
 from pipeline.prompts import Layout, Prompt, Style
-from pipeline.roles import role_names
+from pipeline.roles import get_role, role_names
 from pipeline.service.settings import ServiceSettings
 from pipeline.stage_settings import (
     DeploySettings,
@@ -35,7 +35,7 @@ from pipeline.stage_settings import (
     RacingSettings,
     ResearchSettings,
 )
-from pipeline.tasks import TASKS
+from pipeline.tasks import TASKS, can_vote, get_task
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.sources import Source
 from pipeline.worker_settings import WorkerSettings
@@ -143,6 +143,9 @@ class TaskSettings(Closed):
     """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for the budget."""
 
     kind: str
+    grading: dict[str, Any] = Field(
+        default_factory=dict, exclude_if=lambda grading: not grading, description="settings of the kind (docs/own-task.md)"
+    )
     source: Source
     splits: SplitSettings
     prompt: PromptSettings
@@ -153,7 +156,16 @@ class TaskSettings(Closed):
     def _known_kind(self) -> TaskSettings:
         if self.kind not in TASKS:
             raise ValueError(f"expected kind as one of {', '.join(TASKS)}, found {self.kind!r}")
+        try:
+            get_task(self.kind, self.grading)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
         return self
+
+    @property
+    def task(self) -> Task:
+        """The kind, with this task's settings."""
+        return get_task(self.kind, self.grading)
 
 
 class BudgetSettings(Closed):
@@ -345,6 +357,11 @@ class Profile(Closed):
             return self.tasks[name]
         except KeyError:
             raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks)}") from None
+
+    def roles_on(self, task: str) -> tuple[str, ...]:
+        """The roles that graphs for a task may have: a vote needs a kind that says what the same answer is."""
+        votes = can_vote(self.task(task).task)
+        return tuple(role for role in self.roles if votes or not get_role(role).votes)
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
         """Costs of graphs on this task, under the profile's metric unless another is given.

@@ -90,7 +90,7 @@ def code_digest() -> str:
 def environment_for(profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]) -> Environment:
     """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader` does."""
     settings = profile.task(task)
-    prompt = settings.prompt.prompt(get_grader(settings.kind, profile.sandbox.accept_weaker), shots)
+    prompt = settings.prompt.prompt(get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading), shots)
     return Environment(prompt, settings.sampling.sampling(), profile.model_pool(), client, profile.engine.max_unscored)
 
 

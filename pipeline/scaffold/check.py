@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline import topologies
 from pipeline.environment import Environment, Feedback
 from pipeline.errors import InputError
+from pipeline.evaluation.scores import binary
 from pipeline.models.serving import open_client
 from pipeline.settings import Profile
 from pipeline.tasks import get_grader
@@ -28,9 +29,11 @@ class Tried:
     def lines(self) -> list[str]:
         """For people: the score and, if something was answered wrong, one example of it."""
         found = self.feedback
-        shown = [f"{self.model} answered {found.n_correct} of {found.n_scored} questions right ({found.latency_s:.2f} s each)"]
+        shown = [f"{self.model} answered {found.n_correct:.4g} of {found.n_scored} questions right ({found.latency_s:.2f} s each)"]
+        if not binary(found.grades):
+            shown = [f"{self.model} scores {found.accuracy:.3f} on {found.n_scored} questions ({found.latency_s:.2f} s each)"]
         for question, result in zip(self.questions, found.results, strict=True):
-            if result.correct is False:
+            if result.correct is not None and result.correct < 0.5:
                 said = " ".join(result.answer.split())[:80]
                 shown.append(f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it said {said!r}")
                 break
@@ -42,7 +45,7 @@ class Tried:
 async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Question], questions: Sequence[Question]) -> Tried:
     """One model alone on the first few questions. Raises InputError when not all of them could be asked."""
     settings = profile.task(task)
-    grader = get_grader(settings.kind, profile.sandbox.accept_weaker)
+    grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     prompt = settings.prompt.prompt(grader, shots)
     asked = tuple(questions[:QUESTIONS])
     alone = profile.model_copy(update={"pool": {model: profile.pool[model]}})

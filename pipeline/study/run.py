@@ -176,7 +176,7 @@ async def grade_replies(settings: StudySettings, profile: Profile, task: str) ->
     laboratory = Laboratory(settings, profile, task)
 
     async def graded(question: Question) -> list[bool]:
-        return [await laboratory.grader.grade(question, reply) for reply in replies_to(question)]
+        return [bool(await laboratory.grader.grade(question, reply)) for reply in replies_to(question)]
 
     rows = await asyncio.gather(*(graded(question) for question in laboratory.pool))
     return {question.id: row for question, row in zip(laboratory.pool, rows, strict=True)}
