@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from flows.ending import EXIT_CODES, guarded
+from flows.ending import EXIT_CODES, guarded, say
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
+from pipeline.evaluation.judging import checked, judged_line
 from pipeline.graph import CollaborationGraph
 from pipeline.lengths import as_measured
 from pipeline.models.serving import open_agent, open_client
@@ -107,7 +108,13 @@ class Stage:
 
         async def run() -> T:
             async with open_client(self.profile, batch=batch) as client:
-                return await work(self.environment_of(client, questions["shots"]), questions)
+                environment = self.environment_of(client, questions["shots"])
+                for line in await checked(environment.prompt.task, client):
+                    say(f"{self.task}: {line}")
+                done = await work(environment, questions)
+                if environment.grader.judged:
+                    say(f"{self.task}: {judged_line(environment.prompt.task, environment.grader.judged)}")
+                return done
 
         return asyncio.run(run())
 

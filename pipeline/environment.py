@@ -16,6 +16,7 @@ from pipeline.evaluation.scores import binary, mean_interval
 from pipeline.executor import GraphRunner
 from pipeline.grading import Grader
 from pipeline.graph import CollaborationGraph
+from pipeline.model_settings import judge_specs
 from pipeline.models.client import ModelClient, Sampling, Usage
 from pipeline.models.spec import ModelPool
 from pipeline.progress import Answered, Publish, ignore
@@ -100,7 +101,7 @@ class Feedback:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, or Student's where scores are graded."""
+        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of scores Student's."""
         grades = self.grades
         return wilson(round(sum(grades)), len(grades)) if binary(grades) else mean_interval(grades, CONFIDENCE)
 
@@ -193,7 +194,7 @@ class Environment:
     ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
         self.max_unscored, self.grade_nodes = max_unscored, grade_nodes
-        self._grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
+        self.grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def with_client(self, client: ModelClient) -> Environment:
@@ -205,8 +206,13 @@ class Environment:
         return self._like(self.client, grade_nodes=True)
 
     def _like(self, client: ModelClient, grade_nodes: bool) -> Environment:
-        terms = self.max_unscored, self._grader, grade_nodes, self.most_under_way
+        terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way
         return Environment(self.prompt, self.sampling, self.pool, client, *terms)
+
+    @property
+    def paid(self) -> ModelPool:
+        """All whose calls are paid for: the pool, and the judges of a kind that has them."""
+        return ModelPool((*self.pool.values(), *judge_specs(self.prompt.task)))
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
@@ -254,7 +260,7 @@ class Environment:
         if answer.text is None:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
         try:
-            correct = await self._grader.grade(question, answer.text)
+            correct = await self.grader.grade(question, answer.text, self.client)
             nodes = await self._grade_nodes(question, answer.node_texts) if self.grade_nodes else {}
         except CallFailed as failure:
             return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
@@ -265,4 +271,4 @@ class Environment:
         task = self.prompt.task
         # Where a kind has no form that answers share, each text is an answer of its own.
         forms = {i: task.extract(text) or ("" if can_vote(task) else text) for i, text in texts.items()}
-        return {i: NodeResult(await self._grader.grade(question, text), forms[i]) for i, text in texts.items()}
+        return {i: NodeResult(await self.grader.grade(question, text, self.client), forms[i]) for i, text in texts.items()}

@@ -1,7 +1,8 @@
 """What every node of an evaluated graph answered, as arrays: the evidence that a whole graph's score hides.
 
 Answers to a question are told apart by their extracted form: class 0 is right (of graded answers, good enough: `passing_grade`),
-each wrong form has a number of its own, and what is beyond `FORMS` shares the last one. A call that several graphs make is kept once: it is known by its `call_signature`.
+each wrong form has a number of its own, and what is beyond `FORMS` shares the last one. A call that several graphs make is kept
+once: it is known by its `call_signature`.
 """
 
 from __future__ import annotations

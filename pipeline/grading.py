@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pipeline.errors import SettingsError
-from pipeline.tasks.base import Question, Task, can_vote
+from pipeline.models.client import Completion, ModelClient
+from pipeline.tasks.base import AskingTask, Question, Task, can_vote
 
 Key = tuple[str, str, str, str | None]
 
@@ -19,11 +20,14 @@ class Grader:
     def __init__(self, task: Task) -> None:
         self.task = task
         self._verdicts: dict[Key, float] = {}
+        self.judged: list[Completion] = []
+        """Of a kind that asks models: the calls that grading took."""
 
-    async def grade(self, question: Question, text: str) -> float:
+    async def grade(self, question: Question, text: str, client: ModelClient | None = None) -> float:
         """Whether a text answers the question, or its score in [0, 1].
 
-        Raises CallFailed as the task's grader does, which is not remembered, and SettingsError for a grade that is none.
+        A kind that asks models does so through `client`. Raises CallFailed as the task's grader does, which is not remembered, and
+        SettingsError for a grade that is none.
         """
         as_text = (question.id, question.text, "text", text)
         verdict = self._verdicts.get(as_text)
@@ -32,8 +36,15 @@ class Grader:
             verdict = self._verdicts.get(as_answer)
             if verdict is None:
                 # Graders can be slow (a program is run, an expression simplified), so they leave the event loop free.
-                verdict = self._checked(await asyncio.to_thread(self.task.grade, question, text), question)
+                verdict = self._checked(await self._graded(question, text, client), question)
             self._keep(as_text, as_answer, verdict)
+        return verdict
+
+    async def _graded(self, question: Question, text: str, client: ModelClient | None) -> float:
+        if client is None or not isinstance(self.task, AskingTask):
+            return await asyncio.to_thread(self.task.grade, question, text)
+        verdict, completions = await self.task.judge(question, text, client)
+        self.judged += completions
         return verdict
 
     def _checked(self, verdict: float, question: Question) -> float:
@@ -54,7 +65,7 @@ class Grader:
         self._verdicts[as_text] = self._verdicts[as_answer] = verdict
 
     def _as_answer(self, question: Question, text: str) -> Key:
-        """The key of all texts with this one's answer; takes longer than the key of a text, and is that where there is no answer."""
+        """The key of all texts with this one's answer, or of this text alone where a kind has no answers; takes longer."""
         form = self.task.extract(text)
         if form is None and not can_vote(self.task):
             return (question.id, question.text, "text", text)

@@ -32,8 +32,8 @@ Decide = Callable[[Task, Sequence[str]], str]
 class Role:
     """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many predecessors it needs.
 
-    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts equal answers, so it is offered only
-    where a kind of task says what these are.
+    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts equal answers, so it is offered
+    only where a kind of task says what these are.
     """
 
     name: str

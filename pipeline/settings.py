@@ -16,6 +16,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pipeline.budget import CostModel, Lengths, Metric, missing_facts
 from pipeline.engine_settings import EngineSettings, Probability
 from pipeline.errors import SettingsError
+from pipeline.length_settings import LengthSettings, MeasuredLengths
 from pipeline.model_settings import ModelSettings, PriceSetting, price_of
 from pipeline.models.client import Sampling
 from pipeline.models.simulation import Simulation
@@ -36,7 +37,8 @@ from pipeline.stage_settings import (
     ResearchSettings,
 )
 from pipeline.tasks import TASKS, can_vote, get_task
-from pipeline.tasks.base import Question, Task
+from pipeline.tasks.base import AskingTask, Question, Task
+from pipeline.tasks.judge import JUDGE
 from pipeline.tasks.sources import Source
 from pipeline.worker_settings import WorkerSettings
 
@@ -88,55 +90,6 @@ class SamplingSettings(Closed):
     def sampling(self) -> Sampling:
         """The value that goes into a request."""
         return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
-
-
-class MeasuredLengths(Closed):
-    """What one member of the pool reads and writes on average, as the profile stage measured it (`Lengths`)."""
-
-    prompt_tokens: Annotated[float, Field(ge=0)]
-    generated_tokens: Annotated[float, Field(ge=0)]
-    read_tokens: Annotated[float, Field(ge=0)]
-    more_tokens: Annotated[float, Field(ge=0)]
-
-
-class LengthSettings(Closed):
-    """A task's average prompt and generation lengths in tokens, from which costs follow until they are measured."""
-
-    prompt_tokens: PositiveFloat | None = None
-    generated_tokens: PositiveFloat | None = None
-    measured: dict[str, MeasuredLengths] = Field(
-        default_factory=dict, exclude_if=lambda measured: not measured, description="by member of the pool; the stages put it here"
-    )
-
-    @model_validator(mode="after")
-    def _both(self) -> LengthSettings:
-        if (self.prompt_tokens is None) != (self.generated_tokens is None):
-            raise ValueError("expected prompt_tokens and generated_tokens, or neither, so that they are measured; found one")
-        return self
-
-    @property
-    def given(self) -> Lengths | None:
-        """What the profile says, if it does."""
-        if self.prompt_tokens is None or self.generated_tokens is None:
-            return None
-        return Lengths(self.prompt_tokens, self.generated_tokens)
-
-    def value(self) -> Lengths:
-        """What the profile says. Raises SettingsError where it says nothing."""
-        if self.given is None:
-            raise SettingsError("expected lengths (prompt_tokens and generated_tokens) of a task, found none")
-        return self.given
-
-    def of(self, pool: ModelPool, task: str) -> dict[str, Lengths]:
-        """By member of the pool: what was measured, else what the profile says. Raises SettingsError where neither is there."""
-        found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
-        for name in pool:
-            if name not in found and self.given is None:
-                raise SettingsError(
-                    f"task {task!r}: what {name!r} reads and writes is not measured yet, and costs follow from it; "
-                    f"run `python -m flows.profile --task {task}`, or give lengths in the profile"
-                )
-        return {name: found.get(name) or self.value() for name in pool}
 
 
 class TaskSettings(Closed):
@@ -328,6 +281,15 @@ class Profile(Closed):
         return self
 
     @model_validator(mode="after")
+    def _distinct_judges(self) -> Profile:
+        for name, settings in self.tasks.items():
+            task = settings.task
+            for judge, model in task.options.models.items() if isinstance(task, AskingTask) else ():
+                if self.judges[f"{JUDGE}{judge}"] != model:
+                    raise ValueError(f"task {name!r}: judge {judge!r}: expected a name of its own, another task's judge has it")
+        return self
+
+    @model_validator(mode="after")
     def _known_agent(self) -> Profile:
         agent, served = self.agent, () if self.engine.kind == "simulated" else tuple(self.pool)
         if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
@@ -346,6 +308,16 @@ class Profile(Closed):
         if self.engine.kind not in ("vllm", "transformers"):
             return {}
         return {name: model for name, model in self.pool.items() if not model.base_urls}
+
+    @property
+    def judges(self) -> dict[str, ModelSettings]:
+        """The models that grade answers, of all tasks, by the names that calls have for them."""
+        return {
+            f"{JUDGE}{name}": model
+            for settings in self.tasks.values()
+            if isinstance(task := settings.task, AskingTask)
+            for name, model in task.options.models.items()
+        }
 
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order, each model before its variants."""

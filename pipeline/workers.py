@@ -170,7 +170,7 @@ class Worker:
 
     async def _do(self, work: Work) -> Done:
         meter = Meter(work.limits)
-        client = MeteredClient(self._client, meter, self._environment.pool)
+        client = MeteredClient(self._client, meter, self._environment.paid)
         environment = self._environment.with_client(client)
         jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
         try:

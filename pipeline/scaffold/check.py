@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pipeline import topologies
 from pipeline.environment import Environment, Feedback
 from pipeline.errors import InputError
+from pipeline.evaluation.judging import checked
 from pipeline.evaluation.scores import binary
 from pipeline.models.serving import open_client
 from pipeline.settings import Profile
@@ -25,6 +26,8 @@ class Tried:
     model: str
     questions: tuple[Question, ...]
     feedback: Feedback
+    checks: tuple[str, ...] = ()
+    """What was found out about those who grade."""
 
     def lines(self) -> list[str]:
         """For people: the score and, if something was answered wrong, one example of it."""
@@ -39,7 +42,7 @@ class Tried:
                 break
         if found.n_correct == 0:
             shown.append("none was right: see whether the prompt's style and the kind suit the model and the questions")
-        return shown
+        return [*self.checks, *shown]
 
 
 async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Question], questions: Sequence[Question]) -> Tried:
@@ -50,6 +53,7 @@ async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Quest
     asked = tuple(questions[:QUESTIONS])
     alone = profile.model_copy(update={"pool": {model: profile.pool[model]}})
     async with open_client(alone) as client:
+        checks = await checked(grader, client)
         environment = Environment(prompt, settings.sampling.sampling(), profile.model_pool(), client)
         feedback = await environment.evaluate(topologies.single(model), asked)
     if feedback.n_unscored:
@@ -57,4 +61,4 @@ async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Quest
             f"expected {len(asked)} answers of {model}, but {feedback.n_unscored} calls failed ({feedback.error}); "
             "nothing was written, see that the endpoint works and start again"
         )
-    return Tried(model, asked, feedback)
+    return Tried(model, asked, feedback, tuple(checks))

@@ -1,7 +1,7 @@
 """Which kind of grading a file of questions asks for: told by its fields where they leave no doubt, asked for otherwise.
 
-Texts that answer questions can be graded in many ways (the same words, words in common, by a model), and a wrong guess shows only as
-a score of 0: so it is never guessed for them.
+Texts that answer questions can be graded in many ways (the same words, words in common, by a model), and a wrong guess shows only
+as a score of 0: so it is never guessed for them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GRADES = {
 
 
 def kind_of(file: Path, kind: str | None, ask: Ask | None = None) -> str:
-    """The kind asked for, or the only one that the rows leave: their fields are those of mmlu or humaneval, or all answers are numbers.
+    """The kind asked for, or the only one that the rows leave: fields are those of mmlu or humaneval, or all answers are numbers.
 
     Otherwise `ask` is asked. Raises DataError where no kind can read the first row, InputError that lists the kinds for texts.
     """
@@ -70,7 +70,7 @@ def grading_of(file: Path, kind: str) -> dict[str, Any]:
     labels = {normalised(label): label for label in map(_answer, rows) if label}
     if not 2 <= len(labels) <= MOST_LABELS:
         raise DataError(
-            f"{file.name}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers to be labels, found {len(labels)}"
+            f"{file.name}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as labels, found {len(labels)}"
         )
     return {"choices": sorted(labels.values())}
 

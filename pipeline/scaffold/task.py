@@ -63,7 +63,8 @@ async def new_task(
     """Add a task to a profile, once its cheapest model has been asked five of the questions.
 
     A file from elsewhere is copied to inputs/<name>.jsonl. Without a kind, `ask` asks for one where the rows leave a choice.
-    Raises InputError, in one line that says what to do, and writes nothing, when the file or the profile can't be used or the questions could not be asked.
+    Raises InputError, in one line that says what to do, and writes nothing, when the file or the profile can't be used or the
+    questions could not be asked.
     """
     require_name(name, "a task")
     profile, text = load_profile(profile_name), ProfileText(profile_name)

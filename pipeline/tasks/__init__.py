@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.errors import SettingsError
-from pipeline.tasks import choice, humaneval, math, mmlu, number, pattern, structured, words  # noqa: F401 (each registers its kind)  # noqa: F401, I001 (those that need no code)
-from pipeline.tasks.base import TASKS, CodeTask, ConfigurableTask, Question, Task, can_vote, register_task
+from pipeline.tasks import humaneval, math, mmlu, plain_kinds  # noqa: F401 (each registers its kinds)
+from pipeline.tasks.base import TASKS, AskingTask, CodeTask, ConfigurableTask, Question, Task, can_vote, register_task
 from pipeline.tasks.sandbox import missing_layers
 
 __all__ = [
     "TASKS",
+    "AskingTask",
     "Question",
     "Task",
     "can_vote",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pipeline.models.client import Completion, ModelClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,19 @@ class ConfigurableTask(Task, Protocol):
 
     def configured(self, grading: Mapping[str, Any]) -> Task:
         """The kind with these settings. Raises SettingsError that names the key."""
+        ...
+
+
+@runtime_checkable
+class AskingTask(Task, Protocol):
+    """A kind whose grader asks models; `options.models` are these, by name, as settings of models."""
+
+    options: Any
+
+    async def judge(
+        self, question: Question, text: str, client: ModelClient, swapped: bool = False
+    ) -> tuple[float, list[Completion]]:
+        """The grade of a text, and the calls that it took. Raises CallFailed."""
         ...
 
 

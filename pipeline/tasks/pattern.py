@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import regex
 from pydantic import field_validator
 
 from pipeline.errors import DataError
@@ -26,10 +25,8 @@ class RegexOptions(Closed):
     @field_validator("pattern")
     @classmethod
     def _valid(cls, pattern: str | None) -> str | None:
-        try:
-            regex.compile(pattern or "")
-        except regex.error as error:
-            raise ValueError(f"expected a regular expression, but {error}") from None
+        if why := _broken(pattern or ""):
+            raise ValueError(f"expected a regular expression, but {why}")
         return pattern
 
 
@@ -48,16 +45,16 @@ class RegexTask(PlainTask):
         """The row's answer. Raises DataError where it has to be an expression and is none."""
         found = super().answers(row, where)
         for answer in found if self.options.pattern is None else []:
-            try:
-                regex.compile(answer)
-            except regex.error as error:
-                raise DataError(f"{where}: expected a regular expression as the answer, but {error}: {answer[:60]!r}") from None
+            if why := _broken(answer):
+                raise DataError(f"{where}: expected a regular expression as the answer, but {why}: {answer[:60]!r}")
         return found
 
     def extract(self, text: str) -> str | None:
         """What the pattern finds in a reply, in normal form; nothing without a pattern."""
         if self.options.pattern is None:
             return None
+        import regex  # which, other than re, can be stopped
+
         try:
             found = regex.findall(self.options.pattern, text, timeout=MOST_S)
         except TimeoutError:
@@ -72,7 +69,20 @@ class RegexTask(PlainTask):
         return any(_matches(answer, text) for answer in self.accepted(question))
 
 
+def _broken(pattern: str) -> str:
+    """What is wrong with an expression; nothing if it is one."""
+    import regex
+
+    try:
+        regex.compile(pattern)
+    except regex.error as error:
+        return str(error)
+    return ""
+
+
 def _matches(pattern: str, text: str) -> bool:
+    import regex
+
     try:
         return regex.search(pattern, text, timeout=MOST_S) is not None
     except TimeoutError:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema
 from pydantic import Field, field_validator
 
 from pipeline.errors import DataError
@@ -24,8 +23,12 @@ class JsonOptions(Closed):
     @field_validator("schema_")
     @classmethod
     def _valid(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        if schema is None:
+            return None
+        import jsonschema  # slow to import, and needed by tasks with a schema alone
+
         try:
-            jsonschema.validators.validator_for(schema or {}).check_schema(schema or {})
+            jsonschema.validators.validator_for(schema).check_schema(schema)
         except jsonschema.SchemaError as error:
             raise ValueError(f"expected a JSON schema, but {error.message}") from None
         return schema
@@ -75,6 +78,8 @@ class JsonTask(PlainTask):
         schema = self.options.schema_
         if schema is None:
             return ""
+        import jsonschema
+
         error = jsonschema.exceptions.best_match(jsonschema.validators.validator_for(schema)(schema).iter_errors(value))
         return "" if error is None else f"{error.json_path}: {error.message[:120]}"
 
