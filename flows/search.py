@@ -24,6 +24,7 @@ from pipeline.environment import Environment, Evaluator
 from pipeline.files import digest_of_code, locked, md5, read_json, write_text
 from pipeline.journal import Journal, read_journal
 from pipeline.limits import Account, Meter, MeteredClient, metered
+from pipeline.plugins import digests
 from pipeline.progress import run_state
 from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
@@ -152,6 +153,8 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
     settings = stage.profile.model_dump(mode="json", exclude=elsewhere)
     settings["task"] = stage.settings.model_dump(mode="json")
     files = [md5(stage.questions_path), digest_of_code(SOURCES, without=BESIDE)]
+    if stage.profile.plugins:
+        files.append(json.dumps(digests(stage.profile.plugins)))
     return hashlib.sha256(json.dumps([dict(decisive), settings, files], sort_keys=True).encode()).hexdigest()
 
 

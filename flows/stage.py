@@ -21,6 +21,7 @@ from pipeline.lengths import as_measured
 from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
+from pipeline.stages.brief import brief_of
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
@@ -77,16 +78,10 @@ class Stage:
 
     def brief(self) -> Brief:
         """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
-        cost, budget = self.profile.cost_model(self.task), self.profile.budget.limit
-        cost.require_feasible(budget)
-        table = self.profile_table()
-        scores = dict(zip(table["model"], table["accuracy"], strict=True))
-        roles = self.profile.roles_on(self.task) if self.profile.agent.roles else ("assistant",)
-        sampling = self.settings.sampling.sampling()
-        greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
-        objective, most = self.profile.objective, self.profile.budget.max_nodes
-        piloted = pilot_scores(self.pilot_table(), objective)
-        return Brief(self.task, cost, budget, scores, roles, most, objective, piloted, greedy)
+        # Before any table is read: what no call fits is told at once.
+        self.profile.cost_model(self.task).require_feasible(self.profile.budget.limit)
+        profiled = self.profile_table()
+        return brief_of(self.profile, self.task, profiled, pilot_scores(self.pilot_table(), self.profile.objective))
 
     def grader(self) -> Task:
         """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""

@@ -24,6 +24,7 @@ from pipeline.models.spec import FACTS, ModelPool, Price
 from pipeline.models.variants import Temperature, TopP, variant_name
 from pipeline.objective import ACCURACY, Objective
 from pipeline.parsing import Closed, load
+from pipeline.plugins import load_for
 from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import get_role, role_names
 from pipeline.service.settings import ServiceSettings
@@ -223,6 +224,18 @@ class Profile(Closed):
         default_factory=dict, description="models that join the pool of a re-search once their endpoint lists them"
     )
     simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
+    plugins: tuple[str, ...] = Field(
+        default=(), exclude_if=lambda names: not names, description="modules with kinds, roles and methods (docs/plugins.md)"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_plugins(cls, data: Any) -> Any:
+        try:
+            load_for(data)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return data
 
     @model_validator(mode="after")
     def _known_roles(self) -> Profile:

@@ -1,4 +1,4 @@
-"""The commands `ttsgraph new-task` and `ttsgraph new-model`."""
+"""The commands `ttsgraph new-task`, `new-model` and `check`, and small ones that look at graphs."""
 
 from __future__ import annotations
 
@@ -89,6 +89,49 @@ def new_model(
     made = asyncio.run(add(wanted, used, task))
     _echo(*made.tried.lines(), f"profiles/{used}.yaml has the model {name} now")
     _echo(f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion `python -m flows.research`")
+
+
+def draw(
+    file: Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")],
+    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path("graph.svg"),
+) -> None:
+    """Draw a graph to a file.
+
+    Example: ttsgraph graph draw graph.json --out graph.png
+    """
+    from pipeline import plots
+    from pipeline.graph import CollaborationGraph
+
+    if out.suffix not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
+    typer.echo(plots.draw_graph(CollaborationGraph.read(file), out))
+
+
+def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
+    """How many DAGs there are on N nodes, labeled and unlabeled.
+
+    Example: ttsgraph dags 7
+    """
+    from pipeline.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
+
+    counts = {"n": n, "labeled": labeled_dags(n), "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None}
+    typer.echo(json.dumps(counts, indent=1))
+
+
+def check(
+    module: Annotated[str, typer.Argument(help="a module with kinds, roles or methods: of this folder, or installed")],
+) -> None:
+    """Try what a plug-in module registers: does it keep what kinds, roles and methods promise?
+
+    Ends with exit code 2 when it does not. Example: ttsgraph check my_module
+    """
+    from pipeline.scaffold.contracts import check_module
+
+    checks = check_module(module)
+    for found in checks:
+        typer.echo(f"{'broken' if found.problem else 'ok':7} {found.what}: {found.problem or found.promise}")
+    if any(found.problem for found in checks):
+        sys.exit(2)
 
 
 def _choose(words: str, names: Sequence[str]) -> str:
