@@ -107,19 +107,22 @@ async def new_model(wanted: Wanted, profile_name: str, task: str | None = None) 
     return NewModel(wanted.name, entry, tried)
 
 
+def listed_models(url: str, api_key_env: str | None, served_as: str = "") -> dict[str, object]:
+    """The endpoint's models by name, with the repository each is from where the endpoint tells it. Raises EndpointError."""
+    key = Endpoint((url,), served_as, api_key_env).api_key()
+    try:
+        with connect_once(url, key, TIMEOUT_S, max_retries=1) as client:
+            return {redact(model.id): getattr(model, "root", None) for model in client.models.list()}
+    except Exception as error:  # whatever a server that is none of models makes of it
+        reason = redact(str(error)).splitlines()[0] if str(error) else type(error).__name__
+        hint = "start the server, or correct the URL (it mostly ends in /v1)" + ("" if api_key_env else "; --api-key-env for a key")
+        raise EndpointError(f"{url}/models: expected an OpenAI-compatible server's list of models, but: {reason}; {hint}") from None
+
+
 def find_served(wanted: Wanted) -> tuple[str, str | None]:
     """The model's name at the endpoint and, where the endpoint tells it, the hub's repository it is from. Raises EndpointError."""
     url = wanted.url
-    key = Endpoint((url,), wanted.served_as or "", wanted.api_key_env).api_key()
-    try:
-        with connect_once(url, key, TIMEOUT_S, max_retries=1) as client:
-            listed = {redact(model.id): getattr(model, "root", None) for model in client.models.list()}
-    except Exception as error:  # whatever a server that is none of models makes of it
-        reason = redact(str(error)).splitlines()[0] if str(error) else type(error).__name__
-        hint = "start the server, or correct the URL (it mostly ends in /v1)" + (
-            "" if wanted.api_key_env else "; --api-key-env for a key"
-        )
-        raise EndpointError(f"{url}/models: expected an OpenAI-compatible server's list of models, but: {reason}; {hint}") from None
+    listed = listed_models(url, wanted.api_key_env, wanted.served_as or "")
     names = [name for name in (wanted.served_as, wanted.name) if name is not None]
     found = next((name for name in names if name in listed), None)
     if found is None and wanted.served_as is None and len(listed) == 1:

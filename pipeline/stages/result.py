@@ -167,9 +167,9 @@ def search(
     loaded = load_questions(settings.task, settings.source, seed)
     profile = make(len(loaded))  # equal questions are one
     splits = split_questions(loaded, profile.task(TASK).splits.sizes(), seed)
-    with _shown_progress(progress) as publish:
+    with shown_progress(progress) as publish:
         searched = run(search_whole(profile, TASK, splits, seed, method, place, publish, print if progress else lambda line: None))
-    return _result(searched)
+    return result_of(searched)
 
 
 def load(folder: str | Path) -> Result:
@@ -203,7 +203,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return found[0]
 
 
-def _result(searched: Searched) -> Result:
+def result_of(searched: Searched) -> Result:
+    """What a whole search came to, for use."""
     table = searched.table
     rows = tuple(
         {
@@ -222,7 +223,7 @@ def _result(searched: Searched) -> Result:
 
 
 @contextmanager
-def _shown_progress(wanted: bool) -> Iterator[Publish]:
+def shown_progress(wanted: bool) -> Iterator[Publish]:
     """A bar that counts answered questions, in a notebook too; nothing where none is wanted."""
     if not wanted:
         yield ignore
