@@ -19,7 +19,7 @@ from pipeline.errors import InputError, TTSGraphError
 from pipeline.files import CLOSED_TO_US, closed_to_us, md5
 from pipeline.graph import CollaborationGraph
 from pipeline.scaffold.commands import check, dags, draw, new_model, new_task
-from pipeline.scaffold.project_commands import init, run
+from pipeline.scaffold.project_commands import compare, export, init, run
 from pipeline.secrets import hide_secrets_in_output, redact
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
@@ -56,6 +56,8 @@ app.command()(new_model)
 app.command()(check)
 app.command()(init)
 app.command()(run)
+app.command()(compare)
+app.command()(export)
 app.command()(dags)
 graph_app.command()(draw)
 

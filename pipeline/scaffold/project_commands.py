@@ -1,4 +1,4 @@
-"""The commands `ttsgraph init` and `ttsgraph run`."""
+"""The commands `ttsgraph init`, `run`, `compare` and `export`."""
 
 from __future__ import annotations
 
@@ -54,6 +54,47 @@ def run(
         with shown_progress(True) as publish:
             result, folder = asyncio.run(project.run(params, name, publish, _echo, method))
         _echo(str(result.compare()), f"${result.spent.dollars:.4f} spent; {folder} has the graph", f"next: ttsgraph serve {folder}")
+
+
+def compare(
+    methods: Annotated[str, typer.Option(help="search methods with commas between; the others are compared with the first")],
+    seeds: Annotated[int, typer.Option(help="how many seeds", min=2)] = 10,
+    task: Annotated[str | None, typer.Option(help="a task of the profile (default: the first of params.yaml)")] = None,
+    profile: Annotated[str | None, typer.Option(help="a profile of profiles/ (default: that of params.yaml)")] = None,
+) -> None:
+    """Compare methods over seeds: the same test questions, paired tests with the smallest p that they can give.
+
+    Example: ttsgraph compare --methods agent_reinforce,random --seeds 10
+    """
+    from pipeline.settings import load_params, load_profile
+    from pipeline.stages.comparing import compare_methods, least_p
+
+    params = load_params()
+    loaded = load_profile(profile or params.profile)
+    chosen = task or next(iter(name for name in params.tasks if name in loaded.tasks), next(iter(loaded.tasks)))
+    named = [name.strip() for name in methods.split(",") if name.strip()]
+    numbers = range(params.seed, params.seed + seeds)
+    found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=_echo))
+    _echo(*(scores.line() for scores in found), f"paired Wilcoxon tests over {seeds} seeds; p is never below {least_p(seeds):.3g}")
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="a folder with a bundle.json, such as `ttsgraph run` makes, or a results folder")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
+) -> None:
+    """Write a found graph as one readable Python file that needs the openai package alone.
+
+    Example: ttsgraph export results/mine/sample/found --out answers.py
+    """
+    from pipeline.deployed import FileLoader
+    from pipeline.files import write_text
+    from pipeline.stages.export import to_python
+
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder with a bundle.json, but there is none; `ttsgraph run` makes one")
+    loader = FileLoader((folder,))
+    write_text(out, to_python(loader.resolve(loader.names[0])))
+    _echo(f'{out} answers questions: python {out} "a question"')
 
 
 def _echo(*lines: str) -> None:

@@ -73,6 +73,11 @@ class JsonTask(PlainTask):
             return float(wanted == found)
         return sum(key in there and _same(wanted.get(key), there[key]) for key in keys) / len(keys)
 
+    def passes(self, text: str) -> bool:
+        """Whether a reply has a value that keeps the schema: what can be checked without knowing the answer."""
+        found = _last_value(text)
+        return found is not None and not self._breaks(found)
+
     def _breaks(self, value: Any) -> str:
         """Why a value breaks the schema; nothing if it keeps it."""
         schema = self.options.schema_
