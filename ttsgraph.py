@@ -1,4 +1,8 @@
-"""The `ttsgraph` command line: thin, over pipeline/."""
+"""The `ttsgraph` command line, thin, over pipeline/; and what Python code uses: `ttsgraph.search`, `ttsgraph.load`.
+
+result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
+result.graph; result.compare(); result.ask("..."); result.save("folder"); ttsgraph.load("folder").serve()
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,25 @@ from flows.commands import register, verify
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.files import CLOSED_TO_US, closed_to_us, md5
 from pipeline.graph import CollaborationGraph
-from pipeline.scaffold.commands import new_model, new_task
+from pipeline.scaffold.commands import check, dags, draw, new_model, new_task
+from pipeline.scaffold.project_commands import compare, export, init, run
 from pipeline.secrets import hide_secrets_in_output, redact
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
     from pipeline.deployed import Loader
     from pipeline.settings import Params, Profile
+
+IN_PYTHON = ("search", "load", "Result", "Comparison")
+"""What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or clients."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in IN_PYTHON:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pipeline.stages import result
+
+    return getattr(result, name)
+
 
 BROKEN = 5
 """Exit code of a lineage with a broken link."""
@@ -35,8 +52,9 @@ graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 cache_app = typer.Typer(help="Look at the cache of model calls, and bound it.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
-for command in (new_task, new_model, register, verify):
+for command in (new_task, new_model, register, verify, check, init, run, compare, export, dags):
     app.command()(command)
+graph_app.command()(draw)
 
 GraphFile = Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")]
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
@@ -120,19 +138,6 @@ def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) ->
 
 
 @graph_app.command()
-def draw(file: GraphFile, out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path("graph.svg")) -> None:
-    """Draw a graph to a file.
-
-    Example: ttsgraph graph draw graph.json --out graph.png
-    """
-    from pipeline import plots
-
-    if out.suffix not in {".svg", ".png", ".pdf"}:
-        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
-    typer.echo(plots.draw_graph(CollaborationGraph.read(file), out))
-
-
-@graph_app.command()
 def ask(
     file: GraphFile,
     question: Annotated[str, typer.Argument(help="the question, as text")],
@@ -155,17 +160,6 @@ def ask(
     if trace:
         shown["nodes"] = {str(i): text for i, text in answer.node_texts.items()}
     _print(shown)
-
-
-@app.command()
-def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
-    """How many DAGs there are on N nodes, labeled and unlabeled.
-
-    Example: ttsgraph dags 7
-    """
-    from pipeline.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
-
-    _print({"n": n, "labeled": labeled_dags(n), "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None})
 
 
 @app.command()

@@ -19,7 +19,7 @@ from pipeline.progress import run_state
 from pipeline.promotion import against_first
 from pipeline.schemas import Evaluations, Nodes, write_table
 from pipeline.stages.records import Gated, Verdict, write_record
-from pipeline.tasks.base import Question
+from pipeline.tasks.base import Question, can_vote
 from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
@@ -41,7 +41,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     pilot = stage.pilot_table()
     profiled = stage.profile_table()
     best, voter = best_single(profiled, cost, budget), best_single(profiled, cost, budget, repeated=True)
-    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best, voter)
+    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best, voter, can_vote(stage.settings.task))
     count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
     removed = removal_cases(removals(graph, cost)) if count else []
 

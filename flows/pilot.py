@@ -16,7 +16,7 @@ def pilot(task: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     cost, settings, budget = stage.profile.cost_model(task), stage.profile.pilot, stage.profile.budget.limit
     best = best_single(stage.profile_table(), cost, budget, repeated=True)
-    cases = pilot_cases(settings, cost, best, stage.profile.roles, np.random.default_rng([stage.params.seed, 2]))
+    cases = pilot_cases(settings, cost, best, stage.profile.roles_on(task), np.random.default_rng([stage.params.seed, 2]))
     with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:
         table = stage.with_models(
             lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish),

@@ -41,7 +41,7 @@ from pipeline.search.warm import Warm, WarmReinforce, history_of
 from pipeline.settings import SearchSettings
 from pipeline.stages.records import Researched, Started, read_record, write_record
 from pipeline.state import STATE
-from pipeline.tasks.base import Question
+from pipeline.tasks.base import Question, can_vote
 from pipeline.trials import (
     Case,
     best_single,
@@ -206,7 +206,7 @@ def _test_cases(stage: Stage, found: CollaborationGraph, pilot: pd.DataFrame, co
     budget, profile = stage.profile.budget, read_table(Profiles, _folder(stage) / "profile.parquet", "research")
     there = [all(name in cost.pool for name in CollaborationGraph.from_json(graph).model_counts()) for graph in pilot["graph"]]
     best, voter = best_single(profile, cost, budget.limit), best_single(profile, cost, budget.limit, repeated=True)
-    return test_cases(found, pilot[there], cost, budget.limit, budget.max_nodes, best, voter)
+    return test_cases(found, pilot[there], cost, budget.limit, budget.max_nodes, best, voter, can_vote(stage.settings.task))
 
 
 def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:

@@ -4,7 +4,6 @@ from prefect import flow
 
 from flows.stage import load_stage, main
 from pipeline.schemas import Questions, write_table
-from pipeline.tasks import get_task
 from pipeline.tasks.questions import questions_table
 from pipeline.tasks.sources import load_questions, split_questions
 
@@ -14,7 +13,7 @@ def sample(task: str, profile: str | None = None) -> None:
     """Draw a task's questions, seeded and disjoint, into data/<profile>/<task>/questions.parquet."""
     stage = load_stage(task, profile)
     settings, seed = stage.settings, stage.params.seed
-    questions = load_questions(get_task(settings.kind), settings.source, seed)
+    questions = load_questions(settings.task, settings.source, seed)
     splits = split_questions(questions, settings.splits.sizes(), seed)
     write_table(questions_table(splits), Questions, stage.questions_path)
 

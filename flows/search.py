@@ -88,7 +88,7 @@ def tracked_search(
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Found, pd.DataFrame, list[Exchange]]:
-        environment.client = MeteredClient(environment.client, meter, environment.pool)
+        environment.client = MeteredClient(environment.client, meter, environment.paid)
         paying = None if speak is None else metered(speak, meter)
         archive = Archive(journal)
         async with meter.watched():

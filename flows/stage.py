@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from flows.ending import EXIT_CODES, guarded
+from flows.ending import EXIT_CODES, guarded, say
 from pipeline.agent.base import Brief, Speak
 from pipeline.environment import Environment
 from pipeline.errors import DataError
+from pipeline.evaluation.judging import checked, judged_line
 from pipeline.files import makes, md5
 from pipeline.graph import CollaborationGraph
 from pipeline.lengths import as_measured
@@ -26,6 +27,7 @@ from pipeline.models.serving import open_agent, open_client
 from pipeline.schemas import Pilots, Profiles, Questions, read_table
 from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
 from pipeline.stage_settings import LimitSettings
+from pipeline.stages.brief import brief_of
 from pipeline.stages.identity import digest
 from pipeline.stages.records import Searched, read_record
 from pipeline.tasks import get_grader
@@ -90,20 +92,14 @@ class Stage:
 
     def brief(self) -> Brief:
         """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
-        cost, budget = self.profile.cost_model(self.task), self.profile.budget.limit
-        cost.require_feasible(budget)
-        table = self.profile_table()
-        scores = dict(zip(table["model"], table["accuracy"], strict=True))
-        roles = self.profile.roles if self.profile.agent.roles else ("assistant",)
-        sampling = self.settings.sampling.sampling()
-        greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
-        objective, most = self.profile.objective, self.profile.budget.max_nodes
-        piloted = pilot_scores(self.pilot_table(), objective)
-        return Brief(self.task, cost, budget, scores, roles, most, objective, piloted, greedy)
+        # Before any table is read: what no call fits is told at once.
+        self.profile.cost_model(self.task).require_feasible(self.profile.budget.limit)
+        profiled = self.profile_table()
+        return brief_of(self.profile, self.task, profiled, pilot_scores(self.pilot_table(), self.profile.objective))
 
     def grader(self) -> Task:
         """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""
-        return get_grader(self.settings.kind, self.profile.sandbox.accept_weaker)
+        return get_grader(self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading)
 
     def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
         """The environment that runs graphs on this task's questions."""
@@ -144,6 +140,13 @@ class Stage:
                 paying = MeteredClient(RecordingClient(client, self.recorder), meter, self.profile.model_pool())
                 async with meter.watched():
                     return await work(self.environment_of(paying, questions["shots"]), questions)
+                environment = self.environment_of(client, questions["shots"])
+                for line in await checked(environment.prompt.task, client):
+                    say(f"{self.task}: {line}")
+                done = await work(environment, questions)
+                if environment.grader.judged:
+                    say(f"{self.task}: {judged_line(environment.prompt.task, environment.grader.judged)}")
+                return done
 
         return asyncio.run(run())
 

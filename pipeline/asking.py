@@ -9,7 +9,6 @@ from pipeline.executor import Answer, run_graph
 from pipeline.graph import CollaborationGraph
 from pipeline.models.serving import open_client
 from pipeline.settings import Profile
-from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 
 
@@ -18,7 +17,7 @@ async def ask_graph(
 ) -> Answer:
     """The graph's answer. `shots` are the worked examples of few-shot prompts. Raises RunStopped when a call failed for good."""
     settings = profile.task(task)
-    prompt = settings.prompt.prompt(get_task(settings.kind), shots)
+    prompt = settings.prompt.prompt(settings.task, shots)
     async with open_client(profile) as client:
         asked = Question("asked", question, "")
         answer = await run_graph(graph, asked, prompt, settings.sampling.sampling(), profile.model_pool(), client)

@@ -22,7 +22,7 @@ import numpy as np
 from pipeline import topologies
 from pipeline.agent.base import Brief
 from pipeline.budget import critical_path
-from pipeline.contenders import Contenders, form_of
+from pipeline.contenders import Contender, Contenders, form_of
 from pipeline.environment import Evaluator, Feedback
 from pipeline.errors import RunStopped
 from pipeline.evidence import Evidence, IntArray
@@ -108,6 +108,10 @@ class Contest:
             await self._round(number, environment, publish)
         await self._finals(environment, publish)
         return self.standings
+
+    def contenders(self, count: int) -> tuple[Contender, ...]:
+        """The best graphs so far, which stand in every search after it."""
+        return tuple(Contender(standing.graph, standing.label, standing.value) for standing in self.standings[:count])
 
     async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""

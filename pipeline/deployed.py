@@ -20,7 +20,6 @@ from pipeline.prompts import Prompt
 from pipeline.roles import check_roles, get_role
 from pipeline.schemas import Questions, read_table
 from pipeline.settings import Profile, load_profile
-from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of, questions_path
 
@@ -53,7 +52,7 @@ class Deployed:
     def prompt(self) -> Prompt:
         """How its nodes speak to models."""
         settings = self.profile.task(self.task)
-        return settings.prompt.prompt(get_task(settings.kind), self.shots)
+        return settings.prompt.prompt(settings.task, self.shots)
 
     @property
     def used_models(self) -> tuple[str, ...]:

@@ -12,15 +12,17 @@ from typing import Protocol
 from scipy.special import ndtri
 
 from pipeline.errors import CallFailed
+from pipeline.evaluation.scores import binary, mean_interval
 from pipeline.executor import GraphRunner
 from pipeline.grading import Grader
 from pipeline.graph import CollaborationGraph
+from pipeline.model_settings import judge_specs
 from pipeline.models.client import ModelClient, Sampling, Usage
 from pipeline.models.spec import ModelPool
 from pipeline.progress import Answered, Publish, ignore
 from pipeline.prompts import Prompt
 from pipeline.roles import check_roles
-from pipeline.tasks.base import Question
+from pipeline.tasks.base import Question, can_vote
 
 CONFIDENCE = 0.95
 
@@ -30,22 +32,23 @@ MOST_UNDER_WAY = 4096
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """One node's answer to a question: whether it is right, and its extracted form, by which answers are told apart."""
+    """One node's answer to a question: its grade, and its extracted form, by which answers are told apart."""
 
-    correct: bool
+    correct: float
     form: str
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """One question's outcome. `correct` is None when a call failed for good: unscored, never wrong.
+    """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in [0, 1]. It is None when a call
+    failed for good: unscored, never wrong.
 
     `error` says why, or for a scored question that a node had no answer because its prompt did not fit its model. `nodes` are the
     answers of all nodes by id, where the environment grades them.
     """
 
     question_id: str
-    correct: bool | None
+    correct: float | None
     answer: str = ""
     latency_s: float = math.nan
     error: str = ""
@@ -56,7 +59,7 @@ class QuestionResult:
 class Feedback:
     """What the environment says of a graph on a batch: per question, and summed up.
 
-    `accuracy` is over scored questions, NaN when there are none, with its Wilson interval; `latency_s` is the mean critical path of
+    `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is the mean critical path of
     a question; `wall_s` is the time this evaluation took here, with cached calls and waiting. `stopped` says that a rival beat the
     graph before all questions of the batch were asked, so that `results` are those of the first ones alone.
     """
@@ -77,13 +80,18 @@ class Feedback:
         return len(self.results) - self.n_scored
 
     @property
-    def n_correct(self) -> int:
-        """Questions answered right."""
-        return sum(result.correct is True for result in self.results)
+    def grades(self) -> list[float]:
+        """The grades of the scored questions."""
+        return [result.correct for result in self.results if result.correct is not None]
+
+    @property
+    def n_correct(self) -> float:
+        """Questions answered right; for graded kinds the sum of the scores."""
+        return sum(self.grades)
 
     @property
     def accuracy(self) -> float:
-        """Share of scored questions answered right."""
+        """Share of scored questions answered right; for graded kinds the mean score."""
         return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property
@@ -93,8 +101,9 @@ class Feedback:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson interval of the accuracy at CONFIDENCE; (0, 1) when nothing was scored."""
-        return wilson(self.n_correct, self.n_scored)
+        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of scores Student's."""
+        grades = self.grades
+        return wilson(round(sum(grades)), len(grades)) if binary(grades) else mean_interval(grades, CONFIDENCE)
 
     @property
     def latency_s(self) -> float:
@@ -108,8 +117,17 @@ class Feedback:
         return next((result.error for result in self.results if result.correct is None), "")
 
 
-def standard_error(successes: int, trials: int) -> float:
-    """Of a proportion, with one success and one failure added so that few trials never look certain; NaN without trials."""
+def total_of(accuracy: float, n_scored: int) -> float:
+    """The sum of grades that a mean was made of; a whole number where rounding alone says otherwise."""
+    total = accuracy * n_scored
+    return round(total) if abs(total - round(total)) < 1e-6 else total
+
+
+def standard_error(successes: float, trials: int) -> float:
+    """Of a proportion, with one success and one failure added so that few trials never look certain; NaN without trials.
+
+    Of a mean of scores in [0, 1] it is the most there can be: no score varies more than right and wrong with the same mean.
+    """
     share = (successes + 1) / (trials + 2)
     return math.sqrt(share * (1 - share) / trials) if trials else math.nan
 
@@ -176,7 +194,7 @@ class Environment:
     ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
         self.max_unscored, self.grade_nodes = max_unscored, grade_nodes
-        self._grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
+        self.grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def with_client(self, client: ModelClient) -> Environment:
@@ -188,8 +206,13 @@ class Environment:
         return self._like(self.client, grade_nodes=True)
 
     def _like(self, client: ModelClient, grade_nodes: bool) -> Environment:
-        terms = self.max_unscored, self._grader, grade_nodes, self.most_under_way
+        terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way
         return Environment(self.prompt, self.sampling, self.pool, client, *terms)
+
+    @property
+    def paid(self) -> ModelPool:
+        """All whose calls are paid for: the pool, and the judges of a kind that has them."""
+        return ModelPool((*self.pool.values(), *judge_specs(self.prompt.task)))
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
@@ -237,7 +260,7 @@ class Environment:
         if answer.text is None:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
         try:
-            correct = await self._grader.grade(question, answer.text)
+            correct = await self.grader.grade(question, answer.text, self.client)
             nodes = await self._grade_nodes(question, answer.node_texts) if self.grade_nodes else {}
         except CallFailed as failure:
             return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
@@ -245,5 +268,7 @@ class Environment:
 
     async def _grade_nodes(self, question: Question, texts: Mapping[int, str]) -> dict[int, NodeResult]:
         """Each node's answer, graded. Raises CallFailed as the task's grader does."""
-        extract = self.prompt.task.extract
-        return {i: NodeResult(await self._grader.grade(question, text), extract(text) or "") for i, text in texts.items()}
+        task = self.prompt.task
+        # Where a kind has no form that answers share, each text is an answer of its own.
+        forms = {i: task.extract(text) or ("" if can_vote(task) else text) for i, text in texts.items()}
+        return {i: NodeResult(await self.grader.grade(question, text, self.client), forms[i]) for i, text in texts.items()}

@@ -1,7 +1,8 @@
 """What every node of an evaluated graph answered, as arrays: the evidence that a whole graph's score hides.
 
-Answers to a question are told apart by their extracted form: class 0 is right, each wrong form has a number of its own, and what is
-beyond `FORMS` shares the last one. A call that several graphs make is kept once: it is known by its `call_signature`.
+Answers to a question are told apart by their extracted form: class 0 is right (of graded answers, good enough: `passing_grade`),
+each wrong form has a number of its own, and what is beyond `FORMS` shares the last one. A call that several graphs make is kept
+once: it is known by its `call_signature`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from pipeline.roles import get_role
 from pipeline.tasks.base import Question
 
 IntArray = npt.NDArray[np.intp]
+FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 FORMS = 8
 """Classes of answers to a question: the right one, six wrong forms, and all others."""
 
 UNKNOWN = -1
+
+
+def passing_grade(place: int) -> float:
+    """The grade above which an answer to a question counts as right: any where it is right or wrong.
+
+    Of graded answers it counts a share as right that is their mean score: grades to pass are spread evenly over questions (by the
+    golden ratio), and the same for all graphs, so that of two answers the better one passes where the other does.
+    """
+    return (0.5 + place * 0.6180339887498949) % 1.0
 
 
 def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
@@ -87,10 +98,10 @@ class Rows:
 
 @dataclass(slots=True)
 class Seen:
-    """What an evaluated graph came to: (n,) places of questions, and whether it was right."""
+    """What an evaluated graph came to: (n,) places of questions, and its grades there."""
 
     questions: IntArray
-    right: BoolArray
+    right: FloatArray
 
 
 @dataclass(slots=True)
@@ -140,7 +151,7 @@ class Evidence:
             return
         places = np.array([self._places[result.question_id] for result in results], dtype=np.intp)
         answers = self._classes(graph, places, [result.nodes for result in results])
-        self._add_graph(graph, places, np.array([bool(result.correct) for result in results]))
+        self._add_graph(graph, places, np.array([result.correct for result in results], dtype=float))
         draws, levels = draw_numbers(graph, self.greedy), revisions(graph)
         for i, signature in call_signatures(graph, self.greedy).items():
             node, before = graph.node(i), graph.predecessors[i]
@@ -158,7 +169,7 @@ class Evidence:
                 inputs = np.stack([answers[p][new] for p in before])
                 self.rows.append(Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new]))
 
-    def _add_graph(self, graph: CollaborationGraph, places: IntArray, right: BoolArray) -> None:
+    def _add_graph(self, graph: CollaborationGraph, places: IntArray, right: FloatArray) -> None:
         seen = self.graphs.get(graph)
         if seen is None:
             self.graphs[graph] = Seen(places, right)
@@ -175,7 +186,7 @@ class Evidence:
         for k, (place, answered) in enumerate(zip(places.tolist(), nodes, strict=True)):
             forms = self._forms[place]
             for i, result in answered.items():
-                if not result.correct:
+                if result.correct <= passing_grade(place):
                     known = forms.get(result.form)
                     if known is None:
                         known = forms[result.form] = min(len(forms) + 1, FORMS - 1)

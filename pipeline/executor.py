@@ -120,7 +120,9 @@ class _Run:
 
     def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
         self.runner, self.question = runner, question
-        self.begin_last: Begin = (lambda request: Later(partial(finish, request))) if finish else runner.begin
+        # What a judge says is not the answer, so nobody is to be told of it while it is written.
+        own_words = runner.roles[runner.sink].read is None
+        self.begin_last: Begin = (lambda request: Later(partial(finish, request))) if finish and own_words else runner.begin
         self.waiting = dict(runner.in_degrees)
         self.texts: dict[int, str] = {}
         self.completions: dict[int, Completion] = {}
@@ -190,6 +192,8 @@ class _Run:
 
     def _arrived(self, i: int, completion: Completion) -> list[int]:
         self.texts[i], self.completions[i] = completion.text, completion
+        if (read := self.runner.roles[i].read) is not None:
+            self.texts[i] = read(completion.text, [self.texts[before] for before in self.runner.graph.predecessors[i]])
         return self._made_ready(i)
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:

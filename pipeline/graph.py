@@ -160,6 +160,12 @@ class CollaborationGraph:
         nodes = [{"id": n.id, "role": n.role, "model": n.model} | ({"top_k": n.top_k} if n.top_k else {}) for n in self.nodes]
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
 
+    def _repr_svg_(self) -> str:
+        """Its picture, which notebooks show."""
+        from pipeline.plots import svg_of  # slow to import, and needed where there is something to show it alone
+
+        return svg_of(self)
+
     def to_json(self) -> str:
         """`to_dict` as compact JSON."""
         return json.dumps(self.to_dict(), separators=(",", ":"))

@@ -15,6 +15,8 @@ from pipeline.models.dialect import Dialect, Parameter, TokensKey
 from pipeline.models.spec import ModelSpec, Price
 from pipeline.models.variants import Variants, variant_name
 from pipeline.parsing import Closed
+from pipeline.tasks.base import AskingTask, Task
+from pipeline.tasks.judge import JUDGE
 
 Dollars = Annotated[float, Field(ge=0)]
 
@@ -54,6 +56,15 @@ class WeightsSettings(Closed):
         if sum(value is not None for value in (self.package, self.hub, self.path)) != 1:
             raise ValueError("expected exactly one of package, hub and path")
         return self
+
+
+def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
+    """The judges of a kind of task, as calls name them; none of a kind that asks no models."""
+    models = task.options.models if isinstance(task, AskingTask) else {}
+    return tuple(
+        ModelSpec(f"{JUDGE}{name}", name, None, None, None, None, price_of(model.price), model.revision)
+        for name, model in models.items()
+    )
 
 
 class ModelSettings(Closed):

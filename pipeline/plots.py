@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def to_networkx(graph: CollaborationGraph) -> nx.DiGraph[int]:
 
 def draw_graph(graph: CollaborationGraph, path: Path) -> Path:
     """Levels from left to right; colour is the model, shape the role, and the sink has a thick rim."""
+    return save(_figure(graph), path)
+
+
+def svg_of(graph: CollaborationGraph) -> str:
+    """The same picture as SVG, for a page or a notebook."""
+    text = io.StringIO()
+    _figure(graph).savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _figure(graph: CollaborationGraph) -> Figure:
     drawn = to_networkx(graph)
     figure = Figure(figsize=(1.8 + 1.5 * graph.depth, 1.4 + 0.6 * graph.width))
     axes = figure.subplots()
@@ -74,7 +86,7 @@ def draw_graph(graph: CollaborationGraph, path: Path) -> Path:
     axes.legend(handles=roles + names, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=2, frameon=False)
     axes.set_axis_off()
     axes.margins(0.15)
-    return save(figure, path)
+    return figure
 
 
 def _roles(graph: CollaborationGraph) -> list[str]:

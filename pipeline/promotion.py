@@ -4,7 +4,8 @@ The gate (`choose`) decides which of a test's graphs is put up as a version: wha
 The champion's rule (`decide`) decides whether that version replaces the one that serves; `successor` which one does when it can't.
 
 Both graphs answered the same questions, so only those that one answered right and the other wrong tell them apart. If neither is
-better, each of these goes either way with probability 1/2 (McNemar's test in its exact form, one-sided).
+better, each of these goes either way with probability 1/2 (McNemar's test in its exact form, one-sided). Where answers have scores,
+it is the same test for differences of any size (`paired_flips_p`).
 """
 
 from __future__ import annotations
@@ -17,23 +18,30 @@ from typing import Literal
 import pandas as pd
 
 from pipeline.environment import Feedback
+from pipeline.evaluation.scores import binary, paired_flips_p
 from pipeline.provenance import TestResult
 from pipeline.wording import counted
 
-Outcomes = Mapping[str, bool | None]
-"""Question id -> whether its answer is right; None where infrastructure failed."""
+Outcomes = Mapping[str, bool | float | None]
+"""Question id -> the grade of its answer, right or wrong or a score in [0, 1]; None where infrastructure failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Two graphs on the questions that both were scored on: how many only the first has right, and only the second."""
+    """Two graphs on the questions that both were scored on: how many only the first has right, and only the second.
+
+    Where answers have scores: on how many the first scores higher, and the second. `differences` are then those of the scores.
+    """
 
     questions: int
     first_only: int
     second_only: int
+    differences: tuple[float, ...] = ()
 
     def p_value(self, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
-        """p of McNemar's exact test; 1 where the graphs agree on every question."""
+        """p of McNemar's exact test, of scores by sign flips; 1 where the graphs agree on every question."""
+        if self.differences:
+            return paired_flips_p(self.differences, alternative)
         from scipy.stats import binomtest  # slow to import, and needed once in a run
 
         differ = self.first_only + self.second_only
@@ -44,7 +52,10 @@ def paired(first: Outcomes, second: Outcomes) -> Pairs:
     """Compare two graphs question by question."""
     both = [(mine, second.get(question)) for question, mine in first.items() if mine is not None]
     scored = [(mine, its) for mine, its in both if its is not None]
-    return Pairs(len(scored), sum(mine and not its for mine, its in scored), sum(its and not mine for mine, its in scored))
+    ahead, behind = sum(mine > its for mine, its in scored), sum(its > mine for mine, its in scored)
+    if binary(grade for pair in scored for grade in pair):
+        return Pairs(len(scored), ahead, behind)
+    return Pairs(len(scored), ahead, behind, tuple(float(mine - its) for mine, its in scored))
 
 
 def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
@@ -79,6 +90,8 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
     p = pairs.p_value("greater")
     mine, its = pairs.first_only, pairs.second_only
     told = f"of {pairs.questions} test questions, {mine} only the challenger has right and {its} only the champion"
+    if pairs.differences:
+        told = f"of {pairs.questions} test questions, the challenger scores higher on {mine} and the champion on {its}"
     if p < 1 - confidence:
         return Decision(True, f"better: {told} (p = {p:.4f}, below {1 - confidence:.3g})", p)
     return Decision(False, f"not shown to be better: {told} (p = {p:.4f}, expected below {1 - confidence:.3g})", p)
@@ -97,7 +110,7 @@ class Arm:
 class Choice:
     """Which of the arms is put up, by its place (0 is the found graph), how it stands to the found graph, and why.
 
-    `p_value` is of McNemar's exact test against the found graph, two-sided; None for the found graph itself.
+    `p_value` is of the paired test (`Pairs`) against the found graph, two-sided; None for the found graph itself.
     """
 
     place: int
@@ -140,9 +153,14 @@ class _Compared:
     confidence: float
 
     @cached_property
-    def right(self) -> dict[int, int]:
-        """Place -> questions answered right."""
-        return {place: sum(self.arms[place].outcomes[q] is True for q in self.questions) for place in self.able}
+    def right(self) -> dict[int, float]:
+        """Place -> questions answered right, or the sum of the scores."""
+        return {place: sum(self.arms[place].outcomes[q] or 0 for q in self.questions) for place in self.able}
+
+    @property
+    def binary(self) -> bool:
+        """Whether answers are right or wrong, with no scores between."""
+        return binary(self.arms[place].outcomes[q] or 0 for place in self.able for q in self.questions)
 
     def beyond(self, first: int, second: int) -> bool:
         """Whether the first is ahead of the second by more than the margin. A difference of the margin itself is not beyond it."""
@@ -182,16 +200,17 @@ def _told(compared: _Compared, place: int, questions: str) -> Choice:
     """The choice with its reason."""
     arm, found, right = compared.arms[place], compared.arms[0], compared.right
     shares = {k: f"{100 * count / len(compared.questions):.1f} %" for k, count in right.items()}
+    known = "right" if compared.binary else "of the score"
     if place == 0:
         rivals = [k for k in right if k != 0]
         if not rivals:
             return Choice(0, "found", "there is no baseline to compare it with")
         top = max(rivals, key=lambda k: (right[k], -k))
         best = f"the best baseline, {compared.arms[top].label}, {shares[top]}"
-        return Choice(0, "found", f"it has {shares[0]} {questions} right, {best}")
+        return Choice(0, "found", f"it has {shares[0]} {questions} {known}, {best}")
     warning = "chosen on these questions, so this score is optimistic"
     if 0 not in right:
-        return Choice(place, "better", f"{arm.label} has {shares[place]} {questions} right, the found graph no score; {warning}")
+        return Choice(place, "better", f"{arm.label} has {shares[place]} {questions} {known}, the found graph no score; {warning}")
     verdict: Literal["as good", "better"] = "better" if compared.behind(0, place) else "as good"
     p = compared.pairs(place, 0).p_value()
     told = f"{shares[place]} against {shares[0]} {questions} for {arm.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"

@@ -50,7 +50,7 @@ class ModelRevision(Closed):
 
 
 class TestResult(Closed):
-    """The found graph on the test questions, and per question whether it was right; None where a call failed for good.
+    """The found graph on the test questions, and per question its grade; None where a call failed for good.
 
     `questions` is the hash of the test questions' texts and answers: only results on the same ones are compared.
     """
@@ -61,7 +61,7 @@ class TestResult(Closed):
     low: float
     high: float
     questions: str
-    outcomes: dict[str, bool | None]
+    outcomes: dict[str, bool | float | None]
 
 
 class Parent(Closed):

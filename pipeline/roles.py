@@ -3,6 +3,8 @@
 assistant  refines what its predecessors said; with none, it answers         (paper, section 3)
 fuser      weighs several answers and gives one; with none, it answers       (paper, section 3)
 voter      the most frequent extracted answer, without a model call, cost 0  (ours)
+verifier   the same among answers that pass what their kind can check         (ours)
+judge      has its model choose one of the answers, which it gives as it came (ours)
 
 To add a role, write one function and register it: `speak` builds the messages of a role that calls a model, `decide` picks an
 answer for a role that does not.
@@ -14,6 +16,7 @@ CONTRIBUTING.md does it step by step.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,18 +24,21 @@ from dataclasses import dataclass
 from pipeline.errors import GraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.models.client import Message
-from pipeline.prompts import Prompt, compose
+from pipeline.prompts import REQUESTS, Prompt, compose
 from pipeline.tasks.base import Question, Task
 
 Speak = Callable[[Prompt, Question, Sequence[str]], tuple[Message, ...]]
 Decide = Callable[[Task, Sequence[str]], str]
+Read = Callable[[str, Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
     """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many predecessors it needs.
 
-    `does` says in words what a node makes of the answers that it reads.
+    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts equal answers, so it is offered
+    only where a kind of task says what these are. `read` is for a role whose model says something about the answers that it reads,
+    rather than giving one: it makes the node's answer of what the model said and these answers.
     """
 
     name: str
@@ -40,6 +46,8 @@ class Role:
     decide: Decide | None = None
     min_in_degree: int = 0
     does: str = ""
+    votes: bool = False
+    read: Read | None = None
 
     def __post_init__(self) -> None:
         if (self.speak is None) == (self.decide is None):
@@ -74,6 +82,39 @@ def majority(task: Task, answers: Sequence[str]) -> str:
     return answers[extracted.index(winner)]
 
 
+def passing(task: Task, answers: Sequence[str]) -> str:
+    """The most frequent of the answers that pass what their kind can check of an answer alone (a schema, a form); where none
+    passes, of all.
+
+    A kind has `passes(text)` for that; answers to others pass if they can be read.
+    """
+    passes = getattr(task, "passes", None) or (lambda text: task.extract(text) is not None)
+    kept = [answer for answer in answers if answer.strip() and passes(answer)] or list(answers)
+    return majority(task, kept)
+
+
+def judge_messages(prompt: Prompt, question: Question, answers: Sequence[str]) -> tuple[Message, ...]:
+    """Choose the best of the predecessors' answers by its number; with none, or in prompts that a model continues, answer."""
+    *before, last = compose(prompt, question, answers, "fuse")
+    if prompt.style == "few_shot" or not answers:
+        return (*before, last)
+    asked = last.content.removesuffix(REQUESTS["fuse"])
+    return (*before, Message(last.role, f"{asked}{CHOOSE}"))
+
+
+CHOOSE = "Which of these solutions is the best? Give no solution of your own. End with one line: Best: <number>"
+"""What a judge is asked once it has been shown the answers."""
+
+_BEST = re.compile(r"(?i:best)\W{0,5}(?:solution\W*)?(\d+)")
+
+
+def chosen(said: str, answers: Sequence[str]) -> str:
+    """The answer that a judge names, as it came; what the judge said itself where it names none."""
+    found = _BEST.findall(said)
+    number = int(found[-1]) if found else 0
+    return answers[number - 1] if 1 <= number <= len(answers) else said
+
+
 _ROLES: dict[str, Role] = {}
 
 
@@ -106,6 +147,10 @@ def role_names() -> tuple[str, ...]:
 for _role in (
     Role("assistant", speak=assistant_messages, does="checks them and writes an improved answer"),
     Role("fuser", speak=fuser_messages, does="weighs them and writes one final answer"),
-    Role("voter", decide=majority, min_in_degree=1, does="takes the most frequent answer"),
+    Role("voter", decide=majority, min_in_degree=1, does="takes the most frequent answer", votes=True),
+    Role(
+        "verifier", decide=passing, min_in_degree=1, does="drops those that fail the check, and takes the most frequent of the rest"
+    ),
+    Role("judge", speak=judge_messages, min_in_degree=1, does="chooses the best of them", read=chosen),
 ):
     register_role(_role)

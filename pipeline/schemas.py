@@ -176,8 +176,8 @@ class Nodes(Scores):
 class Evaluations(GraphScores):
     """Test scores of the found graph and of what it has to beat within the same budget.
 
-    `found_only` and `rival_only` count the questions that only the found graph, or only this one, has right; `p_differs` is of an
-    exact McNemar test, two-sided.
+    `found_only` and `rival_only` count the questions that only the found graph, or only this one, has right, or scores higher on;
+    `p_differs` is of an exact McNemar test, two-sided, for scores of its like by sign flips.
     """
 
     arm: Series[str] = pa.Field(isin=["found", "single", "self_consistency", "fixed_topology"])

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pipeline.budget import CostModel, Lengths, Metric, missing_facts
 from pipeline.engine_settings import EngineSettings, Probability
 from pipeline.errors import SettingsError
+from pipeline.length_settings import LengthSettings, MeasuredLengths
 from pipeline.model_settings import ModelSettings, PriceSetting, price_of
 from pipeline.models.client import Sampling
 from pipeline.models.simulation import Simulation
@@ -24,8 +25,9 @@ from pipeline.models.spec import FACTS, ModelPool, Price
 from pipeline.models.variants import Temperature, TopP, variant_name
 from pipeline.objective import ACCURACY, Objective
 from pipeline.parsing import Closed, load
+from pipeline.plugins import load_for
 from pipeline.prompts import Layout, Prompt, Style
-from pipeline.roles import role_names
+from pipeline.roles import get_role, role_names
 from pipeline.service.settings import ServiceSettings
 from pipeline.stage_settings import (
     DeploySettings,
@@ -36,8 +38,9 @@ from pipeline.stage_settings import (
     RacingSettings,
     ResearchSettings,
 )
-from pipeline.tasks import TASKS
-from pipeline.tasks.base import Question, Task
+from pipeline.tasks import TASKS, can_vote, get_task
+from pipeline.tasks.base import AskingTask, Question, Task
+from pipeline.tasks.judge import JUDGE
 from pipeline.tasks.sources import Source
 from pipeline.worker_settings import WorkerSettings
 
@@ -91,59 +94,13 @@ class SamplingSettings(Closed):
         return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
 
 
-class MeasuredLengths(Closed):
-    """What one member of the pool reads and writes on average, as the profile stage measured it (`Lengths`)."""
-
-    prompt_tokens: Annotated[float, Field(ge=0)]
-    generated_tokens: Annotated[float, Field(ge=0)]
-    read_tokens: Annotated[float, Field(ge=0)]
-    more_tokens: Annotated[float, Field(ge=0)]
-
-
-class LengthSettings(Closed):
-    """A task's average prompt and generation lengths in tokens, from which costs follow until they are measured."""
-
-    prompt_tokens: PositiveFloat | None = None
-    generated_tokens: PositiveFloat | None = None
-    measured: dict[str, MeasuredLengths] = Field(
-        default_factory=dict, exclude_if=lambda measured: not measured, description="by member of the pool; the stages put it here"
-    )
-
-    @model_validator(mode="after")
-    def _both(self) -> LengthSettings:
-        if (self.prompt_tokens is None) != (self.generated_tokens is None):
-            raise ValueError("expected prompt_tokens and generated_tokens, or neither, so that they are measured; found one")
-        return self
-
-    @property
-    def given(self) -> Lengths | None:
-        """What the profile says, if it does."""
-        if self.prompt_tokens is None or self.generated_tokens is None:
-            return None
-        return Lengths(self.prompt_tokens, self.generated_tokens)
-
-    def value(self) -> Lengths:
-        """What the profile says. Raises SettingsError where it says nothing."""
-        if self.given is None:
-            raise SettingsError("expected lengths (prompt_tokens and generated_tokens) of a task, found none")
-        return self.given
-
-    def of(self, pool: ModelPool, task: str) -> dict[str, Lengths]:
-        """By member of the pool: what was measured, else what the profile says. Raises SettingsError where neither is there."""
-        found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
-        for name in pool:
-            if name not in found and self.given is None:
-                raise SettingsError(
-                    f"task {task!r}: what {name!r} reads and writes is not measured yet, and costs follow from it; "
-                    f"run `python -m flows.profile --task {task}`, or give lengths in the profile"
-                )
-        return {name: found.get(name) or self.value() for name in pool}
-
-
 class TaskSettings(Closed):
     """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for the budget."""
 
     kind: str
+    grading: dict[str, Any] = Field(
+        default_factory=dict, exclude_if=lambda grading: not grading, description="settings of the kind (docs/own-task.md)"
+    )
     source: Source
     splits: SplitSettings
     prompt: PromptSettings
@@ -154,7 +111,16 @@ class TaskSettings(Closed):
     def _known_kind(self) -> TaskSettings:
         if self.kind not in TASKS:
             raise ValueError(f"expected kind as one of {', '.join(TASKS)}, found {self.kind!r}")
+        try:
+            get_task(self.kind, self.grading)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
         return self
+
+    @property
+    def task(self) -> Task:
+        """The kind, with this task's settings."""
+        return get_task(self.kind, self.grading)
 
 
 class BudgetSettings(Closed):
@@ -262,6 +228,18 @@ class Profile(Closed):
         default_factory=dict, description="models that join the pool of a re-search once their endpoint lists them"
     )
     simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
+    plugins: tuple[str, ...] = Field(
+        default=(), exclude_if=lambda names: not names, description="modules with kinds, roles and methods (docs/plugins.md)"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_plugins(cls, data: Any) -> Any:
+        try:
+            load_for(data)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return data
 
     @model_validator(mode="after")
     def _known_roles(self) -> Profile:
@@ -320,6 +298,15 @@ class Profile(Closed):
         return self
 
     @model_validator(mode="after")
+    def _distinct_judges(self) -> Profile:
+        for name, settings in self.tasks.items():
+            task = settings.task
+            for judge, model in task.options.models.items() if isinstance(task, AskingTask) else ():
+                if self.judges[f"{JUDGE}{judge}"] != model:
+                    raise ValueError(f"task {name!r}: judge {judge!r}: expected a name of its own, another task's judge has it")
+        return self
+
+    @model_validator(mode="after")
     def _known_agent(self) -> Profile:
         agent, served = self.agent, () if self.engine.kind == "simulated" else tuple(self.pool)
         if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
@@ -339,6 +326,16 @@ class Profile(Closed):
             return {}
         return {name: model for name, model in self.pool.items() if not model.base_urls}
 
+    @property
+    def judges(self) -> dict[str, ModelSettings]:
+        """The models that grade answers, of all tasks, by the names that calls have for them."""
+        return {
+            f"{JUDGE}{name}": model
+            for settings in self.tasks.values()
+            if isinstance(task := settings.task, AskingTask)
+            for name, model in task.options.models.items()
+        }
+
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order, each model before its variants."""
         return ModelPool(tuple(spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)))
@@ -349,6 +346,11 @@ class Profile(Closed):
             return self.tasks[name]
         except KeyError:
             raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks)}") from None
+
+    def roles_on(self, task: str) -> tuple[str, ...]:
+        """The roles that graphs for a task may have: a vote needs a kind that says what the same answer is."""
+        votes = can_vote(self.task(task).task)
+        return tuple(role for role in self.roles if votes or not get_role(role).votes)
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
         """Costs of graphs on this task, under the profile's metric unless another is given.

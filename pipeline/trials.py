@@ -21,7 +21,7 @@ from pipeline.agent.base import Brief, Counts, Scored, Trial
 from pipeline.archive import graph_columns, score_columns
 from pipeline.budget import CostModel
 from pipeline.distribution import FloatArray
-from pipeline.environment import Feedback, GraphEvaluator
+from pipeline.environment import Feedback, GraphEvaluator, total_of
 from pipeline.errors import BudgetError, RunStopped
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool, ModelSpec
@@ -209,7 +209,7 @@ def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...
     return tuple(
         Scored(
             CollaborationGraph.from_json(row["graph"]),
-            round(row["accuracy"] * row["n_scored"]),
+            total_of(row["accuracy"], row["n_scored"]),
             row["n_scored"],
             0,
             row["latency_s"],
@@ -320,16 +320,20 @@ def test_cases(
     max_nodes: int,
     best_model: str,
     voting_model: str,
+    votes_count: bool = True,  # noqa: PT028 (no test, by its name alone)
 ) -> list[Case]:
     """What the found graph has to beat within the same budget: the best single model, as many votes of the voting model (the best
-    whose answers differ) as the budget and max_nodes hold, and the pilot's best topology that fits."""
+    whose answers differ) as the budget and max_nodes hold, and the pilot's best topology that fits.
+
+    No votes where the task's kind has none (`votes_count`, as `can_vote` says).
+    """
     cases = [
         Case(found, {"arm": "found", "label": "found graph"}),
         Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
     ]
     price = cost.single(voting_model)
     votes = min(max_nodes - 1, int(budget / price) if cost.metric != "runtime" and price > 0 else max_nodes)
-    if votes >= 2:
+    if votes >= 2 and votes_count:
         voting = topologies.parallel([voting_model] * votes, voting_model, "voter")
         cases.append(Case(voting, {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"}))
     fitting = pilot[pilot["budget_units"] <= budget].sort_values(["accuracy", "budget_units"], ascending=[False, True])

@@ -91,7 +91,7 @@ def code_digest() -> str:
 def environment_for(profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]) -> Environment:
     """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader` does."""
     settings = profile.task(task)
-    prompt = settings.prompt.prompt(get_grader(settings.kind, profile.sandbox.accept_weaker), shots)
+    prompt = settings.prompt.prompt(get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading), shots)
     return Environment(prompt, settings.sampling.sampling(), profile.model_pool(), client, profile.engine.max_unscored)
 
 
@@ -176,7 +176,7 @@ class Worker:
     async def _do(self, work: Work) -> Done:
         meter = Meter(work.limits)
         recorder = Recorder()
-        client = MeteredClient(RecordingClient(self._client, recorder), meter, self._environment.pool)
+        client = MeteredClient(RecordingClient(self._client, recorder), meter, self._environment.paid)
         environment = self._environment.with_client(client)
         jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
         try:

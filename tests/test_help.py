@@ -62,6 +62,11 @@ ELSEWHERE = {
     "lineage": "needs a registry (tests/test_lineage.py)",
     "promote": "needs a registry (tests/test_deployments.py)",
     "rollback": "needs a registry (tests/test_deployments.py)",
+    "check": "needs a module of one's own (tests/test_plugins.py)",
+    "init": "writes a project (tests/test_own_project.py)",
+    "run": "searches a project (tests/test_own_project.py)",
+    "compare": "searches many times (tests/test_comparing.py)",
+    "export": "needs a found graph (tests/test_export.py)",
     "explain": "its example is of a registry; a file is explained below",
 }
 """Commands whose examples run in other tests."""

@@ -144,9 +144,37 @@ class TestNewTask:
         assert "only answered 0 of 5 questions right" in done.output
         assert "none was right" in done.output
 
+    def test_a_kind_for_texts_is_asked_for_not_guessed(self, project):
+        rows = [{"question": f"How do I return order {k}?", "answer": f"Send it back in {k} days."} for k in range(12)]
+        (project / "inputs" / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        message = refused(project, "new-task", "support", "inputs/support.jsonl")
+        assert message.startswith(
+            "support.jsonl:1: answers like 'Send it back in 0 days.' can be graded in several ways; choose one"
+        )
+        assert "with --kind (exact: the same words; " in message
+        assert "similarity: words in common with a reference" in message
+
+    def test_free_text_is_scored_by_similarity(self, project):
+        rows = [{"question": f"{k} + {k + 1}", "answer": f"{2 * k + 1} exactly"} for k in range(20)]
+        (project / "inputs" / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        done = run("new-task", "support", "inputs/support.jsonl", "--kind", "similarity", "--grading", '{"metric": "token_f1"}')
+        assert done.exit_code == 0, done.output
+        assert "only scores 0.667 on 5 questions" in done.output  # one of the answer's two words
+        profile = load_profile("mine")
+        assert (profile.task("support").kind, profile.task("support").grading) == ("similarity", {"metric": "token_f1"})
+        assert profile.task("sums").grading == {}
+
+    def test_few_different_answers_are_labels(self, project):
+        rows = [{"text": f"mail {k}", "label": ["billing", "bug"][k % 2]} for k in range(12)]
+        (project / "inputs" / "mails.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert run("new-task", "mails", "inputs/mails.jsonl", "--kind", "choice").exit_code == 0
+        assert load_profile("mine").task("mails").grading == {"choices": ["billing", "bug"]}
+
     @pytest.mark.parametrize(
         ("content", "arguments", "expected"),
         [
+            (sums(20), ("--kind", "number", "--grading", "{"), "--grading: expected a JSON object, but"),
+            (sums(20), ("--kind", "number", "--grading", '{"off": 1}'), "grading of kind number: unknown key 'off'"),
             (
                 sums(20, question="prompt_text"),
                 (),

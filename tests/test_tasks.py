@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pipeline.errors import CallFailed, DataError, SettingsError
-from pipeline.tasks import TASKS, get_task, register_task
+from pipeline.tasks import TASKS, can_vote, get_task, register_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.math import MathTask, last_boxed, normalise
 from pipeline.tasks.mmlu import MmluTask
@@ -24,6 +24,15 @@ TASK_ROWS = {
         "canonical_solution": "    return sum(xs)\n",
         "test": "def check(candidate):\n    assert candidate([1, 2, 3]) == 6\n    assert candidate([]) == 0\n",
     },
+    "choice": {"question": "What is blue?", "choices": ["grass", "the sky"], "answer": "the sky"},
+    "number": {"question": "How many days?", "answer": "1,200"},
+    "regex": {"question": "What is the order's number?", "answer": "AB-12"},
+    "json": {"question": "Who, and how old?", "answer": {"name": "Ann", "age": 30}},
+    "exact": {"question": "Who wrote it?", "answer": "The Brothers Grimm"},
+    "contains": {"question": "When are refunds paid?", "answers": ["five days", "by card"]},
+    "similarity": {"question": "When are refunds paid?", "answer": "Within five days."},
+    "judge": {"question": "When are refunds paid?", "answer": "Within five days."},
+    "command": {"question": "When are refunds paid?", "answer": "Within five days."},
 }
 """One row a task; a new task needs one here."""
 
@@ -64,7 +73,7 @@ class TestContract:
             task.parse({"colour": "blue"}, "file:7")
 
     def test_a_missing_answer_is_named_with_its_place(self, task, row):
-        for name in ("answer", "solution", "canonical_solution"):
+        for name in ("answer", "answers", "solution", "canonical_solution"):
             row.pop(name, None)
         with pytest.raises(DataError, match=r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"):
             task.parse(row, "file:7")
@@ -76,14 +85,19 @@ class TestContract:
         assert "why" in task.render(Question("asked", "why?", ""))
 
     def test_the_answer_is_right_in_any_thread(self, task, question):
+        if task.name in ("judge", "command"):
+            pytest.skip("graded by what a profile names")
         grades = []
         thread = threading.Thread(target=lambda: grades.append(task.grade(question, question.answer)))
         thread.start()
         thread.join()
-        assert grades == [True]
+        assert grades == [True] or (not can_vote(task) and 0 < grades[0] < 1)
 
     def test_what_was_extracted_is_extracted_again(self, task, question):
         form = task.extract(question.answer)
+        if not can_vote(task):
+            assert form is None
+            return
         assert form is not None
         assert task.extract(form) == form
 

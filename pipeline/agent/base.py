@@ -79,7 +79,7 @@ class Scored:
     """
 
     graph: CollaborationGraph
-    n_correct: int
+    n_correct: float
     n_scored: int
     iteration: int
     latency_s: float = math.nan
@@ -88,7 +88,7 @@ class Scored:
 
     @property
     def accuracy(self) -> float:
-        """Share of scored questions answered right."""
+        """Share of scored questions answered right; for graded kinds the mean score."""
         return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property

@@ -206,7 +206,7 @@ def _candidate(scored: Scored, brief: Brief, open_models: bool) -> str:
 
 
 def _score(scored: Scored, brief: Brief) -> str:
-    right = f"{scored.n_correct} of {scored.n_scored} right"
+    right = f"{scored.n_correct:.6g} of {scored.n_scored} right"
     if not brief.joint or math.isnan(scored.latency_s):
         return right
     return f"value {scored.value:.3f} ({right}, {scored.latency_s:.3g} s a question)"

@@ -41,6 +41,7 @@ from pipeline.models.simulated import SimulatedClient
 from pipeline.serving.needs import known_need
 from pipeline.settings import Profile
 from pipeline.state import STATE
+from pipeline.tasks.judge import JUDGE
 
 if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
     from pipeline.models.openai_client import Endpoint, Retries
@@ -66,7 +67,7 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
             yield _simulated(profile)  # to make an answer again costs less than to look it up
         return
     all_here = len(profile.hosted) == len(profile.pool)
-    offline = batch and profile.engine.offline and all_here and _pool_up(profile, state) is None
+    offline = batch and profile.engine.offline and all_here and not profile.judges and _pool_up(profile, state) is None
     opened = partial(_offline if offline else _online, profile, state)
     with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
         if not profile.hosted:  # what is started already is checked before any work
@@ -272,6 +273,8 @@ def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Pat
             raise SettingsError(f"pool model {name!r}: expected a base_url, or an engine that starts servers (vllm); found neither")
         else:
             found[name] = endpoint_of(name, model, profile.engine.seeds)
+    for name, model in profile.judges.items():
+        found[name] = endpoint_of(name.removeprefix(JUDGE), model, profile.engine.seeds)
     return found
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pipeline import topologies
 from pipeline.environment import Environment, Feedback
 from pipeline.errors import InputError
+from pipeline.evaluation.judging import checked
+from pipeline.evaluation.scores import binary
 from pipeline.models.serving import open_client
 from pipeline.settings import Profile
 from pipeline.tasks import get_grader
@@ -24,29 +26,34 @@ class Tried:
     model: str
     questions: tuple[Question, ...]
     feedback: Feedback
+    checks: tuple[str, ...] = ()
+    """What was found out about those who grade."""
 
     def lines(self) -> list[str]:
         """For people: the score and, if something was answered wrong, one example of it."""
         found = self.feedback
-        shown = [f"{self.model} answered {found.n_correct} of {found.n_scored} questions right ({found.latency_s:.2f} s each)"]
+        shown = [f"{self.model} answered {found.n_correct:.4g} of {found.n_scored} questions right ({found.latency_s:.2f} s each)"]
+        if not binary(found.grades):
+            shown = [f"{self.model} scores {found.accuracy:.3f} on {found.n_scored} questions ({found.latency_s:.2f} s each)"]
         for question, result in zip(self.questions, found.results, strict=True):
-            if result.correct is False:
+            if result.correct is not None and result.correct < 0.5:
                 said = " ".join(result.answer.split())[:80]
                 shown.append(f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it said {said!r}")
                 break
         if found.n_correct == 0:
             shown.append("none was right: see whether the prompt's style and the kind suit the model and the questions")
-        return shown
+        return [*self.checks, *shown]
 
 
 async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Question], questions: Sequence[Question]) -> Tried:
     """One model alone on the first few questions. Raises InputError when not all of them could be asked."""
     settings = profile.task(task)
-    grader = get_grader(settings.kind, profile.sandbox.accept_weaker)
+    grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     prompt = settings.prompt.prompt(grader, shots)
     asked = tuple(questions[:QUESTIONS])
     alone = profile.model_copy(update={"pool": {model: profile.pool[model]}})
     async with open_client(alone) as client:
+        checks = await checked(grader, client)
         environment = Environment(prompt, settings.sampling.sampling(), profile.model_pool(), client)
         feedback = await environment.evaluate(topologies.single(model), asked)
     if feedback.n_unscored:
@@ -54,4 +61,4 @@ async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Quest
             f"expected {len(asked)} answers of {model}, but {feedback.n_unscored} calls failed ({feedback.error}); "
             "nothing was written, see that the endpoint works and start again"
         )
-    return Tried(model, asked, feedback)
+    return Tried(model, asked, feedback, tuple(checks))

@@ -1,16 +1,22 @@
-"""The commands `ttsgraph new-task` and `ttsgraph new-model`."""
+"""The commands `ttsgraph new-task`, `new-model` and `check`, and small ones that look at graphs."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from pipeline.errors import InputError
 from pipeline.secrets import redact
+
+if TYPE_CHECKING:
+    from pipeline.prompts import Style
 
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
 
@@ -20,8 +26,10 @@ def new_task(
     questions: Annotated[Path, typer.Argument(help='a file with one JSON object a line, such as {"question": ..., "answer": ...}')],
     profile: ProfileName = None,
     kind: Annotated[
-        str | None, typer.Option(help="how answers are graded: math, mmlu, humaneval or your own (default: by the fields)")
+        str | None,
+        typer.Option(help="how answers are graded: exact, choice, number, similarity, judge, ... (default: asked for texts)"),
     ] = None,
+    grading: Annotated[str, typer.Option(help='settings of the kind, as JSON: {"metric": "rougeL"}')] = "{}",
     few_shot: Annotated[
         bool, typer.Option("--few-shot", help="worked examples instead of an instruction, for base models")
     ] = False,
@@ -29,15 +37,20 @@ def new_task(
 ) -> None:
     """Add a task to a profile from a file of questions; the cheapest model is asked five of them first.
 
+    Texts can be graded in many ways, so the kind is asked for; docs/own-task.md lists them.
+
     Example: ttsgraph new-task invoices inputs/invoices.jsonl --profile mine
     """
     from pipeline.scaffold.task import new_task as add
     from pipeline.settings import load_params
 
     used = profile or load_params().profile
-    made = asyncio.run(add(name, questions, used, kind, "few_shot" if few_shot else "chat", max_tokens))
+    style: Style = "few_shot" if few_shot else "chat"
+    ask = _choose if sys.stdin.isatty() else None
+    made = asyncio.run(add(name, questions, used, kind, style, max_tokens, _json_object(grading, "--grading"), ask))
     _echo(*made.tried.lines(), f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}")
     _echo(f"next: ttsgraph estimate --profile {used} --task {name}, then add {name} to `tasks` in params.yaml and `make repro`")
+    _echo(f"or, without the stages: ttsgraph run --task {name}")
 
 
 def new_model(
@@ -87,6 +100,63 @@ def new_model(
     made = asyncio.run(add(wanted, used, task))
     _echo(*made.lines(), f"profiles/{used}.yaml has the model {name} now")
     _echo(f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion `python -m flows.research`")
+
+
+def draw(
+    file: Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")],
+    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path("graph.svg"),
+) -> None:
+    """Draw a graph to a file.
+
+    Example: ttsgraph graph draw graph.json --out graph.png
+    """
+    from pipeline import plots
+    from pipeline.graph import CollaborationGraph
+
+    if out.suffix not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
+    typer.echo(plots.draw_graph(CollaborationGraph.read(file), out))
+
+
+def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
+    """How many DAGs there are on N nodes, labeled and unlabeled.
+
+    Example: ttsgraph dags 7
+    """
+    from pipeline.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
+
+    counts = {"n": n, "labeled": labeled_dags(n), "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None}
+    typer.echo(json.dumps(counts, indent=1))
+
+
+def check(
+    module: Annotated[str, typer.Argument(help="a module with kinds, roles or methods: of this folder, or installed")],
+) -> None:
+    """Try what a plug-in module registers: does it keep what kinds, roles and methods promise?
+
+    Ends with exit code 2 when it does not. Example: ttsgraph check my_module
+    """
+    from pipeline.scaffold.contracts import check_module
+
+    checks = check_module(module)
+    for found in checks:
+        typer.echo(f"{'broken' if found.problem else 'ok':7} {found.what}: {found.problem or found.promise}")
+    if any(found.problem for found in checks):
+        sys.exit(2)
+
+
+def _choose(words: str, names: Sequence[str]) -> str:
+    return str(typer.prompt(words, type=click.Choice(list(names))))
+
+
+def _json_object(text: str, option: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{option}: expected a JSON object, but {error.msg} at column {error.colno}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{option}: expected a JSON object, found {text[:40]}")
+    return found
 
 
 def _echo(*lines: str) -> None:

@@ -17,7 +17,6 @@ from pipeline.scaffold.names import require_name
 from pipeline.scaffold.profile_text import ProfileText
 from pipeline.schemas import Questions, read_table
 from pipeline.settings import Profile, load_profile
-from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of, questions_path
 from pipeline.tasks.sources import load_questions, split_questions
@@ -197,6 +196,6 @@ def _questions(profile: Profile, profile_name: str, task: str) -> tuple[list[Que
     if path.exists():
         splits = questions_of(read_table(Questions, path, "sample"))
     else:
-        loaded = load_questions(get_task(settings.kind), settings.source, 0)
+        loaded = load_questions(settings.task, settings.source, 0)
         splits = split_questions(loaded, settings.splits.sizes(), 0)
     return splits["shots"], [*splits["train"], *splits["val"]]

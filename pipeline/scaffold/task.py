@@ -12,12 +12,12 @@ from typing import Any
 from pipeline.errors import DataError, InputError, SettingsError
 from pipeline.prompts import Style
 from pipeline.scaffold.check import Tried, try_out
+from pipeline.scaffold.kinds import Ask, grading_of, kind_of
 from pipeline.scaffold.names import require_name
 from pipeline.scaffold.profile_text import ProfileText
 from pipeline.settings import Profile, load_profile
-from pipeline.tasks import TASKS, get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
+from pipeline.tasks import get_task
+from pipeline.tasks.sources import JsonlSource, load_questions, split_questions
 
 INPUTS = Path("inputs")
 SHARES = {"train": 0.4, "val": 0.2}
@@ -31,6 +31,7 @@ LEAST = 10
 COMMENTS = {
     "": "Made by `ttsgraph new-task`; every value may be changed.",
     "kind": "how answers are read and graded: a file in pipeline/tasks/",
+    "grading": "settings of the kind (docs/own-task.md)",
     "source": "one JSON object a line; `inputs/` is watched, so a changed file reruns what depends on it",
     "splits": "questions to search with, to choose by, and to test with; they never overlap",
     "prompt": "chat: instruction and question; few_shot: worked examples, for base models; `instruction:` replaces the kind's",
@@ -50,12 +51,20 @@ class NewTask:
 
 
 async def new_task(
-    name: str, file: Path, profile_name: str, kind: str | None = None, style: Style = "chat", max_tokens: int = 512
+    name: str,
+    file: Path,
+    profile_name: str,
+    kind: str | None = None,
+    style: Style = "chat",
+    max_tokens: int = 512,
+    grading: Mapping[str, Any] | None = None,
+    ask: Ask | None = None,
 ) -> NewTask:
     """Add a task to a profile, once its cheapest model has been asked five of the questions.
 
-    A file from elsewhere is copied to inputs/<name>.jsonl. Raises InputError, in one line that says what to do, and writes nothing,
-    when the file or the profile can't be used or the questions could not be asked.
+    A file from elsewhere is copied to inputs/<name>.jsonl. Without a kind, `ask` asks for one where the rows leave a choice.
+    Raises InputError, in one line that says what to do, and writes nothing, when the file or the profile can't be used or the
+    questions could not be asked.
     """
     require_name(name, "a task")
     profile, text = load_profile(profile_name), ProfileText(profile_name)
@@ -63,12 +72,15 @@ async def new_task(
         raise SettingsError(
             f"profile {profile_name!r}: simulated models answer made-up questions only; choose one with language models"
         )
-    chosen = get_task(kind or guess_kind(file)).name
-    questions = load_questions(get_task(chosen), JsonlSource(kind="jsonl", path=file), 0)
+    chosen = kind_of(file, kind, ask)
+    get_task(chosen)  # names an unknown one first
+    options = dict(grading or {}) or grading_of(file, chosen)
+    questions = load_questions(get_task(chosen, options), JsonlSource(kind="jsonl", path=file), 0)
     source = _place_of(name, file)
     sizes = split_sizes(len(questions), SHOTS if style == "few_shot" else 0)
     entry: dict[str, Any] = {
         "kind": chosen,
+        **({"grading": options} if options else {}),
         "source": {"kind": "jsonl", "path": source.as_posix()},
         "splits": sizes,
         "prompt": {"style": style},
@@ -89,24 +101,6 @@ async def new_task(
         shutil.copyfile(file, source)
     text.write(written)
     return NewTask(name, entry, tried, source)
-
-
-def guess_kind(file: Path) -> str:
-    """The kind whose questions look like the file's first row: of those that can read it, the one that makes most of it."""
-    where, row = load_rows(JsonlSource(kind="jsonl", path=file), 0)[0]
-    read: dict[str, Question] = {}
-    problems: list[str] = []
-    for kind, task in TASKS.items():
-        try:
-            read[kind] = task.parse(row, where)
-        except DataError as error:
-            problems.append(f"{kind} {str(error).removeprefix(where).lstrip(': ')}")
-    if not read:
-        raise DataError(
-            f"{where}: no kind of task can read this ({'; '.join(problems)}); rename the fields, or add a kind of your own "
-            "(CONTRIBUTING.md)"
-        )
-    return max(read, key=lambda kind: len(read[kind].meta))
 
 
 def split_sizes(count: int, shots: int = 0) -> dict[str, int]:

@@ -22,6 +22,7 @@ from pipeline.environment import Feedback
 from pipeline.errors import SettingsError, TTSGraphError
 from pipeline.graph import CollaborationGraph
 from pipeline.objective import Objective
+from pipeline.plugins import load_entry_points
 from pipeline.settings import AgentSettings, SearchSettings
 
 
@@ -138,7 +139,9 @@ def register(name: str) -> Callable[[S], S]:
 
 
 def searcher_class(name: str) -> type[Searcher]:
-    """The search method of this name. Raises SettingsError that lists the known methods."""
+    """The search method of this name, of an installed package too. Raises SettingsError that lists the known methods."""
+    if name not in SEARCHERS:
+        load_entry_points()
     if name not in SEARCHERS:
         raise SettingsError(f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}")
     return SEARCHERS[name]

@@ -20,7 +20,7 @@ from pipeline.agent.base import Brief, Scored, legal_counts
 from pipeline.agent.history import History
 from pipeline.budget import trim_to_budget
 from pipeline.distribution import GraphDistribution
-from pipeline.environment import Feedback
+from pipeline.environment import Feedback, total_of
 from pipeline.errors import BudgetError
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.search.agent_reinforce import FIXED, AgentReinforce
@@ -160,7 +160,7 @@ def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
     for row in archive[(archive["split"] == "train") & (archive["status"] != "failed")].to_dict("records"):
         graph = CollaborationGraph.from_json(row["graph"])
         if set(graph.model_counts()) <= set(brief.cost.pool):
-            correct = round(row["accuracy"] * row["n_scored"])
+            correct = total_of(row["accuracy"], row["n_scored"])
             stopped = row["status"] == "stopped"
             found.append(Scored(graph, correct, row["n_scored"], row["iteration"], row["latency_s"], brief.objective, stopped))
     return tuple(found)

@@ -76,7 +76,8 @@ class Answering:
     @property
     def _last_calls_model(self) -> bool:
         graph = self.live.deployed.graph
-        return get_role(graph.node(graph.sink).role).calls_model
+        role = get_role(graph.node(graph.sink).role)
+        return role.calls_model and role.read is None  # else what it says is not the answer
 
     @property
     def ignored(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 from pipeline.base.code import Code, own_code
 from pipeline.engine_settings import EngineSettings
 from pipeline.model_settings import ModelSettings
+from pipeline.plugins import digests as plugin_digests
 from pipeline.settings import Params, Profile
 from pipeline.stages.plan import StagePlan
 
@@ -50,6 +51,8 @@ def settings_identity(profile: Profile, task: str | None = None, sections: Colle
         elif name not in sections:
             of_tasks = {known: settings[part] for known, settings in data[name].items()} if name == "tasks" else data[name][part]
             parts[section] = of_tasks
+    if profile.plugins:
+        parts["plugin_files"] = plugin_digests(profile.plugins)
     return parts
 
 

@@ -109,8 +109,8 @@ class Laboratory:
     ) -> Start:
         rng = np.random.default_rng([cell.seed, 1])
         contest = Contest(brief, questions["train"], questions["val"], settings, rng)
-        standings = (await contest.run(environment.with_node_grades()))[: settings.kept]
-        contenders = tuple(Contender(standing.graph, standing.label, standing.value) for standing in standings)
+        await contest.run(environment.with_node_grades())
+        contenders = contest.contenders(settings.kept)
         return Start(brief.single_scores, contenders[0].graph.model_counts(), ledger, contenders)
 
     async def _multiset(
@@ -239,7 +239,7 @@ async def grade_replies(settings: StudySettings, profile: Profile, task: str) ->
     laboratory = Laboratory(settings, profile, task)
 
     async def graded(question: Question) -> list[bool]:
-        return [await laboratory.grader.grade(question, reply) for reply in replies_to(question)]
+        return [bool(await laboratory.grader.grade(question, reply)) for reply in replies_to(question)]
 
     rows = await asyncio.gather(*(graded(question) for question in laboratory.pool))
     return {question.id: row for question, row in zip(laboratory.pool, rows, strict=True)}

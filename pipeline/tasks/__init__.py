@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pipeline.errors import SettingsError
-from pipeline.tasks import humaneval, math, mmlu  # noqa: F401 (each registers its kind)
-from pipeline.tasks.base import TASKS, CodeTask, Question, Task, register_task
+from pipeline.tasks import humaneval, math, mmlu, plain_kinds  # noqa: F401 (each registers its kinds)
+from pipeline.tasks.base import TASKS, AskingTask, CodeTask, ConfigurableTask, Question, Task, can_vote, register_task
 from pipeline.tasks.sandbox import missing_layers
 
 __all__ = [
     "TASKS",
+    "AskingTask",
     "Question",
     "Task",
+    "can_vote",
     "get_grader",
     "get_task",
     "missing_isolation",
@@ -18,17 +23,25 @@ __all__ = [
 ]
 
 
-def get_task(kind: str) -> Task:
-    """The task of this kind. Raises SettingsError that lists the known ones."""
+def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
+    """The task of this kind, with these settings if any.
+
+    Raises SettingsError that lists the known kinds, or names the setting that is wrong.
+    """
     try:
-        return TASKS[kind]
+        task = TASKS[kind]
     except KeyError:
         raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}") from None
+    if not grading:
+        return task
+    if not isinstance(task, ConfigurableTask):
+        raise SettingsError(f"kind {kind!r} has no settings: expected no grading, found {', '.join(grading)}")
+    return task.configured(grading)
 
 
-def get_grader(kind: str, accept_weaker: bool) -> Task:
-    """The task of this kind, ready to grade. Raises SettingsError, and IsolationError where a code task can't be isolated."""
-    task = get_task(kind)
+def get_grader(kind: str, accept_weaker: bool, grading: Mapping[str, Any] | None = None) -> Task:
+    """The task of this kind, ready to grade. Raises as `get_task`, and IsolationError where a code task can't be isolated."""
+    task = get_task(kind, grading)
     return task.confined(accept_weaker) if isinstance(task, CodeTask) else task
 
 

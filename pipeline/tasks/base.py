@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pipeline.models.client import Completion, ModelClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,10 @@ class Task(Protocol):
         """The answer in a model's text in a normal form that a vote can count, or None when there is none."""
         ...
 
-    def grade(self, question: Question, text: str) -> bool:
-        """Whether a model's text answers the question; texts with the same extracted answer get the same grade.
+    def grade(self, question: Question, text: str) -> float:
+        """Whether a model's text answers the question, or for graded kinds a score in [0, 1].
+
+        Texts with the same extracted answer get the same grade.
 
         May be slow; callers run it off the event loop.
         """
@@ -53,7 +58,37 @@ class CodeTask(Task, Protocol):
         ...
 
 
+@runtime_checkable
+class ConfigurableTask(Task, Protocol):
+    """A kind that a task can have settings for (`grading` in its profile)."""
+
+    def configured(self, grading: Mapping[str, Any]) -> Task:
+        """The kind with these settings. Raises SettingsError that names the key."""
+        ...
+
+
+@runtime_checkable
+class AskingTask(Task, Protocol):
+    """A kind whose grader asks models; `options.models` are these, by name, as settings of models."""
+
+    options: Any
+
+    async def judge(
+        self, question: Question, text: str, client: ModelClient, swapped: bool = False
+    ) -> tuple[float, list[Completion]]:
+        """The grade of a text, and the calls that it took. Raises CallFailed."""
+        ...
+
+
 TASKS: dict[str, Task] = {}
+
+
+def can_vote(task: Task) -> bool:
+    """Whether answers to this kind can be counted: it says what the same answer is (`same_answer`, words; "" where nothing is).
+
+    A kind that does not say has extracted answers, and equal ones are the same.
+    """
+    return bool(getattr(task, "same_answer", "equal extracted answers"))
 
 
 def register_task(task: Task) -> None:

@@ -132,7 +132,7 @@ def same_value(right: str, answer: str) -> bool:
     """Whether two normalised answers are equal: as text, as numbers, or by math-verify (which plain numbers never need)."""
     if right == answer:
         return True
-    numbers = _fraction(right), _fraction(answer)
+    numbers = fraction_of(right), fraction_of(answer)
     if None not in numbers:
         return numbers[0] == numbers[1]
     if max(len(right), len(answer)) > MAX_SYMBOLIC:
@@ -140,7 +140,8 @@ def same_value(right: str, answer: str) -> bool:
     return _comparer.equal(right, answer)
 
 
-def _fraction(text: str) -> Fraction | None:
+def fraction_of(text: str) -> Fraction | None:
+    """The value of a normalised answer that is a plain number or a ratio; None for anything else."""
     if len(text) > 100:
         return None
     if _PLAIN.fullmatch(text):

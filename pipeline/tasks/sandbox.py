@@ -131,6 +131,43 @@ def run_checked(
     return SandboxVerdict(False, fault == _TIMED_OUT, _OVERFULL if _NO_SPACE in said else said)
 
 
+def run_scorer(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool = False, python: str = sys.executable) -> str:
+    """The last line that a program prints which reads this text, confined and limited as a solution is.
+
+    Raises IsolationError as `run_checked` does, and CallFailed when the program fails, prints nothing or runs out of time.
+    """
+    missing = missing_layers()
+    require(missing, accept_weaker)
+    required = [layer for layer in REQUIRED if layer not in missing]
+    try:
+        with _folder() as folder, contextlib.ExitStack() as stack:
+            child = _Child(
+                stack, {"role": "scorer", "source": program, "stdin": stdin}, limits, required, python, folder, _pipe(stack)
+            )
+            fault = _hear_out(child, limits, folder)
+    except OSError as error:
+        raise CallFailed(f"no process for the program that grades could be started: {error}") from error
+    child.require_ready()
+    verdict, _, said = child.lines[1].partition(" ") if len(child.lines) > 1 else (FAILED, "", fault or "it ended without a word")
+    if verdict != PASSED or fault:
+        raise CallFailed(f"the program that grades failed: {said or fault}")
+    return said
+
+
+def _hear_out(child: _Child, limits: SandboxLimits, folder: str) -> str:
+    """Hear a child until it has ended; returns what ended it before that, if anything."""
+    deadline = time.monotonic() + limits.wall_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.pipe, selectors.EVENT_READ)
+        while True:
+            if selector.select(max(0.0, min(_LOOK_S, deadline - time.monotonic()))) and not child.hear():
+                return ""
+            if time.monotonic() >= deadline:
+                return _TIMED_OUT
+            if _overfull(folder, child.process.pid, limits):
+                return _OVERFULL
+
+
 @cache
 def missing_layers() -> dict[str, str]:
     """The layers that isolation needs and this machine does not give, each with the reason.

@@ -1,4 +1,4 @@
-"""The two processes behind a verdict, run as a program by sandbox.py: the host runs a solution, the checker its tests.
+"""The processes behind a verdict, run as a program by sandbox.py: a host runs a solution, a checker its tests; or a scorer alone.
 
 They share no memory, and the host never holds anything that makes a pass. The checker calls the solution through a pair of pipes
 on which only data travels (see sandbox_values.py), compares what comes back in its own interpreter, and alone holds the pipe of the
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import base64
 import ctypes
+import io
 import json
 import os
 import resource
@@ -207,6 +208,22 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
         raise failure
 
 
+def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
+    """Run a program on a text as its stdin, and say the last line that it printed; or that it failed, and why."""
+    sys.stdin, sys.stdout = io.StringIO(config["stdin"]), io.StringIO()
+    printed, why = sys.stdout, ""
+    try:
+        exec(compile(config["source"], "program", "exec", dont_inherit=True), {"__name__": "__main__"})
+    except SystemExit as error:
+        why = f"it ended with {error.code!r}" if error.code else ""
+    except BaseException as error:
+        why = f"{type(error).__name__}: {error}"
+    lines = [line for line in printed.getvalue().splitlines() if line.strip()]
+    if not why and not lines:
+        why = "it printed nothing"
+    say(f"{FAILED if why else PASSED} {' '.join((why or lines[-1]).split())}"[:300])
+
+
 def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
     """Run the tests on a solution that is behind the pipes, and say the verdict."""
 
@@ -288,7 +305,7 @@ def main() -> None:
     else:
         say(READY)
         calls = Channel(config["read"], config["write"])
-        {"host": host, "checker": checker}[config["role"]](config, calls, say)
+        {"host": host, "checker": checker, "scorer": scorer}[config["role"]](config, calls, say)
     os._exit(0)
 
 

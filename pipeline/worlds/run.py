@@ -88,8 +88,8 @@ class WorldRun:
     def _contest(self, environment: ArrayEnvironment) -> tuple[Contender, ...]:
         settings = self.settings.contest.model_copy(update={"calls": self.settings.budgets[self.cell.budget]})
         contest = Contest(self.brief, self.train, self.val, settings, np.random.default_rng([self.cell.seed, 1]))
-        standings = asyncio.run(contest.run(environment))
-        return tuple(Contender(s.graph, s.label, s.value) for s in standings[: settings.kept])
+        asyncio.run(contest.run(environment))
+        return contest.contenders(settings.kept)
 
     def _rival(self, method: str, contenders: tuple[Contender, ...], contest_calls: int) -> None:
         """A method with the contenders, and what it found by itself. Its own calls are counted as if no contest had been."""

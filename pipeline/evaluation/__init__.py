@@ -1,0 +1,1 @@
+"""What an evaluation comes to: the statistics of grades."""

@@ -1,0 +1,129 @@
+"""One of several choices: those of the row, answered by a letter, or labels that a task's questions share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from pydantic import field_validator
+
+from pipeline.errors import DataError
+from pipeline.parsing import Closed
+from pipeline.tasks.base import Question, register_task
+from pipeline.tasks.plain import ANSWER_FIELDS, PlainTask, normalised, stated
+from pipeline.tasks.rows import text_field
+
+LETTERS = "ABCDEFGHIJ"
+
+_SAID = re.compile(rf"(?i:\banswer(?:\s+is)?|\bchoice\s+is|\boption\s+is)\s*:?[\s*(\[$]*([{LETTERS}])(?![\w'])")
+# "A" and "I" are also words: at the start of a reply they count only when no further word follows them directly.
+_LEADING = re.compile(r"\W*(?:([B-HJ])(?![\w'])|([AI])(?![\w']|[ \t]+\w))")
+_MARKED = re.compile(rf"\(([{LETTERS}])\)|\[([{LETTERS}])\]|\*\*([{LETTERS}])\*\*")
+_LOWERCASE = re.compile(rf"\W*([{LETTERS.lower()}])\W*")
+
+
+class ChoiceOptions(Closed):
+    """`choices`: the labels that all questions of the task share; without them each row has `choices` of its own."""
+
+    choices: tuple[str, ...] = ()
+
+    @field_validator("choices")
+    @classmethod
+    def _told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
+        if choices and len({normalised(choice) for choice in choices}) < max(2, len(choices)):
+            raise ValueError(f"expected at least two choices, each different, found {', '.join(choices)}")
+        return choices
+
+
+class ChoiceTask(PlainTask):
+    """Rows {question, choices, answer}, the answer a letter, an index from 0 or a choice's text; or labels as answers."""
+
+    name = "choice"
+    Options = ChoiceOptions
+
+    def __init__(self, options: ChoiceOptions | None = None) -> None:
+        super().__init__(options)
+        self.instruction = "Choose one answer. Think step by step, then end with: The answer is (X)."
+        self.same_answer = "the same letter"
+        if choices := self.options.choices:
+            self.instruction = f"Choose one of: {', '.join(choices)}. End with: Answer: <choice>"
+            self.same_answer = "the same label"
+
+    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+        """A row as a Question. Raises DataError when the answer is none of the choices."""
+        question = super().parse(row, where)  # which finds the answer, so says first which question it is missing of
+        if self.options.choices:
+            return question
+        return Question(question.id, question.text, question.answer, {"choices": _choices(row, where)})
+
+    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+        """The label or letter that is right. Raises DataError."""
+        choices = list(self.options.choices) or _choices(row, where)
+        given = text_field(row, ANSWER_FIELDS, "an answer", where).strip()
+        alike = [k for k, choice in enumerate(choices) if normalised(choice) == normalised(given)]
+        if self.options.choices:
+            if alike:
+                return [choices[alike[0]]]
+            raise DataError(f"{where}: expected an answer among grading.choices ({', '.join(choices)}), found {given[:40]!r}")
+        letters = LETTERS[: len(choices)]
+        if len(given) == 1 and given.upper() in letters:
+            return [given.upper()]
+        if given.isdecimal() and not alike and int(given) < len(choices):
+            return [letters[int(given)]]
+        if alike:
+            return [letters[alike[0]]]
+        raise DataError(
+            f"{where}: expected an answer among {', '.join(letters)}, 0 to {len(choices) - 1} or the choices, found {given[:40]!r}"
+        )
+
+    def render(self, question: Question) -> str:
+        """The question and its choices, one a line: "A. ..."."""
+        choices = question.meta.get("choices") or []
+        return "\n".join([question.text, *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))])
+
+    def extract(self, text: str) -> str | None:
+        """The letter or the label that a reply gives, stated ones first, the last that it names otherwise."""
+        return self._label(text) if self.options.choices else _letter(text)
+
+    def grade(self, question: Question, text: str) -> bool:
+        """Whether it is the right one."""
+        return self.extract(text) == question.answer
+
+    @cached_property
+    def _labels(self) -> tuple[dict[str, str], re.Pattern[str]]:
+        forms = {normalised(choice): choice for choice in self.options.choices}
+        longest_first = sorted(forms, key=len, reverse=True)
+        return forms, re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+    def _label(self, text: str) -> str | None:
+        forms, pattern = self._labels
+        for said in (stated(text), text):
+            if found := pattern.findall(normalised(said)):
+                return forms[found[0] if said != text else found[-1]]
+        return None
+
+
+def _letter(text: str) -> str | None:
+    if said := _SAID.findall(text):
+        return str(said[-1])
+    if leading := _LEADING.match(text):
+        return leading[1] or leading[2]
+    if alone := _LOWERCASE.fullmatch(text):
+        return alone[1].upper()
+    marked = _MARKED.findall(text)
+    return "".join(marked[-1]) if marked else None
+
+
+def _choices(row: Mapping[str, Any], where: str) -> list[str]:
+    raw = row.get("choices", row.get("options"))
+    if isinstance(raw, str) or not isinstance(raw, Iterable):
+        raise DataError(f"{where}: expected a list in field 'choices', or labels that all questions share: grading.choices")
+    choices = [str(choice) for choice in raw]
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise DataError(f"{where}: expected 2 to {len(LETTERS)} choices, found {len(choices)}")
+    return choices
+
+
+register_task(ChoiceTask())
