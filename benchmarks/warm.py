@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from pipeline.search.warm import Warm, WarmReinforce, history_of
 from pipeline.settings import Profile, load_profile
 from pipeline.study.ledger import Ledger
 from pipeline.study.plan import Cell, StudyQuestions, StudySettings
-from pipeline.study.run import Laboratory, replace_scores
+from pipeline.study.run import Laboratory
 from pipeline.trials import evaluate_cases, single_cases
 
 
@@ -53,8 +53,8 @@ class Comparison:
         """The init stages and the whole loop."""
         lab, questions, brief = self._setting(profile, seed)
         cell = Cell(self.task, "agent_reinforce", profile.budget.metric, profile.budget.limit, seed)
-        start = await lab.start(cell, profile.agent, brief, questions["train"])
-        brief, ledger = replace_scores(brief, start.singles), start.ledger.copy()
+        start = await lab.start(cell, profile.agent, brief, questions)
+        brief, ledger = replace(brief, single_scores=start.singles), start.ledger.copy()
         searcher = searcher_class("agent_reinforce")(Problem(brief, self.study.search, profile.agent, start.counts, seed))
         archive = Archive(None)
         found = await Driver(brief.cost, self.study.search, archive).run(
@@ -69,9 +69,9 @@ class Comparison:
         ledger = last.ledger.copy()
         cases = [case for case in single_cases(brief.cost.pool) if case.columns["model"] == self.newcomer]
         table = await evaluate_cases(cases, lab.environment(ledger), brief.cost, questions["train"])
-        singles = last.singles | {self.newcomer: float(table["accuracy"].iloc[0])}
+        singles = {**last.singles, self.newcomer: float(table["accuracy"].iloc[0])}
         warm = Warm(last.found.graph, None, history_of(last.archive.table(), brief), (self.newcomer,))
-        searcher = WarmReinforce(Problem(replace_scores(brief, singles), self.study.search, profile.agent, {}, seed), warm)
+        searcher = WarmReinforce(Problem(replace(brief, single_scores=singles), self.study.search, profile.agent, {}, seed), warm)
         archive = Archive(None)
         found = await Driver(brief.cost, searcher.stop_rule(profile.research), archive).run(
             searcher, lab.environment(ledger), questions["train"], questions["val"]
@@ -114,7 +114,13 @@ def profile_study(profile: Profile) -> StudySettings:
         pool = sizes.train + sizes.val + sizes.test
         questions[name] = StudyQuestions(pool=pool, train=sizes.train, val=sizes.val, test=sizes.test, pilot=1)
     return StudySettings(
-        profile="simulated", questions=questions, search=profile.search, init=profile.init, budgets={}, joint=Objective()
+        profile="simulated",
+        questions=questions,
+        search=profile.search,
+        init=profile.init,
+        contest=profile.init.contest,
+        budgets={},
+        joint=Objective(),
     )
 
 
