@@ -1,13 +1,16 @@
 """Stage report: one page with the found graphs, the comparison, the archive, the searches, the pilots and the ledger."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 from prefect import flow
 
+from flows.answers import answers_file
 from flows.stage import RESEARCH, Stage, load_stage, main, read_graph
 from pipeline import schemas
-from pipeline.files import read_json
+from pipeline.files import read_json, write_text
+from pipeline.reporting.brief import brief, metrics
 from pipeline.reporting.contents import MethodReport, Report, TaskReport
 from pipeline.reporting.page import write_index, write_report
 from pipeline.reporting.sources import Row, Source
@@ -18,13 +21,19 @@ from pipeline.settings import load_params, load_profile
 
 @flow(name="report")
 def report(profile: str | None = None) -> None:
-    """Write reports/<profile>/index.html and its plots from everything the other stages made, and reports/index.html."""
+    """Write reports/<profile>/ from everything the other stages made, and reports/index.html, which links to all profiles.
+
+    The page is index.html, with its plots beside it; answers.json has what a run ends with, metrics.json its numbers.
+    """
     params = load_params()
     name = params.profile if profile is None else profile
     settings = load_profile(name)
     tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
-    write_report(Path("reports") / name, Report(name, settings, as_row, tasks, params.tracking_uri))
+    found = Report(name, settings, as_row, tasks, params.tracking_uri)
+    write_report(Path("reports") / name, found)
+    write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
+    write_text(answers_file(name).with_name("metrics.json"), json.dumps(metrics(found), indent=1))
     write_index(Path("reports"))
 
 
@@ -35,6 +44,7 @@ def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:
     again = RESEARCH / stage.params.profile / stage.task / "outcome.json"
     return TaskReport(
         stage.task,
+        _table(schemas.Questions, stage.questions_path, "sample"),
         _table(schemas.Profiles, folder / "profile.parquet", "profile"),
         _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
         _json(folder / "preference.json", "init_family"),
@@ -57,6 +67,7 @@ def _method(stage: Stage, name: str) -> MethodReport:
         _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
         _table(schemas.Edges, folder / "edges.parquet", "search"),
         _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
+        _table(schemas.Answers, folder / "answers.parquet", "evaluate"),
         _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
         _json(folder / "lineage.json", "evaluate"),
     )

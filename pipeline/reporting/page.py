@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import vl_convert
 from jinja2 import Environment as Templates
@@ -14,9 +15,13 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from pipeline.files import write_text
 from pipeline.graph import CollaborationGraph
 from pipeline.reporting import charts, sources
+from pipeline.reporting.answer import Answer, answer_of
 from pipeline.reporting.charts import Chart, Cloud
 from pipeline.reporting.contents import MethodReport, Report, TaskReport
-from pipeline.reporting.drawing import END, WIDTH, draw
+from pipeline.reporting.drawing import END, SMALL, WIDTH, Drawing, draw, outline
+from pipeline.reporting.figures import shown
+from pipeline.reporting.overview import overview
+from pipeline.reporting.questions import questions_data
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
 from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
@@ -35,6 +40,12 @@ class Part:
     """A task's results with their plots and drawings, as the page shows them."""
 
     task: TaskReport
+    answer: Answer
+    method: MethodReport
+    small: str
+    legend: Drawing
+    asked: dict[str, Any]
+    overview: Chart
     comparison: list[tuple[str, Row]]
     verdicts: list[Verdict]
     instead: list[Instead]
@@ -45,9 +56,14 @@ class Part:
     pictures: dict[str, str]
 
     @property
+    def role_shapes(self) -> list[tuple[str, str]]:
+        """Role -> the outline that it has in the small drawing."""
+        return [(role, outline(role, 0, 0, SMALL)) for role in self.legend.roles]
+
+    @property
     def all_charts(self) -> list[Chart]:
         """Every plot."""
-        return [self.cloud.chart, *self.charts.values(), *(chart for _, chart in self.edges), *self.pilots]
+        return [self.overview, self.cloud.chart, *self.charts.values(), *(chart for _, chart in self.edges), *self.pilots]
 
 
 def write_report(folder: Path, report: Report) -> Path:
@@ -62,7 +78,6 @@ def write_report(folder: Path, report: Report) -> Path:
         library=_library(),
         commit=next(filter(None, commits), None),
         tracking_uri=redact(report.tracking_uri),
-        versions=[method.lineage["version"] for task in report.tasks for method in task.methods],
     )
     table = charts.concatenated(report.tasks)
     write_text(
@@ -88,7 +103,7 @@ def page_templates(report: Report | None) -> Templates:
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "json": lambda value: json.dumps(value, separators=(",", ":")).replace("</", "<\\/"),
         "messages": lambda row: json.loads(row["prompt"]),
-        "shown": sources.shown,
+        "shown": shown,
     }
     templates.globals |= {
         "report": report,
@@ -98,6 +113,8 @@ def page_templates(report: Report | None) -> Templates:
         "kinds": KINDS,
         "last_edges": _last_edges,
         "stages": _stages,
+        "cost": lambda row, key="budget_units": sources.cost(row, report.metric, key) if report else "",
+        "sentence": sources.sentence,
         "num": sources.num,
         "key": sources.key,
         "total": sources.total,
@@ -128,21 +145,38 @@ def _library() -> str:
 
 
 def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
+    pool = report.profile.model_pool()
+    answer = answer_of(task, pool)
+    method = next(method for method in task.methods if method.name == answer.method)
+    used = draw(answer.graph, pool, SMALL)
+    cloud = charts.candidates(task, report.metric, report.settings)
     comparison = charts.comparison_rows(task)
     sweeps = [charts.sweep(task.name, task.pilot, name) for name in SWEEPS]
     pilots = [*sweeps[:2], charts.width_x_depth(task.name, task.pilot), *sweeps[2:]]
     learnt = [(method, charts.edges(task.name, method.name, method.edges)) for method in task.methods]
     return Part(
         task,
+        answer,
+        method,
+        _small(task, answer, used, templates),
+        used,
+        questions_data(task.questions, method.answers, method.graph, pool),
+        overview(task, cloud.front, answer.row, report.metric),
         comparison,
         [verdict(method.name, method.test) for method in task.methods],
         [told for method in task.methods if (told := put_up_instead(method.name, method.test, method.lineage)) is not None],
-        charts.candidates(task, report.unit, report.settings),
+        cloud,
         {"comparison": charts.comparison(task, comparison), "trajectories": charts.trajectories(task)},
         [(method, chart) for method, chart in learnt if chart is not None],
         [chart for chart in pilots if chart is not None],
         {method.name: _picture(report, task, method, templates, alone=False) for method in task.methods},
     )
+
+
+def _small(task: TaskReport, answer: Answer, drawing: Drawing, templates: Templates) -> str:
+    """The graph to use, drawn small for the first screen."""
+    title = f"The graph to use for {task.name}, width {answer.graph.width}, depth {answer.graph.depth}"
+    return templates.get_template("small.svg.j2").render(d=drawing, key=task.name, title=title, end=SMALL.end)
 
 
 def _picture(report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool) -> str:
