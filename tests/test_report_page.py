@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from contextlib import chdir
 from functools import cache
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +22,7 @@ from axe_playwright_python.sync_playwright import Axe
 from benchmarks import page as page_benchmark
 from benchmarks.browser import WHY_NOT, Opened, browser, chromium
 from flows import report
+from flows.answers import tell
 from pipeline.environment import CONFIDENCE
 from pipeline.explain import in_brief, steps
 from pipeline.graph import CollaborationGraph
@@ -235,7 +238,7 @@ def test_the_edge_probabilities_are_those_of_the_search(words, built):
 
 
 def test_pictures_of_every_plot_lie_beside_the_page_and_say_simulated(words, built):
-    names = {name.split("/")[1] for name in words.data} | {f"graph_{method}" for method in METHODS}
+    names = {name.split("/")[1] for name in words.data} | {f"graph_{method}" for method in METHODS} | {"graph_to_use"}
     folder = built / "plots" / "math"
     assert {path.stem for path in folder.glob("*.svg")} == {path.stem for path in folder.glob("*.png")} == names
     for path in folder.glob("*.svg"):
@@ -515,6 +518,22 @@ def test_every_test_question_can_be_found_with_its_answers(open_page, built):
     table = box.locator(".list details[open] table").last
     assert table.locator("tbody tr").count() == len(nodes)
     assert table.locator("tbody tr").first.locator("td").first.inner_text() == nodes["0"]["form"]
+
+
+def test_a_run_ends_with_the_sentence_of_the_page_and_dvc_has_its_numbers(built, words, capsys):
+    root = built.parents[1]
+    with chdir(root):
+        tell("simulated-small")
+    said = " ".join(capsys.readouterr().out.split())
+    page = re.search('<p class="answer">(.*?)</p>', (built / "index.html").read_text(), re.DOTALL)[1]
+    sentence = " ".join(unescape(re.sub("<[^>]*>", "", page)).split())
+    assert f"math: {sentence}" in said
+    assert "ttsgraph serve math@champion" in said
+    dvc = subprocess.run(["dvc", "metrics", "show", "--json"], cwd=root, capture_output=True, text=True, check=True)
+    told = json.loads(dvc.stdout)[""]["data"]["reports/simulated-small/metrics.json"]["data"]["math"]
+    test = pd.read_parquet(root / "results/simulated-small/math/agent_reinforce/test.parquet")
+    assert told["accuracy"] in set(test["accuracy"])
+    assert {"accuracy_low", "dollars_per_1000", "latency_s", "above_best_call", "p_best_call", "nodes"} <= set(told)
 
 
 def test_the_questions_of_the_page_are_those_of_the_tables(built):

@@ -60,7 +60,7 @@ def answer_of(task: TaskReport, pool: ModelPool) -> Answer:
         row,
         found,
         CollaborationGraph.from_json(row["graph"]),
-        tuple(_sentence(method.test, row, found, pool)),
+        sentence_of(method.test, method.lineage, pool),
         str(method.lineage["version"]),
         bool(promoted),
     )
@@ -75,6 +75,11 @@ def put_up(test: Source, lineage: Row) -> Row:
     if "gate" not in lineage or lineage["gate.arm"] == "found":
         return test.where(arm="found")[0]
     return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
+
+
+def sentence_of(test: Source, lineage: Row, pool: ModelPool) -> Sentence:
+    """The sentence of one method's test, from its table and the gate's record."""
+    return tuple(_sentence(test, put_up(test, lineage), test.where(arm="found")[0], pool))
 
 
 def best_call(test: Source) -> Row | None:

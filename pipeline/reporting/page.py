@@ -181,13 +181,18 @@ def _small(task: TaskReport, answer: Answer, drawing: Drawing, templates: Templa
 
 def _picture(report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool) -> str:
     """The found graph as SVG: part of the page, or a file of its own with the light theme's colours."""
-    graph: CollaborationGraph = method.graph
+    told = f"Graph found by {method.name} on {task.name}"
+    return _drawn(report, method.graph, told, f"{task.name}-{method.name}", templates, alone)
+
+
+def _drawn(report: Report, graph: CollaborationGraph, told: str, key: str, templates: Templates, alone: bool) -> str:
+    """A graph as SVG, under a title that begins with what it is."""
     pool = report.profile.model_pool()
     models = ", ".join(f"{count} of {pool[model].words}" for model, count in graph.model_counts().items())
-    title = f"Graph found by {method.name} on {task.name}: {models}; width {graph.width}, depth {graph.depth}"
+    title = f"{told}: {models}; width {graph.width}, depth {graph.depth}"
     picture = templates.get_template("graph.svg.j2").render(
         d=draw(graph, pool),
-        key=f"{task.name}-{method.name}",
+        key=key,
         title=title,
         note="simulated" if report.simulated else "",
         alone=alone,
@@ -203,6 +208,8 @@ def _write_files(folder: Path, part: Part, report: Report, templates: Templates)
     pictures = {chart.name: vl_convert.vegalite_to_svg(chart.in_file(report.simulated)) for chart in part.all_charts}
     for method in part.task.methods:
         pictures[f"graph_{method.name}"] = _picture(report, part.task, method, templates, alone=True)
+    used = f"The graph to use for {part.task.name}"
+    pictures["graph_to_use"] = _drawn(report, part.answer.graph, used, f"{part.task.name}-used", templates, alone=True)
     for name, svg in pictures.items():
         write_text(folder / f"{name}.svg", svg)
         (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
