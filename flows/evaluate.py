@@ -10,12 +10,16 @@ from flows.ending import say
 from flows.live import live
 from flows.registry import Registry
 from flows.stage import load_stage, main, read_graph
-from flows.tracking import add_test_scores
+from flows.tracking import add_note, add_test_scores
 from pipeline.ablation import removal_cases, removals, tried_without
 from pipeline.environment import Environment, Feedback
 from pipeline.files import read_json, write_text
 from pipeline.progress import run_state
 from pipeline.promotion import against_first
+from pipeline.reporting.answer import sentence_of
+from pipeline.reporting.brief import drawn
+from pipeline.reporting.figures import plain
+from pipeline.reporting.sources import Row, Source
 from pipeline.schemas import Answers, Evaluations, Nodes, write_table
 from pipeline.tasks.base import Question
 from pipeline.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
@@ -54,7 +58,8 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     write_table(nodes, Nodes, folder / "nodes.parquet")
     answers = answers_table(cases, feedbacks, stage.grader().extract)
     write_table(answers, Answers, folder / "answers.parquet")
-    add_test_scores(stage.params.tracking_uri, read_json(folder / "search.json", "search")["run_id"], table)
+    run_id = read_json(folder / "search.json", "search")["run_id"]
+    add_test_scores(stage.params.tracking_uri, run_id, table)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
     record = Registry(stage.params.tracking_uri).provenance(version).model_dump(mode="json", exclude={"test": {"outcomes"}})
@@ -66,6 +71,9 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         "record": record,
     }
     write_text(folder / "lineage.json", json.dumps(told, indent=1))
+    pool = stage.profile.model_pool()
+    sentence = sentence_of(Source("test.parquet", table), Row("lineage.json", "", told), pool)
+    add_note(stage.params.tracking_uri, run_id, plain(sentence), drawn(put_up.graph, pool))
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
     told_version = f"version {version.label} is {outcome}: {decision.reason}"

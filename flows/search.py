@@ -15,7 +15,7 @@ import pipeline
 from flows.ending import say
 from flows.live import live
 from flows.stage import Stage, load_stage, main
-from flows.tracking import SearchTracker
+from flows.tracking import SearchTracker, metric_name, search_params
 from flows.workers import carrier
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
@@ -103,12 +103,13 @@ def tracked_search(
 
     experiment = f"{stage.params.profile}/{stage.task}"
     identity, run_path = search_identity(stage, params | dict(decisive)), folder / "run.json"
+    told_params = params | search_params(stage.profile)
     account = Account(folder / "spent.json", identity)
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(folder),
         closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
-        SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
+        SearchTracker(stage.params.tracking_uri, experiment, method, told_params, recorded_run(run_path, identity)) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
@@ -126,7 +127,7 @@ def tracked_search(
         write_text(folder / "search.json", json.dumps(summary, indent=1))
         write_text(folder / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
-        tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
+        tracker.metrics({metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)})
         tracker.artifact(folder / "graph.json")
         if trace := [*told, *map(asdict, exchanges)]:
             tracker.text("agent_trace.md", trace_page(trace))
