@@ -23,7 +23,8 @@ END = "<!-- end of answer -->"
 
 def block(told: dict[str, Any]) -> str:
     """The answers of a report in brief, as Markdown."""
-    lines = [BEGIN]
+    first = told["tasks"][0]["task"]
+    lines = [BEGIN, "", f"![{first}: score against cost of what was found and of what it has to beat]({OVERVIEW})"]
     if told["simulated"]:
         lines += ["", "Simulated: no language model answered."]
     for task in told["tasks"]:

@@ -37,7 +37,8 @@ def test_the_answer_goes_between_its_marks_and_nothing_else_changes() -> None:
     assert after.endswith(tail)
     assert "**math**: Use this: three calls of a and their majority." in after
     assert "| → found by random | 50.8 % |" in after
-    assert "0.508" not in after
+    assert after.count(BEGIN) == after.count(END) == 1
+    assert f"]({OVERVIEW})" in after
     assert with_block(after, TOLD) == after
 
 
