@@ -100,8 +100,12 @@ check: .venv/.ready ## lint, types and layer contracts
 	mypy
 	lint-imports
 
+readme: .venv/.ready ## put the last report's answers, table and pictures into README.md
+	@python -m flows.readme
+
 docs: .venv/.ready ## build the documentation into site/; a broken link is an error
 	typer ttsgraph utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md
+	ttsgraph schema --markdown docs/reference/keys.md
 	zensical build --clean --strict
 
 bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json

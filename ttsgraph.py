@@ -19,12 +19,12 @@ from flows.commands import register, verify
 from pipeline.errors import InputError, TTSGraphError
 from pipeline.files import CLOSED_TO_US, closed_to_us, md5
 from pipeline.graph import CollaborationGraph
-from pipeline.scaffold.commands import check, dags, draw, new_model, new_task
+from pipeline.scaffold.commands import check, dags, draw, new_model, new_task, schema
 from pipeline.scaffold.project_commands import compare, export, init, run
 from pipeline.secrets import hide_secrets_in_output, redact
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
-    from pipeline.deployed import Loader
+    from pipeline.deployed import Deployed, Loader
     from pipeline.settings import Params, Profile
 
 IN_PYTHON = ("search", "load", "Result", "Comparison")
@@ -52,11 +52,12 @@ graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 cache_app = typer.Typer(help="Look at the cache of model calls, and bound it.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
-for command in (new_task, new_model, register, verify, check, init, run, compare, export, dags):
+for command in (new_task, new_model, register, verify, check, init, run, compare, export, dags, schema):
     app.command()(command)
 graph_app.command()(draw)
 
-GraphFile = Annotated[Path, typer.Argument(help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json")]
+GRAPH = "a graph file, a results folder, or a version of the registry such as math@champion"
+GraphName = Annotated[str, typer.Argument(help=GRAPH)]
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
 TaskName = Annotated[str | None, typer.Option("--task", help="a task of the profile (default: the first of params.yaml)")]
 
@@ -99,47 +100,56 @@ def _read(path: Path, profile: Profile) -> CollaborationGraph:
     return graph
 
 
+def _found(name: str, profile: str | None, task: str | None) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
+    """A graph with its profile and task. A results folder and a version bring their own, and are told as such."""
+    path = Path(name)
+    if path.is_file() or path.suffix == ".json":
+        loaded, chosen = _settings(profile, task)
+        return _read(path, loaded), loaded, chosen, None
+    loader, names = _loader([name])
+    deployed = loader.resolve(names[0])
+    return deployed.graph, deployed.profile, deployed.task, deployed
+
+
 def _print(data: Any) -> None:
     typer.echo(json.dumps(data, indent=1))
 
 
 @graph_app.command()
-def validate(file: GraphFile, profile: ProfileName = None) -> None:
-    """Check a graph file: acyclic, one sink, known roles and models.
+def validate(graph: GraphName, profile: ProfileName = None) -> None:
+    """Check a graph: acyclic, one sink, known roles and models.
 
     Example: ttsgraph graph validate graph.json --profile paper
     """
-    loaded, _ = _settings(profile, None)
-    graph = _read(file, loaded)
-    _print({"valid": True, "hash": graph.content_hash, "n_nodes": len(graph.nodes), "width": graph.width, "depth": graph.depth})
+    found, *_ = _found(graph, profile, None)
+    _print({"valid": True, "hash": found.content_hash, "n_nodes": len(found.nodes), "width": found.width, "depth": found.depth})
 
 
 @graph_app.command()
-def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) -> None:
+def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
     """What a graph costs per question: FLOPs, budget units, dollars.
 
     Example: ttsgraph graph cost graph.json --profile paper --task math
     """
-    loaded, chosen = _settings(profile, task)
-    graph = _read(file, loaded)
+    found, loaded, chosen, _ = _found(graph, profile, task)
     flops = None if loaded.model_pool().unknown else loaded.cost_model(chosen, "flops")
     _print(
         {
-            "flops": None if flops is None else flops.graph_cost(graph) * flops.unit,
-            "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(graph),
+            "flops": None if flops is None else flops.graph_cost(found) * flops.unit,
+            "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(found),
             "budget_metric": loaded.budget.metric,
             "budget_limit": loaded.budget.limit,
-            "dollars": loaded.cost_model(chosen, "dollars").graph_cost(graph),
-            "width": graph.width,
-            "depth": graph.depth,
-            "n_nodes": len(graph.nodes),
+            "dollars": loaded.cost_model(chosen, "dollars").graph_cost(found),
+            "width": found.width,
+            "depth": found.depth,
+            "n_nodes": len(found.nodes),
         }
     )
 
 
 @graph_app.command()
 def ask(
-    file: GraphFile,
+    graph: GraphName,
     question: Annotated[str, typer.Argument(help="the question, as text")],
     profile: ProfileName = None,
     task: TaskName = None,
@@ -152,10 +162,9 @@ def ask(
     from pipeline.asking import ask_graph
     from pipeline.deployed import read_shots
 
-    loaded, chosen = _settings(profile, task)
-    graph = _read(file, loaded)
-    shots = read_shots(profile or _params().profile, loaded, chosen)
-    answer = asyncio.run(ask_graph(graph, question, loaded, chosen, shots))
+    found, loaded, chosen, deployed = _found(graph, profile, task)
+    shots = deployed.shots if deployed else read_shots(profile or _params().profile, loaded, chosen)
+    answer = asyncio.run(ask_graph(found, question, deployed.serving_profile if deployed else loaded, chosen, shots))
     shown: dict[str, Any] = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
     if trace:
         shown["nodes"] = {str(i): text for i, text in answer.node_texts.items()}
@@ -175,31 +184,18 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
 
 
 @app.command()
-def explain(
-    graph: Annotated[
-        str, typer.Argument(help="a graph file, a results folder, or a version of the registry such as math@champion")
-    ],
-    profile: ProfileName = None,
-    task: TaskName = None,
-) -> None:
+def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
     """Say in words what a graph does and what a question costs.
 
     A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
     """
     from pipeline.explain import explain as in_words
 
-    path = Path(graph)
-    if path.is_file() or path.suffix == ".json":
-        loaded, chosen = _settings(profile, task)
-        found = _read(path, loaded)
-    else:
-        loader, names = _loader([graph])
-        deployed = loader.resolve(names[0])
-        found, loaded, chosen = deployed.graph, deployed.profile, deployed.task
-        if not path.is_dir():
-            from flows.registry import origin
+    found, loaded, chosen, deployed = _found(graph, profile, task)
+    if deployed is not None and not Path(graph).is_dir():
+        from flows.registry import origin
 
-            typer.echo(origin(_params().tracking_uri, deployed))
+        typer.echo(origin(_params().tracking_uri, deployed))
     for line in in_words(found, loaded, chosen):
         typer.echo(line)
 

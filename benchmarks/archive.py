@@ -35,13 +35,13 @@ from pipeline.models.collector import rare_collections
 from pipeline.progress import Publish, ignore
 from pipeline.promotion import against_first
 from pipeline.provenance import settings_sha256
-from pipeline.schemas import Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
+from pipeline.schemas import Answers, Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
 from pipeline.search import Problem
 from pipeline.search.driver import Driver, Found
 from pipeline.search.random import RandomSearcher
 from pipeline.summary import SPENT, edge_table, search_summary
 from pipeline.tasks.base import Question
-from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
+from pipeline.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
 
 CANDIDATES, PER_ITERATION = 10_000, 100
 LONGEST_RESUME_S = 5.0
@@ -137,6 +137,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
     made_up = environment(stage, MadeUp)
     asked, graph = stage.questions(), found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
+    write_table(answers_table(cases, feedbacks, stage.grader().extract), Answers, folder / "answers.parquet")
     write_table(cases_table(cases, feedbacks, cost).join(against_first(feedbacks)), Evaluations, folder / "test.parquet")
     nodes = asyncio.run(tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0]))
     write_table(nodes, Nodes, folder / "nodes.parquet")

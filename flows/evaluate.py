@@ -17,10 +17,10 @@ from pipeline.environment import Environment, Feedback
 from pipeline.files import write_text
 from pipeline.progress import run_state
 from pipeline.promotion import against_first
-from pipeline.schemas import Evaluations, Nodes, write_table
+from pipeline.schemas import Answers, Evaluations, Nodes, write_table
 from pipeline.stages.records import Gated, Verdict, write_record
 from pipeline.tasks.base import Question, can_vote
-from pipeline.trials import best_single, cases_feedback, cases_table, test_cases
+from pipeline.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
 """What of a record is of this registry and this commit, so that it is not part of the result."""
@@ -30,9 +30,9 @@ OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
 def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into results/<profile>/<task>/<method>/test.parquet.
 
-    What each of its nodes is for goes into nodes.parquet beside it. The found graph, or a rival that is as good, becomes a version
-    in the registry, and its champion if the profile's rule says so; which, why, and where it comes from is in lineage.json. What of
-    that doesn't depend on the registry, in verdict.json.
+    Every answer to every question goes into answers.parquet, what each of the found graph's nodes is for into nodes.parquet. The
+    found graph, or a rival that is as good, becomes a version in the registry, and its champion if the profile's rule says so;
+    which, why, and where it comes from is in lineage.json. What of that doesn't depend on the registry, in verdict.json.
     """
     stage = load_stage(task, profile)
     folder = stage.results / method
@@ -46,7 +46,8 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     removed = removal_cases(removals(graph, cost)) if count else []
 
     async def work(environment: Environment, questions: dict[str, list[Question]]) -> tuple[list[Feedback], pd.DataFrame]:
-        feedbacks = await cases_feedback(cases, environment, questions["test"], publish)
+        asked = environment.with_node_grades()
+        feedbacks = await cases_feedback(cases, asked, questions["test"], publish)
         some, example = questions["test"][:count], questions["val"][0]
         return feedbacks, await tried_without(graph, cost, environment, some, example, feedbacks[0], publish)
 
@@ -57,6 +58,8 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
     write_table(nodes, Nodes, folder / "nodes.parquet")
+    answers = answers_table(cases, feedbacks, stage.grader().extract)
+    write_table(answers, Answers, folder / "answers.parquet")
     write_text(folder / "scores.json", json.dumps(dict(zip(table["arm"], table["accuracy"], strict=True)), indent=1))
     stage.write_calls(f"evaluate-{method}")
     stage.record(f"evaluate-{method}", table, folder)
@@ -70,8 +73,8 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     write_record(Gated, folder / "lineage.json", told, keep_all=True)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
-    say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}")
-    say(f"evaluate {task} {method}: version {version.label} is {outcome}: {decision.reason}")
+    told_version = f"version {version.label} is {outcome}: {decision.reason}"
+    say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}; {told_version}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The view of a run: a live display on a terminal, else a plain line now and then; it shows what the run publishes."""
+"""The view of a run: a live display on a terminal, else a plain line at the end; it shows what the run publishes."""
 
 from __future__ import annotations
 
@@ -76,28 +76,20 @@ class View:
 
 
 class PlainLines:
-    """A line at the start, at every tenth of the work, and at the end; for logs."""
+    """One line, at the end of the stage; for logs."""
 
     def __init__(self, view: View, write: Callable[[str], None]) -> None:
-        self._view, self._write, self._shown = view, write, -1
+        self._view, self._write = view, write
 
     def publish(self, event: Event) -> None:
-        """Take an event in, and write a line if it is time for one."""
+        """Take an event in."""
         self._view.publish(event)
-        state, tenth = self._view.state, int(10 * self._view.state.share)
-        if tenth > self._shown and state.fresh:
-            self._shown, elapsed = tenth, self._view.elapsed_s
-            self._line(
-                f"{state.total - state.left}/{state.total}", details(state, self._view.limits, elapsed), time_left(state, elapsed)
-            )
 
     def end(self) -> None:
-        """The last line, of a stage that has come to its end: scores are published after the questions that they are of."""
+        """The line, of a stage that has come to its end."""
         elapsed = self._view.elapsed_s
-        self._line(f"done in {_span(elapsed)}", details(self._view.state, self._view.limits, elapsed))
-
-    def _line(self, done: str, *parts: str) -> None:
-        self._write("; ".join(part for part in (f"{headline(self._view.state)}: {done}", *parts) if part))
+        told = details(self._view.state, self._view.limits, elapsed)
+        self._write("; ".join(part for part in (f"{headline(self._view.state)}: done in {_span(elapsed)}", told) if part))
 
 
 def headline(state: RunState) -> str:

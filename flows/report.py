@@ -1,31 +1,58 @@
 """Stage report: one page with the found graphs, the comparison, the archive, the searches, the pilots and the ledger."""
 
+import json
 from pathlib import Path
 
 from prefect import flow
 
+from flows.answers import answers_file
 from flows.stage import RESEARCH, Stage, load_stage, main, read_found
+from flows.tracking import add_note
 from pipeline import schemas
+from pipeline.files import write_text
+from pipeline.graph import CollaborationGraph
 from pipeline.parsing import Closed
+from pipeline.reporting.answer import put_up, sentence_of
+from pipeline.reporting.brief import brief, drawn, metrics
 from pipeline.reporting.contents import MethodReport, Report, TaskReport
+from pipeline.reporting.figures import plain
 from pipeline.reporting.page import write_index, write_report
 from pipeline.reporting.sources import Row, Source
 from pipeline.schemas import Table, read_table
 from pipeline.search.terms import require_equal_terms
 from pipeline.settings import load_params, load_profile
-from pipeline.stages.records import Preferred, Researched, Searched, Started, Verdict, read_data
+from pipeline.stages.records import Preferred, Researched, Running, Searched, Started, Verdict, read_data, read_record
 
 
 @flow(name="report")
 def report(profile: str | None = None) -> None:
-    """Write reports/<profile>/index.html and its plots from everything the other stages made, and reports/index.html."""
+    """Write reports/<profile>/ from everything the other stages made, and reports/index.html, which links to all profiles.
+
+    The page is index.html, with its plots beside it; answers.json has what a run ends with, metrics.json its numbers.
+    """
     params = load_params()
     name = params.profile if profile is None else profile
     settings = load_profile(name)
     tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
-    write_report(Path("reports") / name, Report(name, settings, as_row, tasks))
+    found = Report(name, settings, as_row, tasks)
+    write_report(Path("reports") / name, found)
+    write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
+    write_text(answers_file(name).with_name("metrics.json"), json.dumps(metrics(found), indent=1))
+    _note(found, params.tracking_uri)
     write_index(Path("reports"))
+
+
+def _note(found: Report, tracking_uri: str) -> None:
+    """The sentence and the graph as the description of each search's run, which MLflow shows first."""
+    pool = found.profile.model_pool()
+    for task in found.tasks:
+        for method in task.methods:
+            run = Path(method.file).with_name("run.json")
+            if run.exists():
+                sentence = plain(sentence_of(method.test, method.lineage, pool))
+                graph = CollaborationGraph.from_json(put_up(method.test, method.lineage)["graph"])
+                add_note(tracking_uri, read_record(Running, run, "search").run_id, sentence, drawn(graph, pool))
 
 
 def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:
@@ -35,6 +62,7 @@ def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:
     again = RESEARCH / stage.params.profile / stage.task / "outcome.json"
     return TaskReport(
         stage.task,
+        _table(schemas.Questions, stage.questions_path, "sample"),
         _table(schemas.Profiles, folder / "profile.parquet", "profile"),
         _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
         _json(Preferred, folder / "preference.json", "init_family"),
@@ -57,6 +85,7 @@ def _method(stage: Stage, name: str) -> MethodReport:
         _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
         _table(schemas.Edges, folder / "edges.parquet", "search"),
         _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
+        _table(schemas.Answers, folder / "answers.parquet", "evaluate"),
         _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
         _json(Verdict, folder / "verdict.json", "evaluate"),
     )

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from flows.answers import tell
 from flows.ending import EXIT_INPUT, guarded
 from flows.identity import identity
 from pipeline.errors import EndpointError
@@ -97,6 +98,7 @@ def repro() -> None:
     stages = changed_stages()
     if not stages:
         print("Data and pipelines are up to date.")
+        tell(params.profile)
         return
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
     from pipeline.models.serving import servers_on_demand
@@ -115,6 +117,7 @@ def repro() -> None:
     if status != 0:
         print("error: a stage failed, see above; what was computed is kept, `make repro` goes on from there", file=sys.stderr)
         sys.exit(EXIT_INPUT)
+    tell(params.profile)
 
 
 if __name__ == "__main__":

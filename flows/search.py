@@ -13,7 +13,7 @@ from flows.ending import say
 from flows.live import live
 from flows.provenance_tags import graph_note
 from flows.stage import Stage, load_stage, main
-from flows.tracking import SearchTracker
+from flows.tracking import SearchTracker, metric_name, search_params
 from flows.workers import carrier
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
@@ -104,13 +104,14 @@ def tracked_search(
 
     experiment = f"{stage.params.profile}/{stage.task}"
     identity, run_path = search_identity(stage, params | dict(decisive)), folder / "run.json"
+    told_params = params | search_params(stage.profile)
     account = Account(folder / "spent.json", identity)
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(folder),
         closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
         closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
-        SearchTracker(stage.params.tracking_uri, experiment, method, params, recorded_run(run_path, identity)) as tracker,
+        SearchTracker(stage.params.tracking_uri, experiment, method, told_params, recorded_run(run_path, identity)) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
@@ -130,7 +131,7 @@ def tracked_search(
         write_record(Searched, folder / "search.json", summary, SPENT)
         write_text(folder / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
-        tracker.metrics({key: value for key, value in summary.items() if isinstance(value, int | float)})
+        tracker.metrics({metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)})
         tracker.artifact(folder / "graph.json")
         tracker.note(graph_note("Found graph", found.graph))
         if trace := [*told, *map(asdict, exchanges)]:

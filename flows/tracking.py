@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -28,9 +28,13 @@ from flows.provenance_tags import run_tags
 from pipeline.archive import Record
 from pipeline.errors import InputError, RunStopped
 from pipeline.files import CLOSED_TO_US, disk_full, locked, md5
+from pipeline.settings import Profile
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""
+
+PREFIXES = ("agent", "spent")
+"""Groups of a search's final figures; the others stand under `search`."""
 
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 """MLflow's codes for trouble with its database."""
@@ -205,6 +209,33 @@ class SearchTracker:
             for child in self._children.values():  # of an earlier start that went another way
                 self.client.delete_run(child.info.run_id)
         self.client.set_terminated(self.run_id, RunStatus.to_string(status))
+
+
+def metric_name(key: str) -> str:
+    """The metric of one of a search's final figures: MLflow groups metrics by what stands before the slash.
+
+    Those that are series of the search too keep their name, under which lineage looks them up.
+    """
+    group, _, rest = key.partition("_")
+    if key in SERIES:
+        return key
+    return f"{group}/{rest}" if group in PREFIXES else f"search/{key}"
+
+
+def search_params(profile: Profile) -> dict[str, Any]:
+    """The settings by which searches are compared, as params of the run: `budget.limit`, `search.batch` and so on."""
+    told = {"engine.kind": profile.engine.kind, "agent.kind": profile.agent.kind, "objective.kind": profile.objective.kind}
+    for section in ("budget", "search"):
+        settings = getattr(profile, section).model_dump(mode="json")
+        told |= {f"{section}.{key}": value for key, value in settings.items() if not isinstance(value, dict)}
+    return told
+
+
+def add_note(tracking_uri: str, run_id: str, sentence: str, drawing: Sequence[str]) -> None:
+    """The answer as the description of a search's run, which MLflow shows first."""
+    graph = "\n".join(drawing)
+    with explained(tracking_uri):
+        MlflowClient(tracking_uri).set_tag(run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n")
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:

@@ -108,3 +108,32 @@ def _named(ids: Sequence[int]) -> str:
     if len(ids) > MOST_NAMED:
         return f"{len(ids)} nodes ({ids[0]} to {ids[-1]})"
     return f"nodes {', '.join(map(str, ids[:-1]))} and {ids[-1]}"
+
+
+SPELLED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
+    """The graph in a few words: "five calls of a and one of b that decides", "three calls of a and their majority"."""
+    sink = graph.node(graph.sink)
+    before = [node for node in graph.nodes if node.id != sink.id and get_role(node.role).calls_model]
+    if not before:
+        return f"one call of {pool[sink.model].words}"
+    ranked = sorted(_count([node.model for node in before]).items(), key=lambda item: -item[1])
+    parts = [f"{_spelled(count)}{' of' if k else _calls(count)} {pool[model].words}" for k, (model, count) in enumerate(ranked)]
+    if not get_role(sink.role).calls_model:
+        ending = "their majority" if sink.role == "voter" else f"a {sink.role}"
+    elif graph.depth == len(graph.nodes):  # a chain: each node reads the one before
+        ending = f"one of {pool[sink.model].words} that has the last word"
+    else:
+        ending = f"one of {pool[sink.model].words} that decides"
+    steps = f", in {_spelled(graph.depth)} steps" if graph.depth > 2 else ""
+    return f"{', '.join(parts)} and {ending}{steps}"
+
+
+def _spelled(count: int) -> str:
+    return SPELLED[count] if count < len(SPELLED) else str(count)
+
+
+def _calls(count: int) -> str:
+    return " call of" if count == 1 else " calls of"

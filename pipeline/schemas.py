@@ -187,6 +187,27 @@ class Evaluations(GraphScores):
     p_differs: Series[float] = pa.Field(ge=0, le=1)
 
 
+class Answers(Table):
+    """What each graph of the test answered to each question: one row per graph and question.
+
+    `correct` is missing where infrastructure failed, and `error` says why. `nodes` is JSON: by node id, what the task reads of
+    that node's answer (`form`) and whether it is right (`correct`).
+    """
+
+    arm: Series[str] = pa.Field(isin=["found", "single", "self_consistency", "fixed_topology"])
+    label: Series[str]
+    question_id: Series[str] = pa.Field(str_length={"min_value": 1})
+    correct: Series[pd.BooleanDtype] = pa.Field(nullable=True, coerce=True)
+    form: Series[str]
+    latency_s: Series[float] = pa.Field(ge=0, nullable=True)
+    error: Series[str]
+    nodes: Series[str]
+
+    @pa.check("nodes", name="valid_json")
+    def _nodes(self, nodes: Series[str]) -> pd.Series[bool]:
+        return nodes.map(_is_json)
+
+
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
     """The table with its columns in the schema's order. Raises DataError that lists every problem, one line each."""
     columns = list(schema.to_schema().columns)

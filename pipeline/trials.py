@@ -9,8 +9,8 @@ import asyncio
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,24 @@ def cases_table(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: Cost
             for case, feedback in zip(cases, feedbacks, strict=True)
         ]
     )
+
+
+def answers_table(cases: Sequence[Case], feedbacks: Sequence[Feedback], extract: Callable[[str], str | None]) -> pd.DataFrame:
+    """One row per case and question (columns of schemas.Answers). `extract` is the task's, what it reads of an answer."""
+    rows: list[dict[str, Any]] = []
+    for case, feedback in zip(cases, feedbacks, strict=True):
+        for result in feedback.results:
+            nodes = {str(i): asdict(node) for i, node in result.nodes.items()}
+            told = {
+                "question_id": result.question_id,
+                "correct": result.correct,
+                "form": extract(result.answer) or "",
+                "latency_s": result.latency_s,
+                "error": result.error,
+                "nodes": json.dumps(nodes),
+            }
+            rows.append({**case.columns, **told})
+    return pd.DataFrame(rows).astype({"correct": "boolean"})
 
 
 def single_cases(pool: ModelPool) -> list[Case]:

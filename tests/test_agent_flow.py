@@ -66,7 +66,7 @@ def test_an_agent_leads_all_stages_and_its_trace_says_why(tmp_path, monkeypatch)
     assert summary["agent_calls"] >= 1
     assert summary["agent_dollars"] == pytest.approx(summary["agent_tokens"] * 2e-6)
     mlflow = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    assert mlflow.get_run(run_id).data.metrics["agent_calls"] == summary["agent_calls"]
+    assert mlflow.get_run(run_id).data.metrics["agent/calls"] == summary["agent_calls"]
     (tmp_path / "fetched").mkdir()
     monkeypatch.chdir(tmp_path)
     page = (tmp_path / mlflow.download_artifacts(run_id, "agent_trace.md", "fetched")).read_text()

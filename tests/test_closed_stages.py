@@ -100,6 +100,20 @@ def test_lengths_that_are_off_are_told_with_both_numbers_and_not_gone_by(rebuilt
     assert profile.loc["small", "budget_units"] == pytest.approx(profile.loc["small", "dollars"] / 20)
 
 
+def test_a_rebuild_ends_with_the_answer_and_logs_a_line_a_stage(rebuilt):
+    project, _, _, done, _ = rebuilt
+    told = json.loads((project.folder / "reports" / "closed" / "answers.json").read_text())["tasks"][0]
+    *_, last = done.stdout.strip().splitlines()
+    assert last == "report: reports/closed/index.html"
+    ending = done.stdout[done.stdout.rindex("math: ") :]
+    assert told["sentence"] in ending
+    assert "$" in told["sentence"]
+    assert "ttsgraph serve math@champion" in ending
+    lines = (done.stdout + done.stderr).splitlines()
+    for stage in ("profile math", "pilot math", "init_family math", "init_instances math", "search math random"):
+        assert len([line for line in lines if line.startswith(stage)]) == 1, stage
+
+
 def test_no_graph_costs_more_than_the_budget_that_was_asked_for(rebuilt):
     folder = rebuilt[0].folder / "results" / "closed" / "math"
     archive = pd.read_parquet(folder / "random" / "archive.parquet")

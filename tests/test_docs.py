@@ -14,7 +14,9 @@ import pytest
 import typer.main
 
 import ttsgraph
+from pipeline.files import write_text
 from pipeline.parsing import load
+from pipeline.scaffold.reference import page as settings_page
 from pipeline.settings import Params, Profile
 from tests.docs_blocks import LANGUAGES, PAGES, blocks_of, not_run
 from tests.docs_project import STUB, DocsProject
@@ -22,7 +24,7 @@ from tests.project import ROOT
 from tests.stub_server import serve
 
 # Pages whose commands need no results, and little time.
-QUICK = ["docs/search-agent.md", "docs/study.md", "docs/method.md"]
+QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method.md"]
 OTHERS = [page for page in PAGES if page not in QUICK and blocks_of(page)]
 COMMANDS = [(block, command) for page in PAGES for block in blocks_of(page) for command in block.commands]
 
@@ -115,6 +117,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "zensical.toml").write_text(text.replace('paths = ["."]', f"paths = [{str(ROOT)!r}]"))
     subprocess.run(["cp", "-r", str(ROOT / "docs"), str(ROOT / "CONTRIBUTING.md"), str(folder)], check=True)
     reference = ["--name", "ttsgraph", "--title", "Command line", "--output", str(folder / "docs" / "reference" / "cli.md")]
+    write_text(folder / "docs" / "reference" / "keys.md", settings_page())
     for command in ([str(bin_ / "typer"), "ttsgraph", "utils", "docs", *reference], [str(bin_ / "zensical"), "build", "--strict"]):
         cwd = ROOT if command[0].endswith("typer") else folder
         done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)

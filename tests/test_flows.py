@@ -58,6 +58,9 @@ def test_rows_in_the_archive_are_child_runs_in_mlflow(built, method):
         assert all(metric in run.data.metrics for run in children)
     assert parent.info.status == "FINISHED"
     assert "test_found_accuracy" in parent.data.metrics
+    assert {"search/candidates", "spent/tokens", "agent/calls", "val_accuracy"} <= set(parent.data.metrics)
+    assert {"budget.metric", "budget.limit", "search.batch"} <= set(parent.data.params)
+    assert "right (" in parent.data.tags["mlflow.note.content"]
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])

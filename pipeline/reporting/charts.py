@@ -15,7 +15,7 @@ import pandas as pd
 from pipeline.objective import pareto_front
 from pipeline.reporting.contents import TaskReport
 from pipeline.reporting.sources import Row, Source
-from pipeline.reporting.style import by_name, fixed, plot_config
+from pipeline.reporting.style import by_name, cost_axis, fixed, plot_config
 from pipeline.reporting.thinning import thinned
 
 Spec = dict[str, Any]
@@ -66,7 +66,8 @@ def _json(spec: Spec) -> str:
     return json.dumps(spec, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
 
 
-def _chart(name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None) -> Chart:
+def chart_of(name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None) -> Chart:
+    """A plot from its layers and data; `height` is in pixels."""
     return Chart(name, title, alt, {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4} | body, edges)
 
 
@@ -95,7 +96,7 @@ class Cloud:
     total: int
 
 
-def candidates(task: TaskReport, unit: str, limit: Row) -> Cloud:
+def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
     """Score against cost of every candidate that could be scored; the front is over validated graphs of all methods."""
     columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
     front = validated_front([method.archive for method in task.methods])
@@ -106,14 +107,14 @@ def candidates(task: TaskReport, unit: str, limit: Row) -> Cloud:
         points += method.archive.records(columns, thinned(method.archive.frame, always))
         total += int(method.archive.frame["accuracy"].notna().sum())
     scale = by_name(task.names)
-    cost = _axis("budget_units", f"cost of a question ({unit})", axis={"tickCount": 8})
+    cost = cost_axis(metric, ticks=8)
     colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
     shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
     tooltip = [
         {"field": "method", "title": "method"},
         {"field": "split", "title": "questions from"},
         *INTERVAL,
-        {"field": "budget_units", "type": "quantitative", "format": ".2f", "title": unit},
+        {"field": "budget_units", "type": "quantitative", "format": ".3~g", "title": "cost of a question"},
         {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
         {"field": "iteration", "type": "quantitative", "title": "iteration"},
         {"field": "graph_hash", "title": "graph"},
@@ -153,7 +154,7 @@ def candidates(task: TaskReport, unit: str, limit: Row) -> Cloud:
         "Scatter plot of accuracy against the cost of a question, a point for each candidate, with the Pareto front as a line, the "
         "budget as a dashed rule, and rings around the found graphs. The table below has the front."
     )
-    chart = _chart("candidates", f"{task.name}: score and cost of every candidate", alt, 380, {"layer": layers})
+    chart = chart_of("candidates", f"{task.name}: score and cost of every candidate", alt, 380, {"layer": layers})
     return Cloud(chart, tuple(front), tuple(found), len(points), total)
 
 
@@ -195,7 +196,7 @@ def trajectories(task: TaskReport) -> Chart:
         {"field": "val_accuracy", "type": "quantitative", "format": ".1%", "title": "validation accuracy"},
         {"field": "val_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
         {"field": "val_high", "type": "quantitative", "format": ".1%", "title": "interval to"},
-        {"field": "budget_units", "type": "quantitative", "format": ".2f", "title": "cost"},
+        {"field": "budget_units", "type": "quantitative", "format": ".3~g", "title": "cost of a question"},
         {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
     ]
     line = {"x": x, "y": {"field": "val_accuracy"} | y, "color": colour}
@@ -206,7 +207,7 @@ def trajectories(task: TaskReport) -> Chart:
     ]
     alt = "Line plot of validation accuracy by iteration, a line for each method with its interval as a band. Tables below."
     body = {"data": {"values": values}, "layer": layers}
-    return _chart("trajectories", f"{task.name}: validation accuracy while searching", alt, 300, body)
+    return chart_of("trajectories", f"{task.name}: validation accuracy while searching", alt, 300, body)
 
 
 def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
@@ -229,7 +230,7 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     ]
     alt = "Dot plot of test accuracy with intervals; diamonds are found graphs, circles what they have to beat. Table below."
     body = {"data": {"values": values}, "layer": layers}
-    return _chart("comparison", f"{task.name}: test accuracy within the same budget", alt, 34 * len(values) + 10, body)
+    return chart_of("comparison", f"{task.name}: test accuracy within the same budget", alt, 34 * len(values) + 10, body)
 
 
 def edges(task: str, method: str, table: Source) -> Chart | None:
@@ -266,7 +267,7 @@ def edges(task: str, method: str, table: Source) -> Chart | None:
     )
     body = {"data": {"name": "edges", "values": last}, "layer": layers}
     height = max(120, min(440, 34 * len(ids)))
-    return _chart(f"edges_{method}", f"{task}: edge probabilities of {method}", alt, height, body, more)
+    return chart_of(f"edges_{method}", f"{task}: edge probabilities of {method}", alt, height, body, more)
 
 
 def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
@@ -300,7 +301,7 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
     alt = "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table below."
     height = max(120, 44 * len({value["d"] for value in values}) + 10)
     body = {"data": {"values": values}, "transform": [shown], "layer": layers}
-    return _chart("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
+    return chart_of("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
 
 
 def sweep(task: str, table: Source, name: str) -> Chart | None:
@@ -337,7 +338,7 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
         },
     ]
     alt = f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint. Table below."
-    return _chart(name, f"{task}: accuracy by {name}", alt, 220, {"data": {"values": values}, "layer": layers})
+    return chart_of(name, f"{task}: accuracy by {name}", alt, 220, {"data": {"values": values}, "layer": layers})
 
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
@@ -350,7 +351,7 @@ def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
     ]
     alt = f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint. Table below."
     height = 28 * len({value["label"] for value in values}) + 10  # random graphs over the same models share a line
-    return _chart(name, f"{task}: accuracy by {name}", alt, height, {"data": {"values": values}, "layer": layers})
+    return chart_of(name, f"{task}: accuracy by {name}", alt, height, {"data": {"values": values}, "layer": layers})
 
 
 def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:

@@ -9,7 +9,7 @@ from pipeline.graph import CollaborationGraph
 from pipeline.reporting.sources import Row, Source
 from pipeline.settings import Profile
 
-UNITS = {"flops": "budget units", "dollars": "$ a question", "runtime": "s a question"}
+UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime": "s a question"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class MethodReport:
     trajectory: Source
     edges: Source
     test: Source
+    answers: Source
     nodes: Source
     lineage: Row
 
@@ -36,6 +37,7 @@ class TaskReport:
     """All results on one task; `again` is what the last re-search came to, if there was one."""
 
     name: str
+    questions: Source
     profile: Source
     pilot: Source
     preference: Row
@@ -64,6 +66,11 @@ class Report:
     def simulated(self) -> bool:
         """Whether no language model answered."""
         return self.profile.engine.kind == "simulated"
+
+    @property
+    def metric(self) -> str:
+        """What the budget bounds: flops, dollars or runtime."""
+        return self.profile.budget.metric
 
     @property
     def unit(self) -> str:

@@ -13,11 +13,26 @@ from pipeline.models.spec import ModelPool
 from pipeline.reporting.style import colour
 from pipeline.roles import get_role
 
-WIDTH, HEIGHT = 148, 52
-GAP_X, GAP_Y = 64, 22
-LANE = 8
-END = 84
 SWEEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Pixels: a node's box, the gaps between boxes, a lane, and the room for the words at both ends."""
+
+    width: float
+    height: float
+    gap_x: float
+    gap_y: float
+    lane: float
+    end: float
+
+
+FULL = Size(148, 52, 64, 22, 8, 84)
+SMALL = Size(34, 24, 46, 10, 4, 14)
+"""Nodes without words, for a first look: shape says the role, colour the model."""
+
+WIDTH, HEIGHT, END = FULL.width, FULL.height, FULL.end
 
 Item = tuple[str, int]
 """What stands in a level: ("node", its id), or ("lane", the id of the node that its arrows come from)."""
@@ -63,28 +78,29 @@ class Drawing:
     roles: tuple[str, ...]
 
 
-def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
+def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawing:
     """Lay a graph out. The pool is that of the profile, so that a model and its variants have one colour in all pictures."""
     columns = _ordered(graph)
-    height = max(_height(items) for items in columns) + 2 * GAP_Y
+    height = max(_height(items, size) for items in columns) + 2 * size.gap_y
     places: dict[tuple[int, Item], tuple[float, float]] = {}
     for level, items in enumerate(columns):
-        x, y = float(END + GAP_X + level * (WIDTH + GAP_X)), (height - _height(items)) / 2
+        x = float(size.end + size.gap_x + level * (size.width + size.gap_x))
+        y = (height - _height(items, size)) / 2
         for item in items:
-            size = HEIGHT if item[0] == "node" else LANE
-            places[level, item] = (x, y + size / 2)
-            y += size + GAP_Y
-    width = END + GAP_X + len(columns) * (WIDTH + GAP_X) + END
+            tall = size.height if item[0] == "node" else size.lane
+            places[level, item] = (x, y + tall / 2)
+            y += tall + size.gap_y
+    width = size.end + size.gap_x + len(columns) * (size.width + size.gap_x) + size.end
     middle = height / 2
     level_of = {i: level for level, ids in enumerate(graph.levels) for i in ids}
     node_places = {i: places[level, ("node", i)] for i, level in level_of.items()}
-    arrows = [Arrow(-1, i, _route([(END, middle), node_places[i]])) for i in graph.levels[0]]
+    arrows = [Arrow(-1, i, _route([(size.end, middle), node_places[i]], size)) for i in graph.levels[0]]
     for a, b in graph.edges:
         lanes = [places[level, ("lane", a)] for level in range(level_of[a] + 1, level_of[b])]
         (x1, y1), end = node_places[a], node_places[b]
-        arrows.append(Arrow(a, b, _route([(x1 + WIDTH, y1), *lanes, end])))
+        arrows.append(Arrow(a, b, _route([(x1 + size.width, y1), *lanes, end], size)))
     x1, y1 = node_places[graph.sink]
-    arrows.append(Arrow(graph.sink, -1, _route([(x1 + WIDTH, y1), (width - END, middle)])))
+    arrows.append(Arrow(graph.sink, -1, _route([(x1 + size.width, y1), (width - size.end, middle)], size)))
     models = list(dict.fromkeys(spec.model for spec in pool.values()))
     called = {pool[node.model].model for node in graph.nodes if get_role(node.role).calls_model}
     used = [model for model in models if model in called]
@@ -92,11 +108,11 @@ def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
     boxes = []
     for node in graph.nodes:
         calls = get_role(node.role).calls_model
-        x, y = node_places[node.id][0], node_places[node.id][1] - HEIGHT / 2
+        x, y = node_places[node.id][0], node_places[node.id][1] - size.height / 2
         spec = pool[node.model]
         tint = tints[spec.model] if calls else "var(--quiet)"
         model, words = (node.model, spec.words) if calls else ("no model call", "no model call")
-        boxes.append(Box(node.id, node.role, model, words, x, y, _outline(node.role, x, y), tint, node.id == graph.sink))
+        boxes.append(Box(node.id, node.role, model, words, x, y, outline(node.role, x, y, size), tint, node.id == graph.sink))
     roles = tuple(dict.fromkeys(node.role for node in graph.nodes))
     return Drawing(width, height, middle, tuple(boxes), tuple(arrows), tuple(tints.items()), roles)
 
@@ -139,11 +155,11 @@ def _shares(items: Sequence[Item]) -> dict[Item, float]:
     return {item: (k + 0.5) / len(items) for k, item in enumerate(items)}
 
 
-def _height(items: Sequence[Item]) -> float:
-    return sum(HEIGHT if kind == "node" else LANE for kind, _ in items) + GAP_Y * (len(items) - 1)
+def _height(items: Sequence[Item], size: Size) -> float:
+    return sum(size.height if kind == "node" else size.lane for kind, _ in items) + size.gap_y * (len(items) - 1)
 
 
-def _route(points: Sequence[tuple[float, float]]) -> str:
+def _route(points: Sequence[tuple[float, float]], size: Size) -> str:
     """A path from the first point to the last, level through the lanes between; the arrow head takes the last pixels."""
     x1, y1 = points[0]
     path = f"M{x1:.1f} {y1:.1f}"
@@ -153,16 +169,16 @@ def _route(points: Sequence[tuple[float, float]]) -> str:
         bend = (x2 - x1) * 0.5
         path += f"C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {end:.1f} {y2:.1f}"
         if not last:
-            path += f"H{x2 + WIDTH:.1f}"
-        x1, y1 = x2 + WIDTH, y2
+            path += f"H{x2 + size.width:.1f}"
+        x1, y1 = x2 + size.width, y2
     return path
 
 
-def _outline(role: str, x: float, y: float) -> str:
-    """A rectangle for an assistant, a hexagon for a fuser, slanted ends for others."""
-    w, h, cut = WIDTH, HEIGHT, 14
+def outline(role: str, x: float, y: float, size: Size = FULL) -> str:
+    """A node's outline: a rectangle for an assistant, a hexagon for a fuser, slanted ends for others."""
+    w, h, cut = size.width, size.height, 14 * size.height / FULL.height
     if role == "assistant":
-        r = 8
+        r = 8 * size.height / FULL.height
         return (
             f"M{x + r} {y}h{w - 2 * r}a{r} {r} 0 0 1 {r} {r}v{h - 2 * r}a{r} {r} 0 0 1 -{r} {r}"
             f"h-{w - 2 * r}a{r} {r} 0 0 1 -{r} -{r}v-{h - 2 * r}a{r} {r} 0 0 1 {r} -{r}z"

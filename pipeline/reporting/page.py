@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import vl_convert
 from jinja2 import Environment as Templates
@@ -15,9 +16,13 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from pipeline.files import write_text
 from pipeline.graph import CollaborationGraph
 from pipeline.reporting import charts, sources
+from pipeline.reporting.answer import Answer, answer_of
 from pipeline.reporting.charts import Chart, Cloud
 from pipeline.reporting.contents import MethodReport, Report, TaskReport
-from pipeline.reporting.drawing import END, WIDTH, draw
+from pipeline.reporting.drawing import END, SMALL, WIDTH, Drawing, draw, outline
+from pipeline.reporting.figures import shown
+from pipeline.reporting.overview import overview
+from pipeline.reporting.questions import questions_data
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
 from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
@@ -35,6 +40,12 @@ class Part:
     """A task's results with their plots and drawings, as the page shows them."""
 
     task: TaskReport
+    answer: Answer
+    method: MethodReport
+    small: str
+    legend: Drawing
+    asked: dict[str, Any]
+    overview: Chart
     comparison: list[tuple[str, Row]]
     verdicts: list[Verdict]
     instead: list[Instead]
@@ -45,9 +56,14 @@ class Part:
     pictures: dict[str, str]
 
     @property
+    def role_shapes(self) -> list[tuple[str, str]]:
+        """Role -> the outline that it has in the small drawing."""
+        return [(role, outline(role, 0, 0, SMALL)) for role in self.legend.roles]
+
+    @property
     def all_charts(self) -> list[Chart]:
         """Every plot."""
-        return [self.cloud.chart, *self.charts.values(), *(chart for _, chart in self.edges), *self.pilots]
+        return [self.overview, self.cloud.chart, *self.charts.values(), *(chart for _, chart in self.edges), *self.pilots]
 
 
 def write_report(folder: Path, report: Report) -> Path:
@@ -81,7 +97,7 @@ def page_templates(report: Report | None) -> Templates:
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "json": lambda value: json.dumps(value, separators=(",", ":")).replace("</", "<\\/"),
         "messages": lambda row: json.loads(row["prompt"]),
-        "shown": sources.shown,
+        "shown": shown,
     }
     templates.globals |= {
         "report": report,
@@ -91,6 +107,8 @@ def page_templates(report: Report | None) -> Templates:
         "kinds": KINDS,
         "last_edges": _last_edges,
         "stages": _stages,
+        "cost": lambda row, key="budget_units": sources.cost(row, report.metric, key) if report else "",
+        "sentence": sources.sentence,
         "num": sources.num,
         "key": sources.key,
         "total": sources.total,
@@ -121,16 +139,27 @@ def _library() -> str:
 
 
 def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
+    pool = report.profile.model_pool()
+    answer = answer_of(task, pool)
+    method = next(method for method in task.methods if method.name == answer.method)
+    used = draw(answer.graph, pool, SMALL)
+    cloud = charts.candidates(task, report.metric, report.settings)
     comparison = charts.comparison_rows(task)
     sweeps = [charts.sweep(task.name, task.pilot, name) for name in SWEEPS]
     pilots = [*sweeps[:2], charts.width_x_depth(task.name, task.pilot), *sweeps[2:]]
     learnt = [(method, charts.edges(task.name, method.name, method.edges)) for method in task.methods]
     return Part(
         task,
+        answer,
+        method,
+        _small(task, answer, used, templates),
+        used,
+        questions_data(task.questions, method.answers, method.graph, pool),
+        overview(task, cloud.front, answer.row, report.metric),
         comparison,
         [verdict(method.name, method.test) for method in task.methods],
         [told for method in task.methods if (told := put_up_instead(method.name, method.test, method.lineage)) is not None],
-        charts.candidates(task, report.unit, report.settings),
+        cloud,
         {"comparison": charts.comparison(task, comparison), "trajectories": charts.trajectories(task)},
         [(method, chart) for method, chart in learnt if chart is not None],
         [chart for chart in pilots if chart is not None],
@@ -138,15 +167,26 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     )
 
 
+def _small(task: TaskReport, answer: Answer, drawing: Drawing, templates: Templates) -> str:
+    """The graph to use, drawn small for the first screen."""
+    title = f"The graph to use for {task.name}, width {answer.graph.width}, depth {answer.graph.depth}"
+    return templates.get_template("small.svg.j2").render(d=drawing, key=task.name, title=title, end=SMALL.end)
+
+
 def _picture(report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool) -> str:
     """The found graph as SVG: part of the page, or a file of its own with the light theme's colours."""
-    graph: CollaborationGraph = method.graph
+    told = f"Graph found by {method.name} on {task.name}"
+    return _drawn(report, method.graph, told, f"{task.name}-{method.name}", templates, alone)
+
+
+def _drawn(report: Report, graph: CollaborationGraph, told: str, key: str, templates: Templates, alone: bool) -> str:
+    """A graph as SVG, under a title that begins with what it is."""
     pool = report.profile.model_pool()
     models = ", ".join(f"{count} of {pool[model].words}" for model, count in graph.model_counts().items())
-    title = f"Graph found by {method.name} on {task.name}: {models}; width {graph.width}, depth {graph.depth}"
+    title = f"{told}: {models}; width {graph.width}, depth {graph.depth}"
     picture = templates.get_template("graph.svg.j2").render(
         d=draw(graph, pool),
-        key=f"{task.name}-{method.name}",
+        key=key,
         title=title,
         note="simulated" if report.simulated else "",
         alone=alone,
@@ -162,6 +202,8 @@ def _write_files(folder: Path, part: Part, report: Report, templates: Templates)
     pictures = {chart.name: _numbered(vl_convert.vegalite_to_svg(chart.in_file(report.simulated))) for chart in part.all_charts}
     for method in part.task.methods:
         pictures[f"graph_{method.name}"] = _picture(report, part.task, method, templates, alone=True)
+    used = f"The graph to use for {part.task.name}"
+    pictures["graph_to_use"] = _drawn(report, part.answer.graph, used, f"{part.task.name}-used", templates, alone=True)
     for name, svg in pictures.items():
         write_text(folder / f"{name}.svg", svg)
         (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))

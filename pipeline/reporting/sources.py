@@ -2,13 +2,13 @@
 
 Every figure on the page is a `<data>` element whose `data-at` says where it stands: `results/.../test.parquet#0/accuracy` a cell,
 `...#sum/calls` and `...#count/` sum up a column and the rows, `results/.../search.json#/front` a place in a JSON file. `data-as`
-names the format below. So a reader can look every figure up, and a test does.
+names the format (pipeline/reporting/figures.py). So a reader can look every figure up, and a test does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,27 +20,11 @@ from pipeline.environment import CONFIDENCE
 from pipeline.explain import steps
 from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
+from pipeline.reporting.figures import MISSING, Sentence, shown
+from pipeline.reporting.figures import markup as marked
 
-MISSING = "–"
-
-
-def _money(value: float) -> str:
-    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.2g}" if value >= 0.0001 else f"${value:.1e}"
-
-
-FORMATS: dict[str, Callable[[Any], str]] = {
-    "percent": lambda value: f"{100 * value:.1f}\N{NO-BREAK SPACE}%",
-    "share": lambda value: f"{100 * value:.0f}\N{NO-BREAK SPACE}%",
-    "count": lambda value: f"{value:,.0f}",
-    "number": lambda value: f"{value:.0f}",
-    "short": lambda value: f"{value:.1f}",
-    "fine": lambda value: f"{value:.2f}",
-    "plain": lambda value: f"{value:g}",
-    "money": _money,
-    "p": lambda value: f"{value:.3f}" if value >= 0.001 else f"{value:.0e}",
-    "text": str,
-}
-
+COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
+"""How a cost is written, by the budget's metric: dollars are for 1,000 questions."""
 
 Key = str | Sequence[str]
 """A column, or the way into nested JSON: names joined by dots, or a list where names have dots themselves."""
@@ -117,13 +101,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def shown(value: Any, form: str) -> str:
-    """A value as the page writes it; a dash where there is none."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return MISSING
-    return FORMATS[form](value)
-
-
 def num(row: Row, key: Key, form: str = "text") -> Markup:
     """A figure, or a text, of a row."""
     return _data(shown(row[key], form), row.at(key), form)
@@ -152,9 +129,22 @@ def interval(row: Row, key: str = "accuracy") -> Markup:
     return num(row, key, "percent") + Markup(' <span class="interval">({} to {})</span>').format(low, high)
 
 
-def steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[tuple[int, Markup]]:
-    """What a graph does step by step, in words that follow from its file."""
-    return [(step, _data(what, f"{file}#/nodes", "steps")) for step, what in steps(graph, pool)]
+def steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Markup]:
+    """What a graph does in each step, in words that follow from its file."""
+    by_step: dict[int, list[Markup]] = {}
+    for step, what in steps(graph, pool):
+        by_step.setdefault(step, []).append(_data(what, f"{file}#/nodes", "steps"))
+    return [Markup("; ").join(parts) for _, parts in sorted(by_step.items())]
+
+
+def sentence(parts: Sentence) -> Markup:
+    """A sentence with the source of each of its figures."""
+    return marked(parts)
+
+
+def cost(row: Row, metric: str, key: Key = "budget_units") -> Markup:
+    """What a question costs by the budget's metric, in the unit of its table's column."""
+    return num(row, key, COST_FORMS[metric])
 
 
 def confidence() -> Markup:

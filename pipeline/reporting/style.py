@@ -72,3 +72,18 @@ def plot_config() -> dict[str, Any]:
         "text": {"color": "var(--ink)", "fontSize": 12},
         "rule": {"color": "var(--quiet)"},
     }
+
+
+COST_TITLES = {
+    "flops": "cost of a question (calls of the cheapest model)",
+    "dollars": "cost of 1,000 questions ($)",
+    "runtime": "cost of a question (s)",
+}
+
+
+def cost_axis(metric: str, ticks: int) -> dict[str, Any]:
+    """The axis that shows what a question costs by the budget's metric; dollars are shown for 1,000 questions."""
+    axis: dict[str, Any] = {"tickCount": ticks}
+    if metric == "dollars":
+        axis["labelExpr"] = "format(1000 * datum.value, '~r')"
+    return {"field": "budget_units", "type": "quantitative", "title": COST_TITLES[metric], "axis": axis}

@@ -65,11 +65,6 @@ class Instead:
     lineage: Row
 
     @property
-    def better(self) -> bool:
-        """Whether it is better than the found graph; else it is as good, and cheaper."""
-        return bool(self.lineage["gate.verdict"] == "better")
-
-    @property
     def one_call(self) -> bool:
         """Whether it is a single call of a model, which its label names."""
         return bool(self.baseline["n_nodes"] == 1)

@@ -53,6 +53,26 @@ def new_task(
     _echo(f"or, without the stages: ttsgraph run --task {name}")
 
 
+def schema(
+    markdown: Annotated[Path | None, typer.Option(help="write the reference of all settings there instead")] = None,
+) -> None:
+    """Write the JSON schemas that editors complete params.yaml and profiles from, by the first line of each.
+
+    Example: ttsgraph schema
+    """
+    from pipeline.files import write_text
+    from pipeline.scaffold.reference import page, write_schemas
+    from pipeline.state import STATE
+
+    if markdown is not None:
+        write_text(markdown, page())
+        _echo(str(markdown))
+        return
+    params, profile = write_schemas(STATE / "schema")
+    _echo(f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`")
+    _echo(f"{profile}: profiles begin with `# yaml-language-server: $schema=../{profile.as_posix()}`")
+
+
 def new_model(
     name: Annotated[str, typer.Argument(help="what the model is to be called")],
     url: Annotated[str, typer.Argument(help="its OpenAI-compatible endpoint, mostly ending in /v1")],

@@ -94,7 +94,7 @@ STAGES = (
             *(f"{FOUND}/{name}" for name in ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")),
         ),
         (
-            *(f"{FOUND}/{name}" for name in ("nodes.parquet", "test.parquet", "verdict.json")),
+            *(f"{FOUND}/{name}" for name in ("answers.parquet", "nodes.parquet", "test.parquet", "verdict.json")),
             f"{CALLS}/evaluate-{{method}}.parquet",
         ),
         ("seed",),
@@ -104,11 +104,12 @@ STAGES = (
     StagePlan(
         "report",
         ("agent", "budget", "engine", "objective", "pool", "roles", "tasks"),
-        ("results/{profile}",),
-        ("reports/{profile}/index.html", "reports/{profile}/plots"),
+        ("data/{profile}", "results/{profile}"),
+        ("reports/{profile}/answers.json", "reports/{profile}/index.html", "reports/{profile}/plots"),
         ("methods", "tasks"),
         (),
         {"reports/{profile}/comparison.csv": "comparison"},
+        ("reports/{profile}/metrics.json",),
     ),
 )
 

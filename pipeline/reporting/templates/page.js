@@ -58,6 +58,7 @@ const json = (kind, name) => {
 async function draw(chart) {
   const name = chart.dataset.chart;
   const { view } = await vegaEmbed(chart, json("spec", name), options);
+  chart.querySelector("svg").setAttribute("aria-hidden", "true"); // the figure has its text alternative and its table
   const edges = json("edges", name);
   if (edges) steer(chart.closest("figure"), view, edges);
 }
@@ -77,9 +78,10 @@ function steer(figure, view, edges) {
   slider.addEventListener("input", move);
   return move();
 }
-(async () => {
-  const charts = [...document.querySelectorAll("[data-chart]")];
+async function drawAll(charts) {
   for (const chart of charts) {
+    if (chart.dataset.drawn) continue;
+    chart.dataset.drawn = "yes";
     try {
       await draw(chart);
     } catch (error) {
@@ -88,5 +90,105 @@ function steer(figure, view, edges) {
     }
     await new Promise((next) => setTimeout(next));
   }
+}
+
+// What is folded is drawn when it is opened: a plot needs a width. A link into a fold opens it.
+const folds = [...document.querySelectorAll("details.fold")];
+for (const fold of folds) {
+  fold.addEventListener("toggle", () => fold.open && drawAll([...fold.querySelectorAll("[data-chart]")]));
+}
+function openTarget() {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const fold = target && target.closest("details.fold");
+  if (fold) { fold.open = true; target.scrollIntoView(); }
+}
+window.addEventListener("hashchange", openTarget);
+window.addEventListener("beforeprint", () => folds.forEach((fold) => { fold.open = true; }));
+
+// The test questions: those that the reader asks for, a page at a time. Texts are of models, so they are never markup.
+const PAGE = 25;
+const element = (tag, text, name) => {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (name) made.className = name;
+  return made;
+};
+const verdict = (right) => element("span", right === null ? "not scored" : right ? "right" : "wrong", right ? "right" : right === null ? "" : "wrong");
+const apart = (question) => new Set(Object.values(question.nodes).map(([form]) => form)).size > 1;
+function showsOf(asked) {
+  const rival = asked.kinds.map((kind, k) => [kind, k]).filter(([kind]) => kind !== "found");
+  return [
+    ["every question", () => true],
+    ["what was found is wrong", (q) => q.right[0] === false],
+    ["what was found is right", (q) => q.right[0] === true],
+    ...rival.map(([, k]) => [`right, but not: ${asked.arms[k]}`, (q) => q.right[0] === true && q.right[k] === false]),
+    ...rival.map(([, k]) => [`wrong, but right: ${asked.arms[k]}`, (q) => q.right[0] === false && q.right[k] === true]),
+    ["its calls differ", apart],
+    ["not scored", (q) => q.right.includes(null)],
+  ];
+}
+function answersTable(caption, heads, rows) {
+  const table = element("table"), head = element("tr"), body = element("tbody");
+  table.append(element("caption", caption));
+  for (const name of heads) { const cell = element("th", name); cell.scope = "col"; head.append(cell); }
+  table.append(element("thead"));
+  table.tHead.append(head);
+  for (const [name, form, right] of rows) {
+    const row = element("tr"), first = element("th", name), last = element("td");
+    first.scope = "row";
+    last.append(verdict(right));
+    row.append(first, element("td", form), last);
+    body.append(row);
+  }
+  table.append(body);
+  return table;
+}
+function questionDetails(asked, question) {
+  const details = element("details"), summary = element("summary");
+  summary.append(verdict(question.right[0]), " ", element("span", question.text.slice(0, 110)));
+  details.append(summary);
+  details.addEventListener("toggle", () => {
+    if (!details.open || details.childElementCount > 1) return;
+    const text = element("pre", question.text);
+    text.tabIndex = 0;
+    text.setAttribute("aria-label", `question ${question.id}`);
+    details.append(text, element("p", `Expected: ${question.expected}`));
+    details.append(answersTable("Answers", ["graph", "answer", "verdict"], asked.arms.map((name, k) => [name, question.forms[k], question.right[k]])));
+    const nodes = Object.entries(question.nodes).map(([id, [form, right]]) => [`node ${id}: ${asked.nodes[id] || ""}`, form, right]);
+    if (nodes.length) details.append(answersTable("Calls of what was found", ["call", "answer", "verdict"], nodes));
+  });
+  return details;
+}
+for (const box of document.querySelectorAll("[data-asked]")) {
+  const asked = json("questions", box.dataset.asked), shows = showsOf(asked);
+  const [select, words, count] = ["select", "input", "output"].map((tag) => box.querySelector(tag));
+  const list = box.querySelector(".list"), more = box.querySelector(".more");
+  let chosen = [], upTo = 0;
+  shows.forEach(([name], k) => select.append(new Option(name, k)));
+  function add() {
+    list.append(...chosen.slice(upTo, upTo + PAGE).map((question) => questionDetails(asked, question)));
+    upTo += PAGE;
+    more.hidden = upTo >= chosen.length;
+  }
+  function filter() {
+    const wanted = words.value.toLowerCase(), [, fits] = shows[select.value];
+    const has = (q) => [q.text, q.expected, ...q.forms].some((text) => text.toLowerCase().includes(wanted));
+    chosen = asked.questions.filter((q) => fits(q) && has(q));
+    count.textContent = `${chosen.length} of ${asked.questions.length} questions`;
+    list.replaceChildren();
+    upTo = 0;
+    add();
+  }
+  box.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+  select.addEventListener("change", filter);
+  words.addEventListener("input", filter);
+  more.addEventListener("click", add);
+  filter();
+}
+
+(async () => {
+  const charts = [...document.querySelectorAll("[data-chart]")].filter((chart) => !chart.closest("details.fold:not([open])"));
+  await drawAll(charts);
+  openTarget();
   root.dataset.ready = String(charts.length);
 })();
