@@ -243,8 +243,8 @@ class Profile(Closed):
 
     description: str = ""
     engine: EngineSettings
-    pool: dict[str, ModelSettings] = Field(min_length=1)
-    tasks: dict[str, TaskSettings] = Field(min_length=1)
+    pool: dict[str, ModelSettings]
+    tasks: dict[str, TaskSettings]
     roles: tuple[str, ...]
     budget: BudgetSettings
     pilot: PilotSettings
@@ -345,10 +345,11 @@ class Profile(Closed):
 
     def task(self, name: str) -> TaskSettings:
         """One task's settings. Raises SettingsError that lists the profile's tasks."""
+        none = "none yet, `ttsgraph new-task` adds one"
         try:
             return self.tasks[name]
         except KeyError:
-            raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks)}") from None
+            raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks) or none}") from None
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
         """Costs of graphs on this task, under the profile's metric unless another is given.

@@ -36,7 +36,7 @@ def new_task(
 
     used = profile or load_params().profile
     made = asyncio.run(add(name, questions, used, kind, "few_shot" if few_shot else "chat", max_tokens))
-    _echo(*made.tried.lines(), f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}")
+    _echo(*made.lines(), f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}")
     _echo(f"next: ttsgraph estimate --profile {used} --task {name}, then add {name} to `tasks` in params.yaml and `make repro`")
 
 
