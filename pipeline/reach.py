@@ -11,7 +11,7 @@ from pathlib import Path
 import openai
 
 from pipeline.errors import EndpointError
-from pipeline.models.client import Completion, Message, Request
+from pipeline.models.client import Completion, Message, Request, Sampling
 from pipeline.models.endpoints import Patience
 from pipeline.models.habits import Habits
 from pipeline.models.learning import refusal_of, said_in
@@ -81,8 +81,8 @@ def _asks_otherwise(spec: ModelSpec) -> bool:
 
 def _request(profile: Profile, spec: ModelSpec) -> Request:
     """A call as the profile's first task would make it, but short."""
-    task = next(iter(profile.tasks.values()))
-    sampling = spec.sampling(task.sampling.sampling())
+    task = next(iter(profile.tasks.values()), None)
+    sampling = spec.sampling(Sampling() if task is None else task.sampling.sampling())
     messages = (Message("system", "Answer with one word."), Message("user", "Say OK."))
     return Request(spec.model, "probe", messages, replace(sampling, max_tokens=min(MOST_TOKENS, sampling.max_tokens)))
 

@@ -209,8 +209,8 @@ class Profile(Closed):
 
     description: str = ""
     engine: EngineSettings
-    pool: dict[str, ModelSettings] = Field(min_length=1)
-    tasks: dict[str, TaskSettings] = Field(min_length=1)
+    pool: dict[str, ModelSettings]
+    tasks: dict[str, TaskSettings]
     roles: tuple[str, ...]
     budget: BudgetSettings
     pilot: PilotSettings
@@ -342,10 +342,11 @@ class Profile(Closed):
 
     def task(self, name: str) -> TaskSettings:
         """One task's settings. Raises SettingsError that lists the profile's tasks."""
+        none = "none yet, `ttsgraph new-task` adds one"
         try:
             return self.tasks[name]
         except KeyError:
-            raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks)}") from None
+            raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks) or none}") from None
 
     def roles_on(self, task: str) -> tuple[str, ...]:
         """The roles that graphs for a task may have: a vote needs a kind that says what the same answer is."""

@@ -289,6 +289,51 @@ class TestNewModel:
         assert "--query: expected name=value, found 2024-10-21" in message
 
 
+class TestAnEmptyProfile:
+    """In either order, from nothing."""
+
+    @pytest.fixture
+    def empty(self, project):
+        path = project / "profiles" / "mine.yaml"
+        data = yaml.safe_load(path.read_text())
+        text = "".join(f"{key}: {flow(value)}\n" for key, value in data.items() if key not in ("pool", "tasks"))
+        path.write_text(text + "pool: {}  # none yet\ntasks: {}\n")
+        return project
+
+    def test_a_task_comes_first(self, empty, stub, url):
+        done = run("new-task", "sums", "inputs/sums.jsonl")
+        assert done.exit_code == 0, done.exception
+        assert "sums was not tried, as the pool has no model yet" in done.output
+        assert load_profile("mine").task("sums").lengths.given is None
+        done = run("new-model", "only", url, "--served-as", "org/stub", *FACTS, *PRICES)
+        assert done.exit_code == 0, done.exception
+        assert "only answered 5 of 5 questions right" in done.output
+        assert "pool:  # none yet\n" in profile_text(empty)
+
+    def test_a_model_comes_first(self, empty, stub, url):
+        done = run("new-model", "only", url, "--served-as", "org/stub", *FACTS, *PRICES)
+        assert done.exit_code == 0, done.exception
+        assert "only was not tried: the profile has no task yet" in done.output
+        done = run("new-task", "sums", "inputs/sums.jsonl")
+        assert done.exit_code == 0, done.exception
+        assert "only answered 5 of 5 questions right" in done.output
+
+    def test_other_commands_say_what_is_missing(self, empty):
+        assert "the profile has none yet, `ttsgraph new-task` adds one" in refused(empty, "estimate", "--task", "sums")
+        run("new-task", "sums", "inputs/sums.jsonl")
+        message = refused(empty, "estimate", "--task", "sums")
+        assert message == "expected a model in the profile's pool, found none; `ttsgraph new-model` adds one"
+        assert run("doctor").exit_code == 0
+
+    def test_a_task_is_tried_on_a_model_whose_key_is_there(self, project, url, monkeypatch):
+        monkeypatch.delenv("NEW_API_KEY", raising=False)
+        path = project / "profiles" / "mine.yaml"
+        path.write_text(path.read_text().replace("served_as: org/stub", "served_as: org/stub, api_key_env: NEW_API_KEY"))
+        done = run("new-task", "more", "inputs/sums.jsonl")
+        assert done.exit_code == 0, done.exception
+        assert "more was not tried, as the pool has no model yet whose key is there" in done.output
+
+
 class TestProfileText:
     def write(self, folder: Path, text: str) -> ProfileText:
         (folder / "p.yaml").write_bytes(text.encode())

@@ -128,6 +128,6 @@ class TestAgent:
         assert self.profile(kind="llm", model="gemma3-270m").agent_price() == Price(0.02, 0.02)
         assert self.profile(kind="llm", model="gemma3-270m", price=3).agent_price() == Price(3, 3)
 
-    def test_the_paper_profile_asks_the_papers_agent(self):
+    def test_the_paper_profile_asks_what_the_papers_agent_has_become(self):
         agent = load_profile("paper", ROOT / "profiles").agent
-        assert (agent.kind, agent.model, agent.api_key_env) == ("llm", "deepseek-reasoner", "DEEPSEEK_API_KEY")
+        assert (agent.kind, agent.model, agent.api_key_env) == ("llm", "deepseek-v4-pro", "DEEPSEEK_API_KEY")

@@ -103,10 +103,12 @@ class ModelSpec:
 class ModelPool(Mapping[str, ModelSpec]):
     """The models and variants that a search may use, by name, in the profile's order.
 
-    Raises SettingsError for a name it does not have.
+    Raises SettingsError for a name it does not have, and without any.
     """
 
     def __init__(self, specs: tuple[ModelSpec, ...]) -> None:
+        if not specs:
+            raise SettingsError("expected a model in the profile's pool, found none; `ttsgraph new-model` adds one")
         self._specs = {spec.name: spec for spec in specs}
 
     def __getitem__(self, name: str) -> ModelSpec:

@@ -48,7 +48,7 @@ def new_task(
     style: Style = "few_shot" if few_shot else "chat"
     ask = _choose if sys.stdin.isatty() else None
     made = asyncio.run(add(name, questions, used, kind, style, max_tokens, _json_object(grading, "--grading"), ask))
-    _echo(*made.tried.lines(), f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}")
+    _echo(*made.lines(), f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}")
     _echo(f"next: ttsgraph estimate --profile {used} --task {name}, then add {name} to `tasks` in params.yaml and `make repro`")
     _echo(f"or, without the stages: ttsgraph run --task {name}")
 

@@ -59,12 +59,11 @@ class NewModel:
     name: str
     entry: Mapping[str, Any]
     tried: Tried | None
+    untried: str = ""
 
     def lines(self) -> list[str]:
         """For people: what came of the trial, or why there was none."""
-        if self.tried is not None:
-            return self.tried.lines()
-        return [f"{self.name} was not tried: {self.entry['api_key_env']} is not set; export it, `ttsgraph doctor` tries it then"]
+        return [f"{self.name} was not tried: {self.untried}"] if self.tried is None else self.tried.lines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,9 @@ async def new_model(wanted: Wanted, profile_name: str, task: str | None = None) 
         raise SettingsError(
             f"profile {profile_name!r}: expected an engine that asks real models, found simulated; copy another one"
         )
-    chosen = task or next(iter(profile.tasks))
-    profile.task(chosen)
+    chosen = task or next(iter(profile.tasks), None)
+    if chosen is not None:
+        profile.task(chosen)
     served, listed = find_served(wanted)
     counted = COUNTED if profile.budget.metric == "flops" else ()
     facts = _facts(wanted, counted, served, listed or Listed())
@@ -124,12 +124,14 @@ async def new_model(wanted: Wanted, profile_name: str, task: str | None = None) 
     if listed is None:
         entry["listed"] = False
     written, with_model = text.with_entry("pool", wanted.name, entry, COMMENTS)
-    tried = None
-    if wanted.has_key:
+    tried, untried = None, "" if wanted.has_key else f"{wanted.api_key_env} is not set; export it, `ttsgraph doctor` tries it then"
+    if chosen is None:
+        untried = untried or "the profile has no task yet: `ttsgraph new-task` adds one"
+    elif wanted.has_key:
         shots, questions = _questions(with_model, profile_name, chosen)
         tried = await try_out(with_model, chosen, wanted.name, shots, questions)
     text.write(written)
-    return NewModel(wanted.name, entry, tried)
+    return NewModel(wanted.name, entry, tried, untried)
 
 
 def find_served(wanted: Wanted) -> tuple[str, Listed | None]:

@@ -38,16 +38,16 @@ class ProfileText:
         `comments` stand above the key they are for, or above the entry (""). Raises SettingsError when the section has the name
         already, is not written as a block, or the result would not be a profile.
         """
-        if name in self.data[section]:
+        if name in (self.data[section] or {}):
             raise SettingsError(f"{self.shown}: {section} has {name!r} already; choose another name, or remove that entry first")
         end = "\r\n" if "\r\n" in self.text else "\n"
-        line, indent = self._end_of(section)
-        lines = self.text.splitlines(keepends=True)
+        held, (line, indent) = self._opened(section)
+        lines = held.splitlines(keepends=True)
         lines[line] = lines[line].rstrip("\r\n") + end
         made = [indent + text + end for text in entry_lines(name, entry, comments)]
         text = "".join([*lines[: line + 1], *made, *lines[line + 1 :]])
         whole = yaml.safe_load(text)
-        if whole != self.data | {section: self.data[section] | {name: entry}}:
+        if whole != self.data | {section: (self.data[section] or {}) | {name: entry}}:
             raise SettingsError(
                 f"{self.shown}: {name!r} can't be added to {section} by itself; add it by hand: {name}: {flow(entry)}"
             )
@@ -60,11 +60,18 @@ class ProfileText:
             raise DataError(f"{self.shown}: changed while this ran; nothing was written, start again")
         write_text(self.path, text)
 
-    def _end_of(self, section: str) -> tuple[int, str]:
-        """The last line of a section's entries, from 0, and the entries' indentation."""
+    def _opened(self, section: str) -> tuple[str, tuple[int, str]]:
+        """The text, without the braces of an empty section; the last line of the section, from 0, and its entries' indentation."""
         root = yaml.compose(self.text)
         assert isinstance(root, yaml.MappingNode)
         node = next(value for key, value in root.value if key.value == section)
+        if isinstance(node, yaml.MappingNode) and not node.value:
+            text = self.text[: node.start_mark.index].rstrip(" ") + self.text[node.end_mark.index :]
+            return text, (node.start_mark.line, STEP)
+        return self.text, self._end_of(section, node)
+
+    def _end_of(self, section: str, node: yaml.Node) -> tuple[int, str]:
+        """The last line of a section's entries, from 0, and the entries' indentation."""
         if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
             raise SettingsError(f"{self.shown}: expected {section} as a block, one entry below the other; found it in braces")
         column = node.value[0][0].start_mark.column

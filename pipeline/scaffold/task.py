@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,8 +47,14 @@ class NewTask:
 
     name: str
     entry: Mapping[str, Any]
-    tried: Tried
+    tried: Tried | None
     source: Path
+
+    def lines(self) -> list[str]:
+        """For people: what came of the trial, or that there was none."""
+        if self.tried is not None:
+            return self.tried.lines()
+        return [f"{self.name} was not tried, as the pool has no model yet whose key is there: `ttsgraph new-model` adds one"]
 
 
 async def new_task(
@@ -60,7 +67,7 @@ async def new_task(
     grading: Mapping[str, Any] | None = None,
     ask: Ask | None = None,
 ) -> NewTask:
-    """Add a task to a profile, once its cheapest model has been asked five of the questions.
+    """Add a task to a profile, once its cheapest model, if it has one, has been asked five of the questions.
 
     A file from elsewhere is copied to inputs/<name>.jsonl. Without a kind, `ask` asks for one where the rows leave a choice.
     Raises InputError, in one line that says what to do, and writes nothing, when the file or the profile can't be used or the
@@ -85,16 +92,17 @@ async def new_task(
         "splits": sizes,
         "prompt": {"style": style},
         "sampling": {"temperature": 0.9, "max_tokens": max_tokens},
-        "lengths": {"prompt_tokens": 1, "generated_tokens": 1},
     }
     _, with_task = text.with_entry("tasks", name, entry, COMMENTS)
     splits = split_questions(questions, with_task.task(name).splits.sizes(), 0)
-    tried = await try_out(with_task, name, _cheapest(profile), splits["shots"], [*splits["train"], *splits["val"]])
-    usage, calls = tried.feedback.usage, tried.feedback.usage.calls
-    entry["lengths"] = {
-        "prompt_tokens": math.ceil(usage.prompt_tokens / calls),
-        "generated_tokens": max(1, math.ceil(usage.completion_tokens / calls)),
-    }
+    tried = None
+    if (model := _cheapest(profile)) is not None:
+        tried = await try_out(with_task, name, model, splits["shots"], [*splits["train"], *splits["val"]])
+        usage, calls = tried.feedback.usage, tried.feedback.usage.calls
+        entry["lengths"] = {
+            "prompt_tokens": math.ceil(usage.prompt_tokens / calls),
+            "generated_tokens": max(1, math.ceil(usage.completion_tokens / calls)),
+        }
     written, _ = text.with_entry("tasks", name, entry, COMMENTS)
     if source != file:
         source.parent.mkdir(exist_ok=True)
@@ -123,5 +131,8 @@ def _place_of(name: str, file: Path) -> Path:
     return place
 
 
-def _cheapest(profile: Profile) -> str:
-    return profile.model_pool().by_size[0].name
+def _cheapest(profile: Profile) -> str | None:
+    """The first model that can be asked, smallest first: one that wants no key, or whose key is there."""
+    specs = profile.model_pool().by_size if profile.pool else ()
+    keys = {name: model.api_key_env for name, model in profile.pool.items()}
+    return next((s.name for s in specs if (key := keys[s.model]) is None or os.environ.get(key, "").strip()), None)
