@@ -1,6 +1,8 @@
 """The evaluate stage, killed at every write that it makes, and started again."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
