@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CallFailed, EndpointError
+from pipeline.errors import CallFailed, ContextOverflow, EndpointError
 from pipeline.models.agent_client import AgentClient
 from pipeline.models.answers import MOST_TOKENS, read_answer
 from pipeline.models.client import Completion, Message, Request, Sampling, whole_text
@@ -181,6 +181,33 @@ def test_any_bytes_on_the_wire_are_an_answer_or_a_named_fault(raw, framed):
     with raw_server(lambda count: http(raw) if framed else raw) as url:
         (found,) = outcomes(url, REQUEST, timeout_s=5)
     assert isinstance(found, Completion | CallFailed), found
+
+
+@st.composite
+def near_responses(draw):
+    """A good response, or one of those above, of which a few bytes are something else."""
+    good = [http(body()), http(gzip.compress(body()), "Content-Encoding: gzip"), events(body()), *BROKEN_HTTP.values()]
+    raw = bytearray(draw(st.sampled_from([response[:3000] for response in good])))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(raw)))
+        raw[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3) | st.sampled_from([b"\r\n", b":", b"0", b"-", b"\0"]))
+    return bytes(raw)
+
+
+@settings(max_examples=60, deadline=None)
+@given(near_responses(), st.booleans())
+def test_any_response_that_is_nearly_one_is_an_answer_or_a_named_fault(raw, stream):
+    with raw_server(lambda count: raw) as url:
+        (found,) = outcomes(url, REQUEST, timeout_s=5, stream=stream)
+    assert isinstance(found, Completion | CallFailed | ContextOverflow | EndpointError), found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps({"error": value}).encode()), st.integers(300, 599))
+def test_any_error_s_body_is_a_named_fault(raw, status):
+    with raw_server(lambda count: http(raw, "Retry-After: 0", status=f"{status} Oh")) as url:
+        (found,) = outcomes(url, REQUEST, timeout_s=5)
+    assert isinstance(found, CallFailed | ContextOverflow | EndpointError), found
 
 
 def events(*chunks: bytes) -> bytes:

@@ -1,8 +1,11 @@
 """The program in a reply is found however it is written there, and nothing else is taken for it."""
 
+import ast
 import contextlib
+import sysconfig
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -114,6 +117,34 @@ def works(program: str | None) -> bool:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_is_read_however_it_is_written(module, way):
     assert works(program_of(WAYS[way](MODULES[module]), "target"))
+
+
+LIBRARY = sorted(path for path in Path(sysconfig.get_path("stdlib")).glob("*.py") if path.stat().st_size < 8000)
+
+
+def functions_of(text: str) -> list[str]:
+    """The functions that a module defines at its margin."""
+    return [statement.name for statement in ast.parse(text).body if isinstance(statement, ast.FunctionDef)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(LIBRARY), st.sampled_from(sorted(set(WAYS) - {"in two blocks"})))
+def test_a_module_of_the_standard_library_is_read_whole(path, way):
+    text = path.read_text(encoding="utf-8")
+    if not (functions := functions_of(text)):
+        return
+    found = program_of(WAYS[way](text), functions[-1])
+    assert found is not None
+    read = iter([ast.dump(statement) for statement in ast.parse(found).body])
+    assert [s for s in ast.parse(text).body if ast.dump(s) not in read] == []  # in this order, nothing changed
+
+
+def test_code_in_a_quotation_keeps_its_blanks():
+    module = 'TEXT = """\n  two\n    four"""\ndef target(x):\n    return TEXT.split("\\n")[x]'
+    for way in ("fence in a quotation", "fence in a list", "fence at a list's mark"):
+        names: dict[str, object] = {}
+        exec(program_of(WAYS[way](module), "target") or "", names)
+        assert [names["target"](k) for k in range(3)] == ["", "  two", "    four"], way  # type: ignore[operator]
 
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma"])

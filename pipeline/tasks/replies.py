@@ -177,7 +177,9 @@ def _outdented(line: str, indent: str) -> str:
     """A line of a block whose fence stands after this."""
     for _ in range(indent.count(">")):
         line = _QUOTED.sub("", line, count=1)
-    width = len(indent.rpartition(">")[2].expandtabs())
+    # The blank after a quotation's mark was taken off with it.
+    after = indent.rpartition(">")[2]
+    width = len((after[1:] if ">" in indent else after).expandtabs())
     blank = len(line) - len(line.lstrip(" \t"))
     lead = line[:blank].expandtabs()
     return lead[min(width, len(lead)) :] + line[blank:]
