@@ -245,6 +245,7 @@ def serve(
     models: Annotated[list[str], typer.Argument(help="<task>@<alias> of the registry, or folders: results or a bundle.json")],
     host: Annotated[str | None, typer.Option(help="address to listen at (default: service.host of params.yaml)")] = None,
     port: Annotated[int | None, typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535)] = None,
+    workers: Annotated[int | None, typer.Option(help="processes (default: service.workers of params.yaml)", min=1)] = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="let everybody ask who can reach the address")] = False,
 ) -> None:
     """Serve found graphs as models of an OpenAI-compatible server; an alias that moves is followed.
@@ -252,7 +253,7 @@ def serve(
     Example: ttsgraph serve math@champion
     """
     settings = _params().service
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    given = {name: value for name, value in (("host", host), ("port", port), ("workers", workers)) if value is not None}
     try:
         from pipeline.service import server
 

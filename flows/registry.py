@@ -320,8 +320,13 @@ class RegistryLoader:
     """
 
     def __init__(self, tracking_uri: str) -> None:
+        self._tracking_uri = tracking_uri
         self._registry = Registry(tracking_uri)
         self._read: dict[str, Deployed] = {}
+
+    def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
+        # Another process makes its own: connections can't be sent there.
+        return RegistryLoader, (self._tracking_uri,)
 
     def resolve(self, name: str) -> Deployed:
         """The version that this name stands for now. Raises DeploymentError when there is none, InputError when MLflow fails."""

@@ -1,13 +1,16 @@
 """Names that come to stand for another version while requests run, and the server's start and end."""
 
 import asyncio
+import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import httpx
 import openai
@@ -234,6 +237,62 @@ def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(
             assert process.wait(30) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_several_processes_answer_on_one_port_and_their_figures_add_up(command, pool):
+    with command("--workers", "2") as process:
+        try:
+            said = process.stdout.readline().split()
+            assert said[:3] == ["serving", "math@blue", "at"], process.stderr.read()
+            assert said[-3:] == ["in", "2", "processes"]
+            url = said[3].rstrip(",")
+
+            def ask(number):
+                # A connection of its own each: the system deals out connections.
+                with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+                    asked = [{"role": "user", "content": f"{number} + 4"}]
+                    return client.chat.completions.create(model="math@blue", messages=asked).choices[0].message.content
+
+            def answered():
+                figures = httpx.get(url.replace("/v1", "/metrics")).text
+                return sum(map(float, re.findall(r'^ttsgraph_requests_total{.*status="200"} (\S+)$', figures, re.MULTILINE)))
+
+            assert [ask(number) for number in range(24)] == ["7"] * 24
+            wait_for(lambda: answered() == 24)  # counted once an answer is on its way
+            # Whichever process is asked tells of all.
+            assert [answered() for _ in range(8)] == [24] * 8
+            first, second = children(process.pid)
+            os.kill(first, signal.SIGKILL)
+            wait_for(lambda: len(set(children(process.pid)) - {first}) == 2, 120)
+            assert [ask(number) for number in range(8)] == ["7"] * 8
+            wait_for(lambda: answered() == 32)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert not any(Path(f"/proc/{pid}").exists() for pid in (first, second))
+        finally:
+            process.kill()
+
+
+def children(pid):
+    """The processes that serve: those that multiprocessing started, but for its own helper."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_named_by_several_processes_too(command):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with command("--workers", "2", "--port", str(taken.getsockname()[1])) as process:
+            _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert re.fullmatch(r"error: expected to listen at 127\.0\.0\.1 port \d+, but .*", said.strip())
 
 
 @pytest.mark.slow

@@ -76,7 +76,6 @@ class _Chats:
     def __init__(self, deployments: Deployments, metrics: Metrics, settings: ServiceSettings) -> None:
         self._deployments, self._metrics, self._settings = deployments, metrics, settings
         self._gate = Gate(settings.concurrency)
-        metrics.under_way.set_function(lambda: self._gate.taken)
 
     async def answer(self, request: Request) -> Response:
         """The whole answer, or a stream that begins with its first text: what fails before it still has its own status."""
@@ -87,6 +86,8 @@ class _Chats:
         self._gate.check()
         answering = Answering(live, asked, self._settings.timeout_s)
         self._gate.hold(answering.task)
+        self._metrics.under_way.inc()
+        answering.task.add_done_callback(lambda task: self._metrics.under_way.dec())
         reply = Reply(request.state.trace_id, int(time.time()), answering)
         try:
             if not asked.stream:

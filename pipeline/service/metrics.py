@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import os
+from typing import TYPE_CHECKING
 
-from pipeline.deployed import Deployed
-from pipeline.models.client import Usage
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.multiprocess import MultiProcessCollector
+
+if TYPE_CHECKING:
+    from pipeline.deployed import Deployed
+    from pipeline.models.client import Usage
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
 
 class Metrics:
-    """One server's figures, in a registry of its own."""
+    """One server's figures, in a registry of its own; where several processes serve, those of all together."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -24,12 +29,18 @@ class Metrics:
         self.first_text = Histogram(
             "ttsgraph_first_text_seconds", "Time to a stream's first text.", ["model"], buckets=_SECONDS, registry=registry
         )
-        self.under_way = Gauge("ttsgraph_requests_under_way", "Chat requests being answered.", registry=registry)
+        self.under_way = Gauge(
+            "ttsgraph_requests_under_way", "Chat requests being answered.", registry=registry, multiprocess_mode="livesum"
+        )
         self.tokens = Counter("ttsgraph_tokens", "Tokens of all calls.", ["model", "kind"], registry=registry)
         self.calls = Counter("ttsgraph_pool_calls", "Calls of pool models.", ["model"], registry=registry)
         self.dollars = Counter("ttsgraph_dollars", "Price of all calls.", ["model"], registry=registry)
         self.deployed = Gauge(
-            "ttsgraph_deployed", "1 for what a name stands for now.", ["model", "version", "graph_hash"], registry=registry
+            "ttsgraph_deployed",
+            "1 for what a name stands for now.",
+            ["model", "version", "graph_hash"],
+            registry=registry,
+            multiprocess_mode="livemax",
         )
         self.refresh_failed = Counter("ttsgraph_refresh_failed", "Looks at a name that failed.", ["model"], registry=registry)
 
@@ -43,10 +54,23 @@ class Metrics:
     def stands_for(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
         """A name stands for another version now."""
         if before is not None:
-            self.deployed.remove(model, before.version, before.graph.content_hash)
+            labels = model, before.version, before.graph.content_hash
+            if _shared():
+                self.deployed.labels(*labels).set(0)  # what several processes share can't be removed
+            else:
+                self.deployed.remove(*labels)
         if now is not None:
             self.deployed.labels(model, now.version, now.graph.content_hash).set(1)
 
     def text(self) -> bytes:
         """All figures in Prometheus' text format."""
-        return generate_latest(self._registry)
+        if not _shared():
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)
+
+
+def _shared() -> bool:
+    """Whether this process's figures are kept where several add up; decided when prometheus-client is imported."""
+    return values.ValueClass is not values.MutexValue and "PROMETHEUS_MULTIPROC_DIR" in os.environ

@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import typer
 import uvicorn
@@ -20,6 +21,7 @@ from pipeline.service.app import create_app
 from pipeline.service.deployments import Deployments
 from pipeline.service.doors import Doors, Sparing, possible_connections
 from pipeline.service.metrics import Metrics
+from pipeline.service.processes import serve_in, shared_socket
 from pipeline.service.settings import ServiceSettings
 
 BACKLOG = 2048
@@ -32,13 +34,47 @@ def serve(loader: Loader, names: Sequence[str], settings: ServiceSettings, no_ke
     Raises InputError: no key on a public interface, a port that is taken, a name that can't be resolved, an endpoint that is down.
     """
     key = api_key(settings, no_key)
+    if settings.workers > 1:
+        with _listen(settings.host, settings.port) as free:  # or another server on this port would be joined unasked
+            port = free.getsockname()[1]
+        serve_one = partial(_serve_one, loader, names, settings, key)
+        say = partial(_say, names, settings.host, key, settings.workers)
+        _log_lines()
+        serve_in(settings.workers, serve_one, settings.host, port, settings.drain_s, say)
+        return
+    _log_lines()
+    with _listen(settings.host, settings.port) as listening:
+        say = partial(_say, names, settings.host, key, 1)
+        asyncio.run(_serve(loader, names, settings, key, listening, lambda: say(listening.getsockname()[1])))
+
+
+def _serve_one(
+    loader: Loader,
+    names: Sequence[str],
+    settings: ServiceSettings,
+    key: str | None,
+    host: str,
+    port: int,
+    ready: Callable[[], None],
+) -> None:
+    """What each of several processes does."""
+    _log_lines()
+    with shared_socket(host, port) as listening:
+        asyncio.run(_serve(loader, names, settings, key, listening, ready))
+
+
+def _say(names: Sequence[str], host: str, key: str | None, processes: int, port: int) -> None:
+    where = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
+    several = f", in {processes} processes" if processes > 1 else ""
+    typer.echo(f"serving {', '.join(names)} at {where}, {'with' if key else 'without'} a key{several}")
+
+
+def _log_lines() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for noisy in ("httpx", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     for strangers in ("asyncio", "uvicorn.error", "pipeline.service.doors"):
         logging.getLogger(strangers).addFilter(Sparing())
-    with _listen(settings.host, settings.port) as listening:
-        asyncio.run(_serve(loader, names, settings, key, listening))
 
 
 def api_key(settings: ServiceSettings, no_key: bool) -> str | None:
@@ -93,15 +129,18 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
 
 
 async def _serve(
-    loader: Loader, names: Sequence[str], settings: ServiceSettings, key: str | None, listening: socket.socket
+    loader: Loader,
+    names: Sequence[str],
+    settings: ServiceSettings,
+    key: str | None,
+    listening: socket.socket,
+    ready: Callable[[], None],
 ) -> None:
     metrics = Metrics()
     async with Deployments(loader, names, metrics, settings) as deployments:
         config = config_of(create_app(deployments, metrics, settings, key), settings)
-        host, port = listening.getsockname()[:2]
-        where = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
         listening.listen(BACKLOG)  # before saying so: who comes before uvicorn is ready waits
-        typer.echo(f"serving {', '.join(names)} at {where}, {'with' if key else 'without'} a key")
+        ready()
         # uvicorn raises a signal it has obeyed once more at its end: that must not end what is left to close here.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)

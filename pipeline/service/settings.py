@@ -14,6 +14,9 @@ class ServiceSettings(Closed):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="0 for a free one")] = 8080
+    workers: PositiveInt = Field(
+        default=1, description="processes that share the port; limits on requests and connections are those of each"
+    )
     api_key_env: str = Field(default="TTSGRAPH_API_KEY", description="environment variable that holds the key clients must send")
     max_body_bytes: PositiveInt = 2**20
     max_input_tokens: PositiveInt = Field(default=8192, description="of a request's messages together, as estimated")
