@@ -68,4 +68,5 @@ def _record(name: str, number: int, row: Mapping[Any, Any]) -> Record:
     split = "test" if name.startswith("evaluate") else "train"
     status = "stopped" if row.get("stopped") else "ok" if row["n_scored"] else "failed"
     known: dict[str, Any] = {"candidate_id": number, "method": name, "iteration": 1, "split": split, "status": status, "error": ""}
-    return Record(**{key: known.get(key, row.get(key)) for key in COLUMNS})
+    values: dict[str, Any] = {key: known.get(key, row.get(key)) for key in COLUMNS}
+    return Record(**values)
