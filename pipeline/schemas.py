@@ -187,7 +187,7 @@ class Evaluations(GraphScores):
 
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
-    """The table with its columns in the schema's order, without bookkeeping. Raises DataError that lists every problem, a line each."""
+    """The table in the schema's order of columns, without bookkeeping. Raises DataError that lists every problem, a line each."""
     columns = list(schema.to_schema().columns)
     table = table.drop(columns=[column for column in table.columns if column in BOOKKEEPING])
     known = [column for column in columns if column in table.columns]
