@@ -27,6 +27,7 @@ from pipeline.progress import run_state
 from pipeline.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
+from pipeline.search.warm import WarmReinforce
 from pipeline.settings import SearchSettings
 from pipeline.stages.identity import code_digest, digest, settings_identity
 from pipeline.stages.plan import STAGE
@@ -37,8 +38,8 @@ from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
 from pipeline.workers import SpreadEnvironment, order_of
 
-CODE = ("flows.search", "pipeline.search.warm")
-"""What a search runs, with all that these import."""
+CODE = (STAGE["search"].module, WarmReinforce.__module__)
+"""What a search runs, with all that these import; also one that begins warm (flows/research.py)."""
 
 Prepare = Callable[[Environment, dict[str, list[Question]], Speak | None], Awaitable[tuple[Searcher, SearchSettings]]]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""

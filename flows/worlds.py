@@ -82,7 +82,7 @@ def _key(world: WorldSettings, settings: WorldsSettings, profile: Profile) -> st
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    return code_digest("pipeline.worlds.best", "pipeline.worlds.run")
+    return code_digest(truth.__module__, WorldRun.__module__)
 
 
 def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings: WorldsSettings) -> pd.DataFrame:

@@ -209,8 +209,9 @@ class Answers(Table):
 
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
-    """The table with its columns in the schema's order. Raises DataError that lists every problem, one line each."""
+    """The table in the schema's order of columns, without bookkeeping. Raises DataError that lists every problem, a line each."""
     columns = list(schema.to_schema().columns)
+    table = table.drop(columns=[column for column in table.columns if column in BOOKKEEPING])
     known = [column for column in columns if column in table.columns]
     ordered = table[known + [column for column in table.columns if column not in columns]]
     try:
@@ -239,7 +240,7 @@ def _explain(error: pandera.errors.SchemaErrors) -> str:
 def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
     """Check and write a table (.parquet or .csv), whole or not at all; its bookkeeping to a file beside. Raises DataError."""
     apart = [column for column in table.columns if column in BOOKKEEPING]
-    checked = check(table.drop(columns=apart), schema, str(path))
+    checked = check(table, schema, str(path))
     if apart:
         _write(table[apart], beside(path))
     _write(checked, path)

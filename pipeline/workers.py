@@ -85,7 +85,7 @@ def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path
 @lru_cache(maxsize=1)
 def code_digest() -> str:
     """The code that a worker runs, as this process has it."""
-    return own_code().digest("pipeline.workers")
+    return own_code().digest(__name__)
 
 
 def environment_for(profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]) -> Environment:

@@ -1,8 +1,9 @@
 import pandas as pd
 import pytest
 
+from pipeline.base.bookkeeping import BOOKKEEPING, beside
 from pipeline.errors import DataError
-from pipeline.schemas import Candidates, Questions, Trajectory, check, read_table, write_table
+from pipeline.schemas import Candidates, Profiles, Questions, Trajectory, check, read_table, write_table
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of, questions_table
 
@@ -68,8 +69,21 @@ def test_a_table_of_another_version_says_how_to_make_it_anew(tmp_path):
 
 def test_the_archive_has_the_promised_columns():
     promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units accuracy accuracy_low
-    accuracy_high n_scored n_unscored latency_s wall_s prompt_tokens completion_tokens dollars calls cached_calls status error"""
+    accuracy_high n_scored n_unscored latency_s prompt_tokens completion_tokens dollars calls status error"""
     assert set(promised.split()) <= set(Candidates.to_schema().columns)
+
+
+def test_what_the_clock_and_the_cache_said_is_in_a_file_beside(tmp_path):
+    assert not {*BOOKKEEPING} & {*Candidates.to_schema().columns, *Profiles.to_schema().columns}
+    path = tmp_path / "questions.parquet"
+    for wall_s in (1.0, 2.0):
+        write_table(questions().assign(wall_s=wall_s, cached_calls=3), Questions, path)
+        written = path.read_bytes()
+        apart = pd.read_parquet(beside(path))
+        assert list(apart) == ["wall_s", "cached_calls"]
+        assert (apart["wall_s"] == wall_s).all()
+    write_table(questions(), Questions, tmp_path / "again.parquet")
+    assert (tmp_path / "again.parquet").read_bytes() == written
 
 
 def test_a_hash_of_digits_stays_text_in_a_csv(tmp_path):
