@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -96,7 +96,7 @@ def sample_rows() -> list[dict[str, str]]:
     return [{"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)} for k in range(SAMPLES)]
 
 
-def profile_text(pool: dict[str, dict[str, object]], budget: str) -> str:
+def profile_text(pool: Mapping[str, Mapping[str, object]], budget: str) -> str:
     """A profile as people write them: one entry a line, with a comment where it helps."""
     models = "\n".join(f"  {name}: {flow(entry)}" for name, entry in pool.items())
     return f"""\
