@@ -85,7 +85,8 @@ class Stage:
         greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
         objective, most = self.profile.objective, self.profile.budget.max_nodes
         piloted = pilot_scores(self.pilot_table(), objective)
-        return Brief(self.task, cost, budget, scores, roles, most, objective, piloted, greedy)
+        of = self.profile.budget.of
+        return Brief(self.task, cost, budget, scores, roles, most, objective, piloted, greedy, of)
 
     def grader(self) -> Task:
         """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""

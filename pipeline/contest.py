@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline import topologies
+from pipeline.adaptive.contenders import adaptive_contenders, on_average
 from pipeline.agent.base import Brief
 from pipeline.budget import critical_path
 from pipeline.contenders import Contenders
@@ -106,6 +107,9 @@ class Contest:
         contenders = Contenders(self.brief)
         self.labels = dict(contenders.graphs)
         await self._probe(contenders, environment, publish)
+        if self.brief.of == "mean":
+            self._price(self._response())
+            self.labels |= adaptive_contenders(Contenders(self.brief))
         self._rank()
         return self.standings
 
@@ -188,11 +192,24 @@ class Contest:
 
     def _rank(self) -> None:
         """Predict all contenders that are watched and value them."""
-        model = ResponseModel(self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples)
+        model = self._response()
+        if self.brief.of == "mean":
+            self._price(model)
+            self.labels = {graph: label for graph, label in self.labels.items() if self._within(graph)}
         self.standings = sorted((self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value)
         kept = self.standings[:WATCHED]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
+
+    def _response(self) -> ResponseModel:
+        return ResponseModel(self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples)
+
+    def _price(self, model: ResponseModel) -> None:
+        """Let graphs cost what a question costs on average, as this model says that answers agree."""
+        self.brief = on_average(self.brief, model.classes, model.total)
+
+    def _within(self, graph: CollaborationGraph) -> bool:
+        return self.brief.cost.graph_cost(graph) <= self.brief.budget
 
     def _standing(self, graph: CollaborationGraph, model: ResponseModel) -> Standing:
         predicted = model.predict(graph)

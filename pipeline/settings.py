@@ -27,6 +27,7 @@ from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import role_names
 from pipeline.service.settings import ServiceSettings
 from pipeline.stage_settings import (
+    BudgetSettings,
     DeploySettings,
     EvaluateSettings,
     InitSettings,
@@ -154,14 +155,6 @@ class TaskSettings(Closed):
         if self.kind not in TASKS:
             raise ValueError(f"expected kind as one of {', '.join(TASKS)}, found {self.kind!r}")
         return self
-
-
-class BudgetSettings(Closed):
-    """The limit a graph must keep: budget units (flops), dollars or seconds per question; and nodes, whatever they cost."""
-
-    metric: Metric = "flops"
-    limit: PositiveFloat
-    max_nodes: PositiveInt = 24
 
 
 class SandboxSettings(Closed):

@@ -16,7 +16,7 @@ from pipeline.graph import CollaborationGraph
 from pipeline.reporting import charts, sources
 from pipeline.reporting.charts import Chart, Cloud
 from pipeline.reporting.contents import MethodReport, Report, TaskReport
-from pipeline.reporting.drawing import END, WIDTH, draw
+from pipeline.reporting.drawing import END, HEIGHT, WIDTH, draw
 from pipeline.reporting.sources import Row, Source
 from pipeline.reporting.style import fixed, variables
 from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
@@ -158,6 +158,7 @@ def _picture(report: Report, task: TaskReport, method: MethodReport, templates: 
         note="simulated" if report.simulated else "",
         alone=alone,
         w=WIDTH,
+        h=HEIGHT,
         end=END,
     )
     return fixed(picture) if alone else picture
