@@ -97,7 +97,7 @@ class GraphRunner:
 
     async def answer(self, question: Question, finish: Finish | None = None) -> Answer:
         """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
-        run = _Run(self, question, finish)
+        run = Run(self, question, finish)
         if calls := run.advance(self.sources):
             await run.finish(calls)
         return run.result()
@@ -125,7 +125,7 @@ def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) ->
     return numbers
 
 
-class _Run:
+class Run:
     """One question on its way through a graph."""
 
     def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
@@ -143,19 +143,21 @@ class _Run:
         queue, calls = deque(ready), []
         while queue and not self.failures:
             i = queue.popleft()
+            if i in self.texts:  # a vote that was decided in between
+                continue
             if i in self.runner.adaptive:
                 taken = self._taken(i)
                 if taken is not None:
                     self.texts[i] = taken
-                    queue += self.demand.arrived(i)
+                    queue += self._reached(i)
                     continue
                 if self.demand.goes_on(i):
                     queue += self.demand.go_on(i)
                     continue
-            role, answers = self.runner.roles[i], [self.texts[p] for p in self.runner.graph.reads[i]]
+            role, answers = self.runner.roles[i], self._heard(self.runner.graph.reads[i])
             if role.decide is not None:
                 self.texts[i] = role.decide(self.runner.prompt.task, answers)
-                queue += self.demand.arrived(i)
+                queue += self._reached(i)
                 continue
             try:
                 begin = self.begin_last if i == self.runner.sink else self.runner.begin
@@ -219,16 +221,24 @@ class _Run:
         graph, task, stage = self.runner.graph, self.runner.prompt.task, self.demand.stage[i]
         node, stages = graph.node(i), graph.stages[i]
         if node.gate and stage == 0:
-            answers = [self.texts[p] for p in stages[0]]
+            answers = self._heard(stages[0])
             if disagreement([task.extract(answer) for answer in answers]) > node.gate.over:
                 return None
             self.closed.append(i)
             return majority(task, answers)
         if not self.demand.goes_on(i):
             return None
-        answers = [self.texts[p] for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
+        answers = self._heard([p for group in stages[1 if node.gate else 0 : stage + 1] for p in group])
         known = dict(enumerate(map(task.extract, answers)))
         return majority(task, answers) if stops(node.stop, known, len(graph.reads[i])) else None
+
+    def _heard(self, nodes: Iterable[int]) -> list[str]:
+        """What these nodes answered."""
+        return [self.texts[p] for p in nodes]
+
+    def _reached(self, i: int) -> list[int]:
+        """The nodes that can go on now that this one has answered."""
+        return self.demand.arrived(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner, node = self.runner, self.runner.nodes[i]
@@ -239,7 +249,7 @@ class _Run:
 
     def _arrived(self, i: int, completion: Completion) -> list[int]:
         self.texts[i], self.completions[i] = completion.text, completion
-        return self.demand.arrived(i)
+        return self._reached(i)
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
         """A node without an answer: an overflow is an empty one, a failed call the end of the run."""
@@ -247,7 +257,7 @@ class _Run:
             self.failures[i] = error
             return []
         self.texts[i], self.overflows[i] = "", error
-        return self.demand.arrived(i)
+        return self._reached(i)
 
 
 def most_supported(answers: list[str], prompt: Prompt, node: Node) -> list[str]:

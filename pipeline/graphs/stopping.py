@@ -195,6 +195,6 @@ def confidence(rule: Rule, votes: tuple[int, ...]) -> float:
 
 
 def disagreement(forms: Sequence[str | None]) -> float:
-    """1 - the share of the most frequent form; 1 where no answer has one."""
+    """1 - the share of the most frequent form; 1 where no answer has one, or there is none."""
     votes = Counter(form for form in forms if form is not None)
-    return 1 - max(votes.values(), default=0) / len(forms)
+    return 1 - max(votes.values(), default=0) / len(forms) if forms else 1.0
