@@ -110,6 +110,7 @@ def cost(file: GraphFile, profile: ProfileName = None, task: TaskName = None) ->
             "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(graph),
             "budget_metric": loaded.budget.metric,
             "budget_limit": loaded.budget.limit,
+            "budget_of": loaded.budget.of,
             "dollars": loaded.cost_model(chosen, "dollars").graph_cost(graph),
             "width": graph.width,
             "depth": graph.depth,

@@ -10,6 +10,7 @@ from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
 from pipeline.roles import get_role
 from pipeline.settings import Profile
+from pipeline.stage_settings import BudgetSettings
 from pipeline.wording import counted
 
 UNITS = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
@@ -84,10 +85,24 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
             f"that is the work of {work} call{'' if work == '1' else 's'} of the cheapest model"
         )
     state = "within" if units <= budget.limit else "OVER"
-    yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
+    if graph.adaptive or budget.of == "mean":
+        yield from _worst_and_mean(units, budget)
+    else:
+        yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
     yield f"where the money goes: {_shares(graph, dollars)}"
     if flops is not None:
         yield f"where the work goes: {_shares(graph, flops)}"
+
+
+def _worst_and_mean(units: float, budget: BudgetSettings) -> Iterator[str]:
+    """What the budget limits, of a graph whose questions may take less than the worst of them."""
+    unit = UNITS[budget.metric]
+    yield f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote stops or a gate stays closed"
+    if budget.of == "mean":
+        yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
+    else:
+        state = "within" if units <= budget.limit else "OVER"
+        yield f"{state} the budget, which limits the worst case: {units:.3g} of {budget.limit:g} {unit}"
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:

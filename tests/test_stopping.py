@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from pipeline import topologies
 from pipeline.budget import CostModel, Lengths, prune_and_trim
 from pipeline.errors import GraphError
+from pipeline.estimate import estimate_run
 from pipeline.executor import run_graph
-from pipeline.explain import steps
+from pipeline.explain import explain, steps
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided
 from pipeline.models.client import Completion, Request, Sampling
@@ -23,6 +25,8 @@ from pipeline.models.spec import ModelPool, ModelSpec, Price
 from pipeline.prompts import Prompt
 from pipeline.reporting.drawing import draw
 from pipeline.roles import check_roles, get_role
+from pipeline.settings import load_profile
+from pipeline.stage_settings import BudgetSettings
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from tests.fakes import ScriptedClient, unit_draw
@@ -398,3 +402,22 @@ def adjacency(graph):
     for a, b in graph.edges:
         found[a, b] = True
     return found
+
+
+def test_explain_says_what_the_budget_limits():
+    profile = load_profile("simulated", Path(__file__).parents[1] / "profiles")
+    models = ["llama-3.1-8b"] * 15
+    graph = with_sink(topologies.parallel(models, models[0], "voter"), waves=(3, 2), stop=BETA)
+    of_means = profile.model_copy(update={"budget": profile.budget.model_copy(update={"of": "mean"})})
+    said = "\n".join(explain(graph, of_means, "math"))
+    assert "that is the worst case: at most 148 units a question" in said
+    assert "the budget limits what a question costs on average: 80 units" in said
+    assert "OVER the budget, which limits the worst case: 148 of 80 units" in "\n".join(explain(graph, profile, "math"))
+    assert "on average" in estimate_run(of_means, "math")["note"]
+
+
+def test_a_budget_says_of_means_only_where_it_is_one():
+    profile = load_profile("simulated", Path(__file__).parents[1] / "profiles")
+    assert set(profile.budget.model_dump()) == {"metric", "limit", "max_nodes"}
+    data = {"limit": 3, "of": "mean", "wave": [4, 1]}
+    assert BudgetSettings(**data).model_dump(mode="json") == data | {"metric": "flops", "max_nodes": 24}

@@ -110,7 +110,14 @@ def usage_of(usage: Usage) -> dict[str, int]:
 def model_of(live: Live, created: int) -> dict[str, Any]:
     """An entry of /v1/models."""
     deployed = live.deployed
-    origin = {"task": deployed.task, "model_version": deployed.version, "graph_hash": deployed.graph.content_hash}
+    origin: dict[str, Any] = {
+        "task": deployed.task,
+        "model_version": deployed.version,
+        "graph_hash": deployed.graph.content_hash,
+    }
+    if deployed.profile.budget.of == "mean":
+        budget = deployed.profile.budget
+        origin["budget"] = {"metric": budget.metric, "limit": budget.limit, "of": budget.of}
     return {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph", "ttsgraph": origin}
 
 
