@@ -18,12 +18,14 @@ from pipeline.graphs.stopping import FloatArray, IntArray
 class Demand:
     """One question's way through a graph: what is asked for, and what each node still waits for.
 
-    `stage` has the place of the stage that a node waits for, for every node asked for.
+    `stage` has the place of the stage that a node waits for, for every node asked for; of a node that was hurried on, `since` has
+    the first stage that it still waits for.
     """
 
     def __init__(self, graph: CollaborationGraph) -> None:
         self.graph = graph
         self.stage: dict[int, int] = {}
+        self.since: dict[int, int] = {}
         self.waiting: dict[int, int] = {}
         self.answered: set[int] = set()
 
@@ -31,6 +33,7 @@ class Demand:
         """The same state, to go on from."""
         other = Demand(self.graph)
         other.stage = self.stage.copy()
+        other.since = self.since.copy()
         other.waiting = self.waiting.copy()
         other.answered = self.answered.copy()
         return other
@@ -60,7 +63,7 @@ class Demand:
             if place is None or after in self.answered:
                 continue
             stages = self.graph.stages[after]
-            if len(stages) == 1 or node in stages[place]:
+            if len(stages) == 1 or node in stages[place] or (after in self.since and node in self.awaited(after)):
                 self.waiting[after] -= 1
                 if not self.waiting[after]:
                     ready.append(after)
@@ -70,12 +73,23 @@ class Demand:
         """Whether the node has a further stage."""
         return self.stage[node] + 1 < len(self.graph.stages[node])
 
-    def go_on(self, node: int) -> list[int]:
-        """Ask for the node's next stage; returns the nodes that wait for nothing, itself where all have answered already."""
+    def awaited(self, node: int) -> tuple[int, ...]:
+        """The members of the stages that a node waits for."""
+        stages, place = self.graph.stages[node], self.stage[node]
+        return tuple(p for stage in stages[self.since.get(node, place) : place + 1] for p in stage)
+
+    def go_on(self, node: int, hurry: bool = False) -> list[int]:
+        """Ask for the node's next stage; returns the nodes that wait for nothing, itself where all have answered already.
+
+        With `hurry` it goes on waiting for the stage before, too.
+        """
+        if hurry:
+            self.since.setdefault(node, self.stage[node])
+        else:
+            self.since.pop(node, None)
         self.stage[node] += 1
-        members = self.graph.stages[node][self.stage[node]]
-        ready = [i for member in members for i in self.ask(member)]
-        self.waiting[node] = sum(p not in self.answered for p in members)
+        ready = [i for member in self.graph.stages[node][self.stage[node]] for i in self.ask(member)]
+        self.waiting[node] = sum(p not in self.answered for p in self.awaited(node))
         return self._in_order(ready) if self.waiting[node] else [node]
 
     def _in_order(self, nodes: list[int]) -> list[int]:

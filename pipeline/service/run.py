@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 
 from pipeline.errors import CallFailed, ContextOverflow
 from pipeline.executor import Answer, Finish, GraphRunner, Run
-from pipeline.graphs.stopping import decided
+from pipeline.graphs.stopping import LOSSLESS, decided
 from pipeline.models.client import Completion
 from pipeline.roles import get_role, majority
 from pipeline.tasks.base import Question
@@ -23,10 +23,15 @@ from pipeline.tasks.base import Question
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """What an answer may do without: a vote, the voices beyond this share of those that it asked; with `fallback`, any node what it
-    can't read, and its own model: it then passes on the most frequent answer that it was to read."""
+    can't read, and its own model: it then passes on the most frequent answer that it was to read.
+
+    A lossless vote begins its next wave early once a wave takes `patience` times as long as its first half, so that one slow voice
+    holds up no answer; None: never.
+    """
 
     quorum: float = 0.5
     fallback: bool = False
+    patience: float | None = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class ServedRun(Run):
         self.cancelled: list[int] = []
         self.late = False
         self._under_way: dict[int, asyncio.Task[Completion]] = {}
+        self._began: dict[tuple[int, int], float] = {}
+        self._hurry_at: dict[tuple[int, int], float] = {}
 
     async def answer(self, deadline_s: float | None = None) -> Served:
         """Run the graph, for at most `deadline_s` seconds: then it answers with what there is, without a text where that is
@@ -61,8 +68,13 @@ class ServedRun(Run):
         try:
             self._begin(self.advance(self.runner.sources))
             while self._under_way and not self._over:
-                left = None if end == math.inf else max(0.0, end - loop.time())
+                hurry = self._next_hurry(loop.time())
+                until = min(end, hurry)
+                left = None if until == math.inf else max(0.0, until - loop.time())
                 done, _ = await asyncio.wait(self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if not done and hurry < end:
+                    self._hurry(hurry)
+                    continue
                 if not done:
                     self._give_up()
                     break
@@ -70,6 +82,28 @@ class ServedRun(Run):
         finally:
             await self._cancel(list(self._under_way))
         return self._served()
+
+    def _next_hurry(self, now: float) -> float:
+        """When the next wave begins that does not wait for the one before; infinity where none does."""
+        if self.tolerance.patience is None:
+            return math.inf
+        found = math.inf
+        for i in self.runner.adaptive:
+            node, place = self.runner.nodes[i], self.demand.stage.get(i)
+            hurries = place is not None and node.stop == LOSSLESS and self.demand.goes_on(i) and not self._ended(i)
+            if not hurries or place is None or (node.gate and not place):
+                continue
+            began = self._began.setdefault((i, place), now)
+            members = self.demand.graph.stages[i][place]
+            if 2 * sum(map(self._ended, members)) >= len(members):
+                found = min(found, self._hurry_at.setdefault((i, place), began + self.tolerance.patience * (now - began)))
+        return found
+
+    def _hurry(self, until: float) -> None:
+        """Begin the next wave of the votes whose patience has ended."""
+        for (i, place), at in list(self._hurry_at.items()):
+            if at <= until and self.demand.stage[i] == place and not self._ended(i) and self.demand.goes_on(i):
+                self._begin(self.advance(self.demand.go_on(i, hurry=True)))
 
     @property
     def _over(self) -> bool:
@@ -109,7 +143,7 @@ class ServedRun(Run):
             if i in found or i in self.texts or i in self.lost:
                 continue
             found.add(i)
-            asked += self.runner.graph.stages[i][self.demand.stage[i]]
+            asked += self.demand.awaited(i)
         return found
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
@@ -148,7 +182,7 @@ class ServedRun(Run):
 
     def _can_go_on(self, i: int) -> bool:
         """Whether a node whose stage is complete has enough to go on with, of what did not fail."""
-        stage = self.runner.graph.stages[i][self.demand.stage[i]]
+        stage = self.demand.awaited(i)
         if not any(p in self.lost for p in self.runner.graph.predecessors[i]):
             return True
         if self.demand.goes_on(i) and self._tolerates(i):
