@@ -48,7 +48,7 @@ def _note(found: Report, tracking_uri: str) -> None:
     pool = found.profile.model_pool()
     for task in found.tasks:
         for method in task.methods:
-            run = Path(method.file).with_name("run.json")
+            run = Path(method.graph_file).with_name("run.json")
             if run.exists():
                 sentence = plain(sentence_of(method.test, method.lineage, pool))
                 graph = CollaborationGraph.from_json(put_up(method.test, method.lineage)["graph"])

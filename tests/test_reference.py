@@ -17,7 +17,7 @@ from tests.project import ROOT
 MODELS = {model.__name__: model for file in FILES.values() for model in sections(file)}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_setting_says_what_it_means(name: str) -> None:
     model = MODELS[name]
     assert [key for key in model.model_fields if not meaning(model, key)] == []
