@@ -139,6 +139,7 @@ def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -
             "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(found),
             "budget_metric": loaded.budget.metric,
             "budget_limit": loaded.budget.limit,
+            "budget_of": loaded.budget.of,
             "dollars": loaded.cost_model(chosen, "dollars").graph_cost(found),
             "width": found.width,
             "depth": found.depth,

@@ -140,6 +140,7 @@ def deploy(
         budget={
             "metric": stage.profile.budget.metric,
             "limit": stage.profile.budget.limit,
+            "of": stage.profile.budget.of,
             "used": float(cost.graph_cost(deployed.graph)),
         },
         test=put_up.test,

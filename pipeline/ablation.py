@@ -95,7 +95,7 @@ def node_table(
     `feedbacks` are of the removals, by content hash, on the questions of `whole`, which is the graph's own. Scores are of the graph
     without the node, empty where it was not tried; calls and tokens stand with the first of the nodes that leave the same graph.
     """
-    units = {node.id: cost.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes}
+    units = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
     total, told, rows = math.fsum(units.values()), set[str](), []
     for node in graph.nodes:
         rest = without.get(node.id)
@@ -124,7 +124,7 @@ def prompt_text(graph: CollaborationGraph, node: int, prompt: Prompt, example: Q
     role = get_role(graph.node(node).role)
     if role.speak is None:
         return "[]"
-    messages = role.speak(prompt, example, [PLACEHOLDER] * graph.in_degree(node))
+    messages = role.speak(prompt, example, [PLACEHOLDER] * len(graph.reads[node]))
     return json.dumps([{"role": message.role, "content": message.content} for message in messages])
 
 

@@ -16,10 +16,14 @@ import numpy.typing as npt
 
 from pipeline.errors import BudgetError, SettingsError
 from pipeline.graph import CollaborationGraph, Node
+from pipeline.graphs.demand import run_times
 from pipeline.models.spec import ModelPool, ModelSpec
-from pipeline.roles import get_role
+from pipeline.roles import fitted, get_role
 
 Metric = Literal["flops", "dollars", "runtime"]
+BudgetOf = Literal["worst", "mean"]
+"""What a budget limits: the cost of the dearest question, or that of a question on average."""
+
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.intp]
@@ -162,9 +166,9 @@ class CostModel:
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
         """Budget units of one question through the graph: the sum of its nodes, or the critical path for runtime."""
-        costs = {node.id: self.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes}
+        costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         if self.metric == "runtime":
-            return critical_path(graph, costs)
+            return longest_run(graph, costs)
         # As in `_total`, an exact sum: it does not depend on the order, so that what fits a budget fits however it is added up.
         return math.fsum(costs.values())
 
@@ -183,6 +187,14 @@ def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> fl
     for i in graph.order:
         ends[i] = weights[i] + max((ends[p] for p in graph.predecessors[i]), default=0.0)
     return ends[graph.sink]
+
+
+def longest_run(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
+    """The critical path where every gate opens and every vote waits for all its waves, one after another."""
+    if not graph.adaptive:
+        return critical_path(graph, weights)
+    full = {i: np.full(1, len(stages), dtype=np.intp) for i, stages in graph.stages.items()}
+    return float(run_times(graph, full, {i: np.full(1, weight) for i, weight in weights.items()})[0])
 
 
 def trim_to_budget(graph: CollaborationGraph, cost: CostModel, budget: float) -> CollaborationGraph:
@@ -222,7 +234,8 @@ def prune_and_trim(nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel,
             raise BudgetError(f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget {budget:g}")
         _remove(next(k for k in removal_order if alive[k] and k != len(nodes) - 1), adjacency, alive)
     edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
-    return CollaborationGraph(tuple(nodes[k] for k in np.flatnonzero(alive).tolist()), edges)
+    before = {k: {nodes[p].id for p in np.flatnonzero(adjacency[:, k])} for k in np.flatnonzero(alive).tolist()}
+    return CollaborationGraph(tuple(fitted(nodes[k], known) for k, known in before.items()), edges)
 
 
 def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> None:

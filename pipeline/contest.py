@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline import topologies
+from pipeline.adaptive.contenders import adaptive_contenders, on_average
 from pipeline.agent.base import Brief
 from pipeline.budget import critical_path
 from pipeline.contenders import Contender, Contenders, form_of
@@ -119,6 +120,9 @@ class Contest:
         contenders = Contenders(self.brief, self.settings.mixes)
         self.labels = dict(contenders.graphs)
         await self._probe(contenders, environment, publish)
+        if self.brief.of == "mean":
+            self._price(self._response())
+            self.labels |= adaptive_contenders(Contenders(self.brief, self.settings.mixes))
         self._rank()
         return self.standings
 
@@ -232,16 +236,29 @@ class Contest:
     def _rank(self) -> None:
         """Predict all contenders that are watched and value them."""
         model = self._model()
+        if self.brief.of == "mean":
+            self._price(model)
+            self.labels = {graph: label for graph, label in self.labels.items() if self._within(graph)}
         self.standings = sorted((self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value)
         kept = self.standings[:WATCHED]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
 
     def _model(self) -> Predictor:
-        pool = tuple(self.brief.cost.pool)
         if self.settings.response_model:
-            return ResponseModel(self.evidence, pool, self.rng, self.settings.samples)
-        return ConstantModel(self.evidence, pool)
+            return self._response()
+        return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
+
+    def _response(self) -> ResponseModel:
+        return ResponseModel(self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples)
+
+    def _price(self, model: Predictor) -> None:
+        """Let graphs cost what a question costs on average, as the response model says that answers agree."""
+        known = model if isinstance(model, ResponseModel) else self._response()
+        self.brief = on_average(self.brief, known.classes, known.total)
+
+    def _within(self, graph: CollaborationGraph) -> bool:
+        return self.brief.cost.graph_cost(graph) <= self.brief.budget
 
     def _standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
         predicted = model.predict(graph)

@@ -17,7 +17,7 @@ from pipeline.lengths import as_measured
 from pipeline.models.client import ModelClient
 from pipeline.parsing import parse
 from pipeline.prompts import Prompt
-from pipeline.roles import check_roles, get_role
+from pipeline.roles import check_roles, get_role, with_waves
 from pipeline.schemas import Questions, read_table
 from pipeline.settings import Profile, load_profile
 from pipeline.tasks.base import Question
@@ -69,7 +69,8 @@ class Deployed:
     def runner(self, client: ModelClient, prompt: Prompt | None = None) -> GraphRunner:
         """The graph made ready to answer many questions, with its own prompt or another."""
         sampling = self.profile.task(self.task).sampling.sampling()
-        return GraphRunner(self.graph, prompt or self.prompt, sampling, self.profile.model_pool(), client)
+        graph = with_waves(self.graph, self.profile.budget.wave)
+        return GraphRunner(graph, prompt or self.prompt, sampling, self.profile.model_pool(), client)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, every setting spelled out, so that a default that changes later changes nothing here."""

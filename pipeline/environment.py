@@ -21,7 +21,7 @@ from pipeline.models.client import ModelClient, Sampling, Usage
 from pipeline.models.spec import ModelPool
 from pipeline.progress import Answered, Publish, ignore
 from pipeline.prompts import Prompt
-from pipeline.roles import check_roles
+from pipeline.roles import check_roles, with_waves
 from pipeline.tasks.base import Question, can_vote
 
 CONFIDENCE = 0.95
@@ -178,7 +178,8 @@ class Environment:
 
     `max_unscored` is the share of unscored questions above which an evaluation is failed: what is left would not be a fair
     comparison. A `grader` given lets several environments share its memory. With `grade_nodes` every node's answer is graded, not
-    the sink's alone. At most `most_under_way` questions are under way at once, whatever graphs they are of.
+    the sink's alone. At most `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are those of
+    votes that set none themselves.
     """
 
     def __init__(
@@ -191,10 +192,12 @@ class Environment:
         grader: Grader | None = None,
         grade_nodes: bool = False,
         most_under_way: int = MOST_UNDER_WAY,
+        waves: tuple[int, ...] = (),
     ) -> None:
         self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
         self.max_unscored, self.grade_nodes = max_unscored, grade_nodes
         self.grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
+        self.waves = waves
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def with_client(self, client: ModelClient) -> Environment:
@@ -206,7 +209,7 @@ class Environment:
         return self._like(self.client, grade_nodes=True)
 
     def _like(self, client: ModelClient, grade_nodes: bool) -> Environment:
-        terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way
+        terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way, self.waves
         return Environment(self.prompt, self.sampling, self.pool, client, *terms)
 
     @property
@@ -230,7 +233,8 @@ class Environment:
     async def outcomes(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> list[Outcome]:
         """What came of each question, in their order."""
         check_roles(graph)
-        runner, room = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client), self._window()
+        graph, room = with_waves(graph, self.waves), self._window()
+        runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
 
         async def one(question: Question) -> Outcome:
             outcome = await self._answer(runner, question)

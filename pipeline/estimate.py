@@ -74,7 +74,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "dollars": runs * per_graph["dollars"],
         "seconds": seconds,
         "agent": _agent(profile),
-        "note": "upper bounds for one method; reuse of calls is not counted",
+        "note": "upper bounds for one method; reuse of calls is not counted" + _of_means(profile),
     }
 
 
@@ -84,6 +84,11 @@ def _reading(profile: Profile, task: str) -> int:
         return 0
     calls = 2 + (3 if "fuser" in profile.roles else 0)  # a chain of two, and two with a fuser
     return calls * min(READ_QUESTIONS, profile.task(task).splits.train)
+
+
+def _of_means(profile: Profile) -> str:
+    """What a budget of means says of the bounds, which are then those of questions on average."""
+    return "; the budget limits what a question costs on average" if profile.budget.of == "mean" else ""
 
 
 def _pilot_graphs(profile: Profile, cost: CostModel, best_model: str) -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.adaptive.settle import RUNS, settle
 from pipeline.environment import Feedback, NodeResult
 from pipeline.graph import CollaborationGraph
 from pipeline.roles import get_role
@@ -47,7 +48,7 @@ def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dic
     ranks, found = Counter[tuple[str, int]](), dict[int, int]()
     for i in graph.order:
         node = graph.node(i)
-        alike = node.model, len(graph.predecessors[i])
+        alike = node.model, len(graph.reads[i])
         calls = get_role(node.role).calls_model
         found[i] = ranks[alike] if calls else 0
         if calls and node.model not in greedy:
@@ -67,6 +68,9 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
         role = node.role if inputs else ""
         model = node.model if get_role(node.role).calls_model else ""
         text = f"{role} {model} {node.top_k} {draws[i]} {inputs}"
+        if node.adaptive:
+            asks = [[found[p] for p in stage] for stage in graph.stages[i]]
+            text += f" {node.stop.to_json()} {node.gate and node.gate.over} {asks}"
         found[i] = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
     return found
 
@@ -154,20 +158,32 @@ class Evidence:
         self._add_graph(graph, places, np.array([result.correct for result in results], dtype=float))
         draws, levels = draw_numbers(graph, self.greedy), revisions(graph)
         for i, signature in call_signatures(graph, self.greedy).items():
-            node, before = graph.node(i), graph.predecessors[i]
+            node, before = graph.node(i), graph.reads[i]
             if not get_role(node.role).calls_model:
                 continue
+            ran = self._ran(graph, i, answers)
             made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
-            new = ~made[places]
-            made[places] = True
+            new = ~made[places] & ran
+            made[places[ran]] = True
             if not before:
                 draw = self.draws.setdefault(node.model, {}).setdefault(
                     draws[i], np.full(len(self.questions), UNKNOWN, dtype=np.intp)
                 )
-                draw[places] = answers[i]
+                draw[places[ran]] = answers[i][ran]
             elif new.any():
                 inputs = np.stack([answers[p][new] for p in before])
                 self.rows.append(Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new]))
+
+    @staticmethod
+    def _ran(graph: CollaborationGraph, node: int, answers: Mapping[int, IntArray]) -> BoolArray:
+        """(n,) whether a node's answer is its own: not where it was not needed, or where its gate took another's."""
+        asked = answers[node] != UNKNOWN
+        if graph.node(node).gate is None or not asked.any():
+            return asked
+        closed = np.zeros(len(asked), dtype=bool)
+        known = {p: answers[p][asked] for p in graph.predecessors[node]}
+        closed[asked] = settle(graph, node, known).taken != RUNS
+        return asked & ~closed
 
     def _add_graph(self, graph: CollaborationGraph, places: IntArray, right: FloatArray) -> None:
         seen = self.graphs.get(graph)
@@ -181,12 +197,14 @@ class Evidence:
     def _classes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> dict[int, IntArray]:
-        """Node id -> (n,) classes of its answers."""
-        found = {node.id: np.zeros(len(places), dtype=np.intp) for node in graph.nodes}
+        """Node id -> (n,) classes of its answers, UNKNOWN where a question did not need it."""
+        found = {node.id: np.full(len(places), UNKNOWN, dtype=np.intp) for node in graph.nodes}
         for k, (place, answered) in enumerate(zip(places.tolist(), nodes, strict=True)):
             forms = self._forms[place]
             for i, result in answered.items():
-                if result.correct <= passing_grade(place):
+                if result.correct > passing_grade(place):
+                    found[i][k] = 0
+                else:
                     known = forms.get(result.form)
                     if known is None:
                         known = forms[result.form] = min(len(forms) + 1, FORMS - 1)

@@ -1,7 +1,8 @@
 """Inference over a collaboration graph (paper, Algorithm 2), asynchronously.
 
 A node starts once its predecessors have answered, whatever the rest of the graph is doing, and so do the questions of a batch; how
-many requests are under way is limited where it matters, per endpoint, in the client. What is asked never depends on timing.
+many requests are under way is limited where it matters, per endpoint, in the client. What is asked never depends on timing: a vote
+that may stop looks at its answers when a wave is complete, and a gate when all that it watches has answered.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from pipeline.budget import critical_path
 from pipeline.errors import CallFailed, ContextOverflow
 from pipeline.graph import CollaborationGraph, Node
+from pipeline.graphs.demand import Demand, run_times
+from pipeline.graphs.stopping import disagreement, stops
 from pipeline.models.client import Begin, Completion, Later, ModelClient, Request, Sampling, Usage, beginning
 from pipeline.models.spec import ModelPool, ModelSpec
 from pipeline.prompts import Prompt
-from pipeline.roles import Role, get_role
+from pipeline.roles import Role, get_role, majority
 from pipeline.tasks.base import Question
 
 Finish = Callable[[Request], Awaitable[Completion]]
@@ -53,6 +58,8 @@ class Answer:
     `latency_s` is the critical path over the latencies measured when the calls were made. `usage` also counts the calls that
     succeeded before one failed. A node whose prompt does not fit its model answers nothing, and `note` says so: that is the graph's
     doing, not the infrastructure's, and its successors go on with what there is. `completions` are the calls made, by node.
+    `stages` says of every node that the question needed how many of its stages were asked for, and `closed` are the gates at
+    which it agreed.
     """
 
     text: str | None
@@ -62,6 +69,8 @@ class Answer:
     error: str = ""
     note: str = ""
     completions: Mapping[int, Completion] = field(default_factory=dict)
+    stages: Mapping[int, int] = field(default_factory=dict)
+    closed: tuple[int, ...] = ()
 
 
 async def run_graph(
@@ -79,15 +88,16 @@ class GraphRunner:
         self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
         self.manners = {name: manner_of(pool[name], sampling, prompt) for name in {node.model for node in graph.nodes}}
-        self.in_degrees = {i: len(before) for i, before in graph.predecessors.items()}
         self.sink = graph.sink
-        self.sources = [i for i in graph.order if not self.in_degrees[i]]
+        self.adaptive = {node.id for node in graph.nodes if node.adaptive}
+        self.demand = Demand(graph)  # what every question begins with
+        self.sources = self.demand.ask(self.sink)
         self.replicas = replica_numbers(graph, self.manners)
         self.begin = beginning(client)
 
     async def answer(self, question: Question, finish: Finish | None = None) -> Answer:
         """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
-        run = _Run(self, question, finish)
+        run = Run(self, question, finish)
         if calls := run.advance(self.sources):
             await run.finish(calls)
         return run.result()
@@ -107,7 +117,7 @@ def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) ->
         node = graph.node(i)
         if not get_role(node.role).calls_model:
             continue
-        reads, manner = len(graph.predecessors[i]), manners[node.model]
+        reads, manner = len(graph.reads[i]), manners[node.model]
         alike = (*manner.asks, reads if node.top_k is None else min(reads, node.top_k))
         numbers[i] = ranks[alike]
         if not manner.sampling.greedy:
@@ -115,7 +125,7 @@ def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) ->
     return numbers
 
 
-class _Run:
+class Run:
     """One question on its way through a graph."""
 
     def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
@@ -123,7 +133,8 @@ class _Run:
         # What a judge says is not the answer, so nobody is to be told of it while it is written.
         own_words = runner.roles[runner.sink].read is None
         self.begin_last: Begin = (lambda request: Later(partial(finish, request))) if finish and own_words else runner.begin
-        self.waiting = dict(runner.in_degrees)
+        self.demand = runner.demand.copy()
+        self.closed: list[int] = []
         self.texts: dict[int, str] = {}
         self.completions: dict[int, Completion] = {}
         self.failures: dict[int, CallFailed] = {}
@@ -134,10 +145,21 @@ class _Run:
         queue, calls = deque(ready), []
         while queue and not self.failures:
             i = queue.popleft()
-            role, answers = self.runner.roles[i], [self.texts[p] for p in self.runner.graph.predecessors[i]]
+            if i in self.texts:  # a vote that was decided in between
+                continue
+            if i in self.runner.adaptive:
+                taken = self._taken(i)
+                if taken is not None:
+                    self.texts[i] = taken
+                    queue += self._reached(i)
+                    continue
+                if self.demand.goes_on(i):
+                    queue += self.demand.go_on(i)
+                    continue
+            role, answers = self.runner.roles[i], self._heard(self.runner.graph.reads[i])
             if role.decide is not None:
                 self.texts[i] = role.decide(self.runner.prompt.task, answers)
-                queue += self._made_ready(i)
+                queue += self._reached(i)
                 continue
             try:
                 begin = self.begin_last if i == self.runner.sink else self.runner.begin
@@ -179,9 +201,46 @@ class _Run:
             error = str(self.failures[min(self.failures, key=order.index)])
             return Answer(None, math.nan, usage, self.texts, error, completions=self.completions)
         note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
-        latencies = {i: self.completions[i].latency_s if i in self.completions else 0.0 for i in order}
-        latency = critical_path(self.runner.graph, latencies)
-        return Answer(self.texts[self.runner.sink], latency, usage, self.texts, note=note, completions=self.completions)
+        text = self.texts[self.runner.sink]
+        stages = {i: place + 1 for i, place in self.demand.stage.items()}
+        closed = tuple(sorted(self.closed))
+        return Answer(
+            text, self._latency(stages), usage, self.texts, note=note, completions=self.completions, stages=stages, closed=closed
+        )
+
+    def _latency(self, stages: Mapping[int, int]) -> float:
+        """Seconds along the calls that waited for one another."""
+        graph = self.runner.graph
+        seconds = {i: self.completions[i].latency_s if i in self.completions else 0.0 for i in graph.order}
+        if not graph.adaptive:
+            return critical_path(graph, seconds)
+        used = {i: np.array([stages.get(i, 0)]) for i in graph.order}
+        return float(run_times(graph, used, {i: np.array([taken]) for i, taken in seconds.items()})[0])
+
+    def _taken(self, i: int) -> str | None:
+        """What a node whose stage is complete answers without doing what it else does: where its gate stays closed, or its vote
+        stops; None where it goes on."""
+        graph, task, stage = self.runner.graph, self.runner.prompt.task, self.demand.stage[i]
+        node, stages = graph.node(i), graph.stages[i]
+        if node.gate and stage == 0:
+            answers = self._heard(stages[0])
+            if disagreement([task.extract(answer) for answer in answers]) > node.gate.over:
+                return None
+            self.closed.append(i)
+            return majority(task, answers)
+        if not self.demand.goes_on(i):
+            return None
+        answers = self._heard([p for group in stages[1 if node.gate else 0 : stage + 1] for p in group])
+        known = dict(enumerate(map(task.extract, answers)))
+        return majority(task, answers) if stops(node.stop, known, len(graph.reads[i])) else None
+
+    def _heard(self, nodes: Iterable[int]) -> list[str]:
+        """What these nodes answered."""
+        return [self.texts[p] for p in nodes]
+
+    def _reached(self, i: int) -> list[int]:
+        """The nodes that can go on now that this one has answered."""
+        return self.demand.arrived(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner, node = self.runner, self.runner.nodes[i]
@@ -193,8 +252,8 @@ class _Run:
     def _arrived(self, i: int, completion: Completion) -> list[int]:
         self.texts[i], self.completions[i] = completion.text, completion
         if (read := self.runner.roles[i].read) is not None:
-            self.texts[i] = read(completion.text, [self.texts[before] for before in self.runner.graph.predecessors[i]])
-        return self._made_ready(i)
+            self.texts[i] = read(completion.text, self._heard(self.runner.graph.reads[i]))
+        return self._reached(i)
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
         """A node without an answer: an overflow is an empty one, a failed call the end of the run."""
@@ -202,16 +261,7 @@ class _Run:
             self.failures[i] = error
             return []
         self.texts[i], self.overflows[i] = "", error
-        return self._made_ready(i)
-
-    def _made_ready(self, i: int) -> list[int]:
-        """The nodes for which this one was the last predecessor missing."""
-        ready = []
-        for after in self.runner.graph.successors[i]:
-            self.waiting[after] -= 1
-            if self.waiting[after] == 0:
-                ready.append(after)
-        return ready
+        return self._reached(i)
 
 
 def most_supported(answers: list[str], prompt: Prompt, node: Node) -> list[str]:

@@ -10,6 +10,7 @@ from pipeline.graph import CollaborationGraph
 from pipeline.models.spec import ModelPool
 from pipeline.roles import get_role
 from pipeline.settings import Profile
+from pipeline.stage_settings import BudgetSettings
 from pipeline.wording import counted
 
 UNITS = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
@@ -37,20 +38,29 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
         alike: dict[tuple[object, ...], list[int]] = {}
         for i in level:
             node = graph.node(i)
-            alike.setdefault((node.role, node.model, node.top_k, graph.predecessors[i]), []).append(i)
+            key = (node.role, node.model, repr(node.settings), graph.predecessors[i])
+            alike.setdefault(key, []).append(i)
         for ids in alike.values():
             yield step, _doing(graph, ids, pool)
 
 
 def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:
-    node, read = graph.node(ids[0]), graph.predecessors[ids[0]]
+    node, read = graph.node(ids[0]), graph.reads[ids[0]]
     role = get_role(node.role)
     who = _named(ids) + (f" ({node.role}, {pool[node.model].words})" if role.calls_model else f" ({node.role}, no model call)")
     each = "each " if len(ids) > 1 else ""
     if not read:
         return f"{who} {each}answer{'' if len(ids) > 1 else 's'} the question alone"
     top = f", at most {node.top_k} of them" if node.top_k else ""
-    return f"{who} {each}read{'' if len(ids) > 1 else 's'} {_named(read)}{top}: {role.does or 'its own way of answering'}"
+    does = role.does or "its own way of answering"
+    if node.waves:
+        top += f", in waves of {', then '.join(map(str, node.waves))}"
+        does += f", and stops {node.stop.words}"
+    if not node.gate:
+        return f"{who} {each}read{'' if len(ids) > 1 else 's'} {_named(read)}{top}: {does}"
+    watched = graph.stages[node.id][0]
+    where = f"only where {_named(watched)} disagree by more than {node.gate.over:g}"
+    return f"{who} {where} reads {_named(read)}{top}: {does}; elsewhere it takes their most frequent answer, without a call"
 
 
 def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
@@ -59,7 +69,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     prompt = written = 0.0
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
     for node in calls:
-        degree = graph.in_degree(node.id)
+        degree = len(graph.reads[node.id])
         reads = min(degree, node.top_k) if node.top_k and node.role == "fuser" else degree
         lengths = dollars.lengths[node.model]
         prompt += lengths.prompt_tokens + reads * lengths.per_answer
@@ -75,15 +85,29 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
             f"that is the work of {work} call{'' if work == '1' else 's'} of the cheapest model"
         )
     state = "within" if units <= budget.limit else "OVER"
-    yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
+    if graph.adaptive or budget.of == "mean":
+        yield from _worst_and_mean(units, budget)
+    else:
+        yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
     yield f"where the money goes: {_shares(graph, dollars)}"
     if flops is not None:
         yield f"where the work goes: {_shares(graph, flops)}"
 
 
+def _worst_and_mean(units: float, budget: BudgetSettings) -> Iterator[str]:
+    """What the budget limits, of a graph whose questions may take less than the worst of them."""
+    unit = UNITS[budget.metric]
+    yield f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote stops or a gate stays closed"
+    if budget.of == "mean":
+        yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
+    else:
+        state = "within" if units <= budget.limit else "OVER"
+        yield f"{state} the budget, which limits the worst case: {units:.3g} of {budget.limit:g} {unit}"
+
+
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
     """Each model's share of a cost, the largest first, and the dearest node."""
-    costs = {node.id: cost.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes}
+    costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
     whole = math.fsum(costs.values())
     if whole == 0:
         return "nothing is paid"

@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.errors import GraphError
 from pipeline.files import command_of
+from pipeline.graphs.stopping import LOSSLESS, Gate, Stop, in_waves, parse_gate, parse_stop, parse_waves
 
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
@@ -23,17 +24,41 @@ HASH_BRANCHES = 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """One LLM call. `top_k` lets a fuser read at most that many predecessors (paper, A.7 remark i)."""
+    """One LLM call. `top_k` lets a fuser read at most that many predecessors (paper, A.7 remark i).
+
+    A voter's `stop` says when it has heard enough, and `waves` how many predecessors begin together, in their order: the
+    next wave begins once the one before has answered and the vote is still open; without sizes all begin at once. With a
+    `gate` the node runs only where the answers that it watches disagree (pipeline/graphs/stopping.py).
+    """
 
     id: int
     role: str
     model: str
     top_k: int | None = None
+    stop: Stop = LOSSLESS
+    waves: tuple[int, ...] = ()
+    gate: Gate | None = None
 
     @property
-    def label(self) -> tuple[str, str, int]:
-        """What the node is, apart from its number."""
-        return (self.role, self.model, self.top_k or 0)
+    def adaptive(self) -> bool:
+        """Whether what it asks for depends on answers."""
+        return bool(self.waves) or self.gate is not None
+
+    @property
+    def label(self) -> tuple[str | int, ...]:
+        """What the node is, apart from its number; what it watches shows at its edges."""
+        plain = (self.role, self.model, self.top_k or 0)
+        more = {"gate": self.gate.over} if self.gate else {}
+        more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
+        return (*plain, json.dumps(more, sort_keys=True)) if more else plain
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is set beside id, role and model, as it stands in JSON."""
+        found: dict[str, Any] = {"top_k": self.top_k} if self.top_k else {}
+        found |= {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
+        found |= {"wave": list(self.waves)} if self.waves else {}
+        return found | ({"gate": self.gate.to_json()} if self.gate else {})
 
 
 @dataclass(frozen=True)
@@ -48,7 +73,7 @@ class CollaborationGraph:
     edges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", tuple(sorted(self.nodes)))
+        object.__setattr__(self, "nodes", tuple(sorted(self.nodes, key=lambda node: node.id)))
         object.__setattr__(self, "edges", tuple(sorted((int(a), int(b)) for a, b in self.edges)))
         self._check_nodes_and_edges()
         _ = self.order  # a cycle shows here
@@ -73,6 +98,17 @@ class CollaborationGraph:
             if edge in seen:
                 raise GraphError(f"edge {list(edge)} stands twice")
             seen.add(edge)
+        for node in self.nodes:
+            self._check_stages(node)
+
+    def _check_stages(self, node: Node) -> None:
+        before = self.predecessors[node.id]
+        if node.gate and not before:
+            raise GraphError(f"node {node.id}: a gate needs predecessors to watch, found none")
+        if node.gate and (strangers := set(node.gate.watches) - set(before)):
+            raise GraphError(f"node {node.id}: its gate watches node {min(strangers)}, which is not among its predecessors")
+        if node.stop.confident and not node.waves:
+            raise GraphError(f"node {node.id}: stop {node.stop.rule} needs wave, as in one wave all are asked before it looks")
 
     @cached_property
     def predecessors(self) -> Mapping[int, tuple[int, ...]]:
@@ -85,9 +121,45 @@ class CollaborationGraph:
         return _neighbours(self.nodes, self.edges)
 
     @cached_property
+    def reads(self) -> Mapping[int, tuple[int, ...]]:
+        """Node id -> ids of the predecessors whose answers it reads when it runs, ascending: those that its gate does not
+        watch, or all."""
+        return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
+
+    @cached_property
+    def stages(self) -> Mapping[int, tuple[tuple[int, ...], ...]]:
+        """Node id -> the predecessors it asks for, one group after another: those that its gate watches, then its waves."""
+        found = {}
+        for node in self.nodes:
+            watched = () if node.gate is None else node.gate.watches or self.predecessors[node.id]
+            rest = self.predecessors[node.id] if node.gate is None else self._unwatched(node)
+            waves = in_waves(rest, node.waves) if rest or not watched else ()
+            found[node.id] = ((watched,) if watched else ()) + waves
+        return found
+
+    def _unwatched(self, node: Node) -> tuple[int, ...]:
+        watched = node.gate.watches if node.gate else ()
+        return tuple(i for i in self.predecessors[node.id] if i not in watched) if watched else ()
+
+    @cached_property
+    def late_edges(self) -> Mapping[tuple[int, int], int]:
+        """Edge -> the stage in which its end asks for its source, for those that are not of the first."""
+        return {(a, b): k for b, stages in self.stages.items() for k, stage in enumerate(stages) for a in stage if k}
+
+    @cached_property
+    def adaptive(self) -> bool:
+        """Whether a question may need fewer calls than the graph has."""
+        return any(node.adaptive for node in self.nodes)
+
+    @cached_property
     def order(self) -> tuple[int, ...]:
         """Node ids by level, then id: a topological order."""
         return tuple(i for level in self.levels for i in level)
+
+    @cached_property
+    def places(self) -> Mapping[int, int]:
+        """Node id -> its place in `order`."""
+        return {i: k for k, i in enumerate(self.order)}
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
@@ -156,8 +228,8 @@ class CollaborationGraph:
         return hashlib.sha256(_canonical_text(self).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k"]}], "edges": [[from, to]]}."""
-        nodes = [{"id": n.id, "role": n.role, "model": n.model} | ({"top_k": n.top_k} if n.top_k else {}) for n in self.nodes]
+        """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k", "stop", "wave", "gate"]}], "edges": [[from, to]]}."""
+        nodes = [{"id": n.id, "role": n.role, "model": n.model} | n.settings for n in self.nodes]
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
 
     def _repr_svg_(self) -> str:
@@ -218,19 +290,28 @@ def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     return cls(tuple(_parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 
 
+_NODE_KEYS = ("id", "role", "model", "top_k", "stop", "wave", "gate")
+
+
 def _parse_node(node: Any) -> Node:
     if not isinstance(node, Mapping):
         raise GraphError(f"expected a node as an object, found {node!r}")
-    unknown = sorted(set(node) - {"id", "role", "model", "top_k"})
+    unknown = sorted(set(node) - set(_NODE_KEYS))
     if unknown:
-        raise GraphError(f"node {node.get('id')!r}: unknown key {unknown[0]!r}; expected id, role, model, top_k")
+        raise GraphError(f"node {node.get('id')!r}: unknown key {unknown[0]!r}; expected {', '.join(_NODE_KEYS)}")
     for key, kind in (("id", int), ("role", str), ("model", str)):
         if type(node.get(key)) is not kind:
             raise GraphError(f"node {node.get('id')!r}: expected {key} of type {kind.__name__}, found {node.get(key)!r}")
     top_k = node.get("top_k")
     if top_k is not None and (type(top_k) is not int or top_k < 1):
         raise GraphError(f"node {node['id']}: expected top_k as an integer of at least 1, found {top_k!r}")
-    return Node(node["id"], node["role"], node["model"], top_k)
+    try:
+        stop = LOSSLESS if node.get("stop") is None else parse_stop(node["stop"])
+        waves = () if node.get("wave") is None else parse_waves(node["wave"])
+        gate = None if node.get("gate") is None else parse_gate(node["gate"])
+    except GraphError as error:
+        raise GraphError(f"node {node['id']}: {error}") from None
+    return Node(node["id"], node["role"], node["model"], top_k, stop, waves, gate)
 
 
 def _neighbours(nodes: tuple[Node, ...], pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
@@ -254,7 +335,11 @@ def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -
     current = _ranked(colours)
     while True:
         signatures = {
-            i: (colour, _sorted_colours(current, graph.predecessors[i]), _sorted_colours(current, graph.successors[i]))
+            i: (
+                colour,
+                _sorted_colours(current, graph, i, graph.predecessors[i]),
+                _sorted_colours(current, graph, i, graph.successors[i]),
+            )
             for i, colour in current.items()
         }
         refined = _ranked(signatures)
@@ -263,8 +348,12 @@ def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -
         current = refined
 
 
-def _sorted_colours(colours: Mapping[int, int], ids: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted(colours[i] for i in ids))
+def _sorted_colours(
+    colours: Mapping[int, int], graph: CollaborationGraph, node: int, ids: Iterable[int]
+) -> tuple[tuple[int, int], ...]:
+    """Colours of a node's neighbours, each with the stage in which the one asks for the other."""
+    late = graph.late_edges
+    return tuple(sorted((colours[i], late.get((i, node), late.get((node, i), 0))) for i in ids))
 
 
 def _ranked(values: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
@@ -290,13 +379,18 @@ def _descriptions(graph: CollaborationGraph, colours: dict[int, int], budget: li
 
 def _without_twins(graph: CollaborationGraph, tied: list[int]) -> list[int]:
     """One node of each set of twins: same predecessors and same successors, so swapping them changes nothing."""
-    seen: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    late = graph.late_edges
+    seen: dict[tuple[tuple[int, ...], ...], int] = {}
     for i in tied:
-        seen.setdefault((graph.predecessors[i], graph.successors[i]), i)
+        before, after = graph.predecessors[i], graph.successors[i]
+        stages = tuple(late.get((i, b), 0) for b in after) if late else ()
+        seen.setdefault((before, after, stages), i)
     return list(seen.values())
 
 
 def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
     nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
-    edges = sorted((position[a], position[b]) for a, b in graph.edges)
+    late = graph.late_edges
+    # The stage stands beside an edge only where it is not the first.
+    edges = sorted((position[a], position[b], *((late[a, b],) if (a, b) in late else ())) for a, b in graph.edges)
     return json.dumps([nodes, edges], separators=(",", ":"))

@@ -48,7 +48,8 @@ def to_networkx(graph: CollaborationGraph) -> nx.DiGraph[int]:
 
 
 def draw_graph(graph: CollaborationGraph, path: Path) -> Path:
-    """Levels from left to right; colour is the model, shape the role, and the sink has a thick rim."""
+    """Levels from left to right; colour is the model, shape the role, the sink has a thick rim, and what is asked for only
+    where a gate opens or a vote goes on stands at a dashed arrow."""
     return save(_figure(graph), path)
 
 
@@ -79,7 +80,8 @@ def _figure(graph: CollaborationGraph) -> Figure:
             node_size=520,
             ax=axes,
         )
-    nx.draw_networkx_edges(drawn, positions, ax=axes, node_size=520, edge_color="#555555")
+    for style, edges in (("solid", set(graph.edges) - set(graph.late_edges)), ("dashed", set(graph.late_edges))):
+        nx.draw_networkx_edges(drawn, positions, sorted(edges), style=style, ax=axes, node_size=520, edge_color="#555555")
     nx.draw_networkx_labels(drawn, positions, ax=axes, font_size=8, font_color="white")
     roles = [Line2D([], [], marker=MARKERS.get(r, "h"), color="w", markeredgecolor="black", label=r) for r in _roles(graph)]
     names = [Line2D([], [], marker="o", color="w", markerfacecolor=colours[m], label=m) for m in models]

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 
 from pipeline.errors import GraphError
-from pipeline.graph import CollaborationGraph
+from pipeline.graph import CollaborationGraph, Node
+from pipeline.graphs.stopping import LOSSLESS, Gate
 from pipeline.models.client import Message
 from pipeline.prompts import REQUESTS, Prompt, compose
 from pipeline.tasks.base import Question, Task
@@ -57,6 +58,11 @@ class Role:
     def calls_model(self) -> bool:
         """Whether a node of this role costs a model call."""
         return self.speak is not None
+
+    @property
+    def by_majority(self) -> bool:
+        """Whether it takes the most frequent answer, so that a stop rule can say when that is clear."""
+        return self.decide is majority
 
 
 def assistant_messages(prompt: Prompt, question: Question, answers: Sequence[str]) -> tuple[Message, ...]:
@@ -132,11 +138,39 @@ def get_role(name: str) -> Role:
 
 
 def check_roles(graph: CollaborationGraph) -> None:
-    """Raises GraphError when a node's role is unknown or needs more predecessors than the node has."""
+    """Raises GraphError when a role is unknown or needs more predecessors than its node reads, or when a setting of a vote
+    stands at a node that takes none."""
     for node in graph.nodes:
-        needed, found = get_role(node.role).min_in_degree, graph.in_degree(node.id)
-        if found < needed:
-            raise GraphError(f"node {node.id}: role {node.role!r} needs at least {needed} predecessor, found {found}")
+        role, found = get_role(node.role), len(graph.reads[node.id])
+        if found < role.min_in_degree:
+            raise GraphError(f"node {node.id}: role {node.role!r} needs at least {role.min_in_degree} predecessor, found {found}")
+        if not role.by_majority and (node.waves or node.stop != LOSSLESS):
+            raise GraphError(f"node {node.id}: stop and wave are for votes, and role {node.role!r} takes none")
+        if role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
+            raise GraphError(f"node {node.id}: a vote over what its gate watches is the same either way; let it read others too")
+
+
+def fitted(node: Node, before: Set[int]) -> Node:
+    """The node without those settings of gates and votes that its role or these predecessors leave without a meaning."""
+    votes = get_role(node.role).by_majority
+    if node.waves and not votes:
+        node = replace(node, waves=(), stop=LOSSLESS)
+    if node.gate is None:
+        return node
+    watches = tuple(i for i in node.gate.watches if i in before)
+    none_left = not before or (bool(node.gate.watches) and not watches)
+    if none_left or (votes and set(watches or before) == set(before)):
+        return replace(node, gate=None)
+    return replace(node, gate=Gate(node.gate.over, watches))
+
+
+def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
+    """The graph whose votes ask in these waves where they set none themselves and may stop; answers are the same."""
+    if not waves:
+        return graph
+    silent = {n.id for n in graph.nodes if get_role(n.role).by_majority and not n.waves and n.stop == LOSSLESS}
+    nodes = tuple(replace(node, waves=waves) if node.id in silent else node for node in graph.nodes)
+    return CollaborationGraph(nodes, graph.edges)
 
 
 def role_names() -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from pipeline.prompts import Layout, Prompt, Style
 from pipeline.roles import get_role, role_names
 from pipeline.service.settings import ServiceSettings
 from pipeline.stage_settings import (
+    BudgetSettings,
     DeploySettings,
     EvaluateSettings,
     InitSettings,
@@ -121,14 +122,6 @@ class TaskSettings(Closed):
     def task(self) -> Task:
         """The kind, with this task's settings."""
         return get_task(self.kind, self.grading)
-
-
-class BudgetSettings(Closed):
-    """The limit a graph must keep: budget units (flops), dollars or seconds per question; and nodes, whatever they cost."""
-
-    metric: Metric = "flops"
-    limit: PositiveFloat
-    max_nodes: PositiveInt = 24
 
 
 class SandboxSettings(Closed):

@@ -1,4 +1,4 @@
-"""Settings around a search: sweeps and trials before it, what it may spend, when its graph is promoted and when to search again."""
+"""Settings around a search: its budget, the sweeps and trials before it, what it may spend, when its graph is promoted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,27 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from pipeline.budget import BudgetOf, Metric
 from pipeline.parsing import Closed
+
+
+class BudgetSettings(Closed):
+    """The limit a graph must keep: budget units (flops), dollars or seconds per question; and nodes, whatever they cost."""
+
+    metric: Metric = "flops"
+    limit: PositiveFloat
+    max_nodes: PositiveInt = 24
+    of: BudgetOf = Field(
+        default="worst",
+        exclude_if=lambda of: of == "worst",
+        description="what is limited: a question's cost in the worst case, or on average over questions",
+    )
+    wave: tuple[PositiveInt, ...] = Field(
+        default=(),
+        exclude_if=lambda wave: not wave,
+        description="how many voices of a vote begin together, the last size as often as needed, where a vote says nothing itself; "
+        "none: all at once",
+    )
 
 
 class PilotSettings(Closed):

@@ -92,7 +92,8 @@ def environment_for(profile: Profile, task: str, client: ModelClient, shots: Seq
     """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader` does."""
     settings = profile.task(task)
     prompt = settings.prompt.prompt(get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading), shots)
-    return Environment(prompt, settings.sampling.sampling(), profile.model_pool(), client, profile.engine.max_unscored)
+    sampling, unscored, waves = settings.sampling.sampling(), profile.engine.max_unscored, profile.budget.wave
+    return Environment(prompt, sampling, profile.model_pool(), client, unscored, waves=waves)
 
 
 class SpreadEnvironment:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph
-from pipeline.budget import CostModel
+from pipeline.budget import BudgetOf, CostModel
 from pipeline.distribution import FloatArray, GraphDistribution
 from pipeline.environment import standard_error
 from pipeline.errors import GraphError
@@ -43,7 +43,8 @@ class Brief:
 
     `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs of the pilot sweeps with what
     they scored, also those over the budget; none where no pilot was run. `greedy` are the members of the pool that always give a
-    question the same answer, so that asking them twice adds nothing.
+    question the same answer, so that asking them twice adds nothing. `of` says what the budget limits: what a question costs at
+    worst, or on average.
     """
 
     task: str
@@ -55,6 +56,7 @@ class Brief:
     objective: Objective = ACCURACY
     pilot: Sequence[Scored] = ()
     greedy: frozenset[str] = frozenset()
+    of: BudgetOf = "worst"
 
     @property
     def joint(self) -> bool:

@@ -76,9 +76,9 @@ def _cells(name: str, row: Row, answer: Answer, metric: str) -> list[str]:
 def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
     """The graph in characters: levels from left to right, nodes that do the same as one; else its steps in words.
 
-    In characters only where each level reads all of the level before it, and nothing else.
+    In characters only where each level reads all of the level before it, and nothing else, whatever is answered.
     """
-    if not _layered(graph):
+    if graph.adaptive or not _layered(graph):
         return [f"step {step}: {what}" for step, what in steps(graph, pool)]
     lines = _joined("question", [_labels(graph, ids, pool) for ids in graph.levels])
     return [line.rstrip() for line in lines]

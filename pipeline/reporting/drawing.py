@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.graph import CollaborationGraph
+from pipeline.graph import CollaborationGraph, Node
 from pipeline.models.spec import ModelPool
 from pipeline.reporting.style import colour
 from pipeline.roles import get_role
@@ -42,7 +42,7 @@ Item = tuple[str, int]
 class Box:
     """A node: its place in pixels (left, top), outline by role, and colour by model; no colour where it calls none.
 
-    `words` say of a variant what `model`, its name, stands for.
+    `words` say of a variant what `model`, its name, stands for; `when` says of a gate or a vote in waves when it opens or stops.
     """
 
     id: int
@@ -54,15 +54,17 @@ class Box:
     outline: str
     colour: str
     is_sink: bool
+    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An arrow; `source` or `target` is -1 for the question and the answer."""
+    """An arrow; `source` or `target` is -1 for the question and the answer. `later`: only if an earlier stage leaves it open."""
 
     source: int
     target: int
     path: str
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawi
     for a, b in graph.edges:
         lanes = [places[level, ("lane", a)] for level in range(level_of[a] + 1, level_of[b])]
         (x1, y1), end = node_places[a], node_places[b]
-        arrows.append(Arrow(a, b, _route([(x1 + size.width, y1), *lanes, end], size)))
+        arrows.append(Arrow(a, b, _route([(x1 + size.width, y1), *lanes, end], size), (a, b) in graph.late_edges))
     x1, y1 = node_places[graph.sink]
     arrows.append(Arrow(graph.sink, -1, _route([(x1 + size.width, y1), (width - size.end, middle)], size)))
     models = list(dict.fromkeys(spec.model for spec in pool.values()))
@@ -112,9 +114,18 @@ def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawi
         spec = pool[node.model]
         tint = tints[spec.model] if calls else "var(--quiet)"
         model, words = (node.model, spec.words) if calls else ("no model call", "no model call")
-        boxes.append(Box(node.id, node.role, model, words, x, y, outline(node.role, x, y, size), tint, node.id == graph.sink))
+        shape = outline(node.role, x, y, size)
+        boxes.append(Box(node.id, node.role, model, words, x, y, shape, tint, node.id == graph.sink, _when(node)))
     roles = tuple(dict.fromkeys(node.role for node in graph.nodes))
     return Drawing(width, height, middle, tuple(boxes), tuple(arrows), tuple(tints.items()), roles)
+
+
+def _when(node: Node) -> str:
+    """When a node begins and stops, in a few words."""
+    gate = [f"gate > {node.gate.over:g}"] if node.gate else []
+    waves = [f"waves {', '.join(map(str, node.waves))}"] if node.waves else []
+    level = f" {node.stop.level:g}" if node.stop.confident else ""
+    return "; ".join(gate + waves + ([f"{node.stop.rule}{level}"] if node.waves else []))
 
 
 def _ordered(graph: CollaborationGraph) -> list[list[Item]]:

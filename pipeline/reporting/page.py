@@ -19,7 +19,7 @@ from pipeline.reporting import charts, sources
 from pipeline.reporting.answer import Answer, answer_of
 from pipeline.reporting.charts import Chart, Cloud
 from pipeline.reporting.contents import MethodReport, Report, TaskReport
-from pipeline.reporting.drawing import END, SMALL, WIDTH, Drawing, draw, outline
+from pipeline.reporting.drawing import END, HEIGHT, SMALL, WIDTH, Drawing, draw, outline
 from pipeline.reporting.figures import shown
 from pipeline.reporting.overview import overview
 from pipeline.reporting.questions import questions_data
@@ -191,6 +191,7 @@ def _drawn(report: Report, graph: CollaborationGraph, told: str, key: str, templ
         note="simulated" if report.simulated else "",
         alone=alone,
         w=WIDTH,
+        h=HEIGHT,
         end=END,
     )
     return fixed(picture) if alone else picture

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from scipy.special import expit, logit
 
+from pipeline.adaptive.settle import answered
 from pipeline.distribution import FloatArray
-from pipeline.evidence import FORMS, Evidence, IntArray, call_signatures, revisions
+from pipeline.evidence import Evidence, IntArray, call_signatures, revisions
 from pipeline.graph import CollaborationGraph, Node
 from pipeline.response.draws import fit_draws, sample_draws, wrong_form
 from pipeline.response.reactions import Reactions, fit_reactions
-from pipeline.roles import get_role
 
 MOST_DRAWS = 40
 """Draws of one model that are simulated per question; a graph with more of them uses the first ones again."""
@@ -71,23 +72,23 @@ class ResponseModel:
 
     def predict(self, graph: CollaborationGraph) -> Prediction:
         """What the graph is expected to score on the questions."""
-        right = (self._run(graph)[graph.sink] == 0).reshape(self.samples, self.total)
+        right = (self.classes(graph)[graph.sink] == 0).reshape(self.samples, self.total)
         by_sample = right.mean(axis=1)
         return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
 
-    def _run(self, graph: CollaborationGraph) -> dict[int, IntArray]:
-        """Node id -> (C,) simulated classes of its answers."""
+    def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
+        """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once per sample."""
         levels, used, found = revisions(graph), Counter[str](), dict[int, IntArray]()
         for place, (i, signature) in enumerate(call_signatures(graph, self.greedy).items()):
-            node, before = graph.node(i), graph.predecessors[i]
+            node, before = graph.node(i), graph.reads[i]
             if not before:
                 found[i] = self._draw(node.model, used[node.model])
                 used[node.model] += 1
                 continue
             known = self._said.get(signature)
             if known is None:
-                inputs = np.stack([found[p] for p in before])
-                known = self._said[signature] = self._react(node, levels[i], inputs, place)
+                react = partial(self._react, node, levels[i], np.stack([found[p] for p in before]), place)
+                known = self._said[signature] = answered(graph, i, found, react)
                 if len(self._said) > KEPT:
                     self._said.popitem(last=False)
             found[i] = known
@@ -103,8 +104,6 @@ class ResponseModel:
         return drawn[number % len(drawn)]
 
     def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
-        if not get_role(node.role).calls_model:
-            return _majority(inputs)
         reactions = self._reactions.get(node.role) or self._reactions["assistant"]
         model = self._place[node.model]
         odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
@@ -124,10 +123,3 @@ class ResponseModel:
         if none.any():
             taken[none] = wrong_form(self.draws, self._questions[none], uniform[none])
         return taken
-
-
-def _majority(inputs: IntArray) -> IntArray:
-    """(C,) the most frequent class of inputs (d, C), the earliest on a tie, as the role `voter` decides."""
-    votes = np.stack([(inputs == form).sum(axis=0) for form in range(FORMS)])
-    columns = np.arange(inputs.shape[1])
-    return np.asarray(inputs[votes[inputs, columns].argmax(axis=0), columns])

@@ -9,7 +9,7 @@ the best trial's models become the assignment, and the loop goes on from there a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from pipeline.budget import trim_to_budget
 from pipeline.distribution import GraphDistribution
 from pipeline.environment import Feedback, total_of
 from pipeline.errors import BudgetError
-from pipeline.graph import CollaborationGraph, Node
+from pipeline.graph import CollaborationGraph
 from pipeline.search.agent_reinforce import FIXED, AgentReinforce
 from pipeline.search.base import Problem, scored
 from pipeline.settings import SearchSettings
@@ -171,9 +171,7 @@ def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGr
     sink = graph.sink
     places = ({node.id for node in graph.nodes}, {sink}, {node.id for node in graph.nodes} - {sink})
     return [
-        CollaborationGraph(
-            tuple(Node(n.id, n.role, model if n.id in chosen else n.model, n.top_k) for n in graph.nodes), graph.edges
-        )
+        CollaborationGraph(tuple(replace(n, model=model if n.id in chosen else n.model) for n in graph.nodes), graph.edges)
         for chosen in places
         if chosen
     ]

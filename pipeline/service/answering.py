@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.errors import CallFailed, RunStopped
-from pipeline.executor import Answer
 from pipeline.models.client import Completion, Request, StreamingClient
 from pipeline.roles import get_role
 from pipeline.service.deployments import Live
 from pipeline.service.errors import ApiError, of_call
 from pipeline.service.requests import ChatRequest
+from pipeline.service.run import Served, ServedRun, Tolerance
 from pipeline.tasks.base import Question
 
 
@@ -24,12 +24,13 @@ class Answering:
     begun any more. `pieces` gives the last node's text as it comes, or at once where that node calls no model.
     """
 
-    def __init__(self, live: Live, asked: ChatRequest, timeout_s: float) -> None:
-        self.live, self.asked = live, asked
+    def __init__(self, live: Live, asked: ChatRequest, timeout_s: float, tolerance: Tolerance = Tolerance()) -> None:  # noqa: B008
+        self.live, self.asked, self._tolerance = live, asked, tolerance
         prompt = asked.prompt(live.prompt, live.takes_conversations)
         self._runner = live.runner if prompt is None else live.deployed.runner(live.client, prompt)
         self._timeout_s = timeout_s
         self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self._handed_over = False
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
         # A failure that nobody is left to hear of is not a warning of the event loop.
@@ -41,23 +42,26 @@ class Answering:
             yield piece
         await self.task
 
-    async def _work(self) -> Answer:
+    async def _work(self) -> Served:
         try:
             async with asyncio.timeout(self._timeout_s):
                 finish = self._finish if self.asked.stream or self.asked.max_tokens is not None else None
-                answer = await self._runner.answer(Question("asked", self.asked.question, ""), finish)
+                run = ServedRun(self._runner, Question("asked", self.asked.question, ""), finish, self._tolerance)
+                answer = await run.answer(self.asked.timeout_s)
         except TimeoutError:
             raise ApiError(504, f"no answer within {self._timeout_s:g} seconds") from None
         except RunStopped as stopped:
             raise ApiError(503, "the service can't work at present", code="unavailable") from stopped
         else:
+            if answer.late and (answer.text is None or self._handed_over):
+                raise ApiError(504, f"no answer within {self.asked.timeout_s:g} seconds")
             if answer.error:
                 raise of_call(answer.error, self.live.deployed.profile.pool) from CallFailed(answer.error)
             if answer.note and not answer.text:
                 said = "the question is too long: with what the graph adds to it, it exceeds a pool model's context"
                 raise ApiError(400, said, "messages", "context_length_exceeded") from CallFailed(answer.note)
-            if not self._last_calls_model:
-                self._pieces.put_nowait(answer.text)
+            if not self._handed_over:
+                self._hand_over(answer.text or "")
             return answer
         finally:
             self._pieces.put_nowait(None)
@@ -68,10 +72,14 @@ class Answering:
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
         if self.asked.stream and isinstance(client, StreamingClient):
-            return await client.stream(request, self._pieces.put_nowait)
+            return await client.stream(request, self._hand_over)
         completion = await client.complete(request)
-        self._pieces.put_nowait(completion.text)
+        self._hand_over(completion.text)
         return completion
+
+    def _hand_over(self, piece: str) -> None:
+        self._handed_over = True
+        self._pieces.put_nowait(piece)
 
     @property
     def _last_calls_model(self) -> bool:
@@ -85,20 +93,20 @@ class Answering:
         cut = self.asked.max_tokens is not None and not self._last_calls_model
         return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
 
-    def finish_reason(self, answer: Answer) -> str:
+    def finish_reason(self, answer: Served) -> str:
         """`length` when the last node's answer is as long as it may be, else `stop`."""
         graph = self.live.deployed.graph
         last = answer.completions.get(graph.sink)
         limit = self._runner.manners[graph.node(graph.sink).model].sampling.max_tokens
         return "length" if last and last.completion_tokens >= min(limit, self.asked.max_tokens or limit) else "stop"
 
-    def trace(self, answer: Answer) -> list[dict[str, Any]]:
+    def trace(self, answer: Served) -> list[dict[str, Any]]:
         """Every node's answer, in the graph's order, and what its call used."""
         graph = self.live.deployed.graph
         return [_traced(graph.node(i).role, i, graph.node(i).model, answer) for i in graph.order]
 
 
-def _traced(role: str, i: int, model: str, answer: Answer) -> dict[str, Any]:
+def _traced(role: str, i: int, model: str, answer: Served) -> dict[str, Any]:
     shown: dict[str, Any] = {"node": i, "role": role, "text": answer.node_texts.get(i)}
     if call := answer.completions.get(i):
         used = {"prompt_tokens": call.prompt_tokens, "completion_tokens": call.completion_tokens, "latency_s": call.latency_s}

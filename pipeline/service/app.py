@@ -16,12 +16,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.service.answering import Answering
-from pipeline.service.deployments import Deployments
+from pipeline.service.deployments import Deployments, Live
 from pipeline.service.errors import CLIENT_GONE, ApiError, of_status
 from pipeline.service.limits import Gate, check_key, read_body
 from pipeline.service.metrics import Metrics
 from pipeline.service.requests import parse_chat
 from pipeline.service.responses import Reply, model_of
+from pipeline.service.run import Tolerance
 from pipeline.service.settings import ServiceSettings
 from pipeline.service.tracing import Traced
 
@@ -84,7 +85,7 @@ class _Chats:
         live = self._deployments.get(asked.model)
         request.state.model = live.name
         self._gate.check()
-        answering = Answering(live, asked, self._settings.timeout_s)
+        answering = Answering(live, asked, self._settings.timeout_s, Tolerance(self._settings.quorum, self._settings.fallback))
         self._gate.hold(answering.task)
         self._metrics.under_way.inc()
         answering.task.add_done_callback(lambda task: self._metrics.under_way.dec())
@@ -92,7 +93,7 @@ class _Chats:
         try:
             if not asked.stream:
                 answer = await unless_gone(request, answering.task)
-                self._metrics.used(live.name, answer.usage)
+                self._metrics.served(live.name, live.deployed.graph, answer)
                 return JSONResponse(reply.whole(answer), headers=reply.headers())
             pieces = answering.pieces()
             first = await unless_gone(request, anext(pieces, ""))
@@ -100,12 +101,12 @@ class _Chats:
             answering.task.cancel()
             raise
         self._metrics.first_text.labels(live.name).observe(time.perf_counter() - started)
-        answering.task.add_done_callback(lambda task: self._count(live.name, task))
+        answering.task.add_done_callback(lambda task: self._count(live, task))
         return _Stream(reply.events(_chain(first, pieces)), answering.task, request, reply.headers())
 
-    def _count(self, model: str, task: asyncio.Task[Any]) -> None:
+    def _count(self, live: Live, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is None:
-            self._metrics.used(model, task.result().usage)
+            self._metrics.served(live.name, live.deployed.graph, task.result())
 
 
 class _Stream(StreamingResponse):

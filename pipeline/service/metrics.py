@@ -10,7 +10,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 if TYPE_CHECKING:
     from pipeline.deployed import Deployed
+    from pipeline.graph import CollaborationGraph
     from pipeline.models.client import Usage
+    from pipeline.service.run import Served
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
@@ -34,6 +36,15 @@ class Metrics:
         )
         self.tokens = Counter("ttsgraph_tokens", "Tokens of all calls.", ["model", "kind"], registry=registry)
         self.calls = Counter("ttsgraph_pool_calls", "Calls of pool models.", ["model"], registry=registry)
+        self.saved = Counter(
+            "ttsgraph_calls_saved",
+            "Calls that answers did not need: never begun (left_out), or cancelled on the way.",
+            ["model", "how"],
+            registry=registry,
+        )
+        self.gates = Counter(
+            "ttsgraph_gates", "Gates that questions came to, closed or open.", ["model", "gate"], registry=registry
+        )
         self.dollars = Counter("ttsgraph_dollars", "Price of all calls.", ["model"], registry=registry)
         self.deployed = Gauge(
             "ttsgraph_deployed",
@@ -50,6 +61,15 @@ class Metrics:
         self.tokens.labels(model, "completion").inc(usage.completion_tokens)
         self.calls.labels(model).inc(usage.calls)
         self.dollars.labels(model).inc(usage.dollars)
+
+    def served(self, model: str, graph: CollaborationGraph, answer: Served) -> None:
+        """Count what an answer used, and what it did without."""
+        self.used(model, answer.usage)
+        self.saved.labels(model, "left_out").inc(len(answer.left_out))
+        self.saved.labels(model, "cancelled").inc(len(answer.cancelled))
+        for node in graph.nodes:
+            if node.gate is not None and node.id in answer.stages:
+                self.gates.labels(model, "closed" if node.id in answer.closed else "open").inc()
 
     def stands_for(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
         """A name stands for another version now."""

@@ -16,7 +16,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
 from pipeline.agent.context import estimate_tokens
 from pipeline.models.client import Message
@@ -81,6 +81,7 @@ class _Body(BaseModel):
     max_tokens: PositiveInt | None = None
     max_completion_tokens: PositiveInt | None = None
     ttsgraph_trace: bool | None = False
+    timeout_s: PositiveFloat | None = None
 
 
 _BODY = TypeAdapter(_Body)
@@ -88,7 +89,8 @@ _BODY = TypeAdapter(_Body)
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question: to which model, with what before it, and in which form the answer goes back."""
+    """One question: to which model, with what before it, and in which form the answer goes back; within `timeout_s` seconds, if
+    given, with what there is by then."""
 
     model: str
     question: str
@@ -99,6 +101,7 @@ class ChatRequest:
     max_tokens: int | None = None
     trace: bool = False
     ignored: tuple[str, ...] = ()
+    timeout_s: float | None = None
 
     def prompt(self, prompt: Prompt, has_place: bool) -> Prompt | None:
         """The version's prompt with the conversation in it; None when there is none. Raises ApiError where it has no place."""
@@ -138,6 +141,7 @@ def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
         min(limits, default=None),
         bool(body.ttsgraph_trace),
         ignored,
+        body.timeout_s,
     )
 
 

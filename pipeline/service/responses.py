@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.executor import Answer
 from pipeline.models.client import Usage
 from pipeline.service.answering import Answering
 from pipeline.service.deployments import Live
 from pipeline.service.errors import ApiError, of_status
+from pipeline.service.run import Served
 
 DONE = b"data: [DONE]\n\n"
 
@@ -34,7 +34,7 @@ class Reply:
             "x-ttsgraph-trace-id": self.trace_id,
         }
 
-    def whole(self, answer: Answer) -> dict[str, Any]:
+    def whole(self, answer: Served) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         choice = {
             "index": 0,
@@ -75,7 +75,7 @@ class Reply:
             "system_fingerprint": f"{deployed.version}-{deployed.graph.content_hash[:12]}",
         }
 
-    def _origin(self, answer: Answer) -> dict[str, Any]:
+    def _origin(self, answer: Served) -> dict[str, Any]:
         deployed = self.answering.live.deployed
         origin = {
             "graph_hash": deployed.graph.content_hash,
@@ -85,7 +85,20 @@ class Reply:
             "dollars": answer.usage.dollars,
             "ignored": list(self.answering.ignored),
         }
+        origin |= self._without(answer)
         return origin | {"trace": self.answering.trace(answer)} if self.answering.asked.trace else origin
+
+    def _without(self, answer: Served) -> dict[str, Any]:
+        """What the answer went without, where it did: calls that were not needed, that failed, or that came too late."""
+        graph = self.answering.live.deployed.graph
+        found: dict[str, Any] = {"left_out": list(answer.left_out)} if answer.left_out else {}
+        found |= {"cancelled": list(answer.cancelled)} if answer.cancelled else {}
+        found |= {"lost": [{"node": i, "model": graph.node(i).model} for i in answer.lost]} if answer.lost else {}
+        if answer.fallbacks:
+            found["fallbacks"] = [
+                {"node": i, "model": graph.node(i).model, "answered_by": list(graph.reads[i])} for i in answer.fallbacks
+            ]
+        return found | ({"deadline_passed": True} if answer.late else {})
 
 
 def usage_of(usage: Usage) -> dict[str, int]:
@@ -97,7 +110,14 @@ def usage_of(usage: Usage) -> dict[str, int]:
 def model_of(live: Live, created: int) -> dict[str, Any]:
     """An entry of /v1/models."""
     deployed = live.deployed
-    origin = {"task": deployed.task, "model_version": deployed.version, "graph_hash": deployed.graph.content_hash}
+    origin: dict[str, Any] = {
+        "task": deployed.task,
+        "model_version": deployed.version,
+        "graph_hash": deployed.graph.content_hash,
+    }
+    if deployed.profile.budget.of == "mean":
+        budget = deployed.profile.budget
+        origin["budget"] = {"metric": budget.metric, "limit": budget.limit, "of": budget.of}
     return {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph", "ttsgraph": origin}
 
 

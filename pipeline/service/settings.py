@@ -30,3 +30,8 @@ class ServiceSettings(Closed):
     drain_s: PositiveInt = Field(default=30, description="for requests under way when the server is told to stop")
     refresh_s: PositiveFloat = Field(default=10, description="between two looks at what a name stands for")
     cache: bool = Field(default=False, description="whether answers may come from the call cache instead of being made anew")
+    quorum: Annotated[float, Field(gt=0, le=1, description="share of a vote's voices that have to answer; others may fail")] = 0.5
+    fallback: bool = Field(
+        default=False,
+        description="whether a node whose model fails passes on what it was to read, instead of failing the request",
+    )

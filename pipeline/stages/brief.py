@@ -22,4 +22,4 @@ def brief_of(profile: Profile, task: str, profiled: pd.DataFrame, piloted: Seque
     sampling = profile.task(task).sampling.sampling()
     greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
     most = profile.budget.max_nodes
-    return Brief(task, cost, budget, scores, roles, most, profile.objective, tuple(piloted), greedy)
+    return Brief(task, cost, budget, scores, roles, most, profile.objective, tuple(piloted), greedy, profile.budget.of)

@@ -43,6 +43,8 @@ def to_python(deployed: Deployed) -> str:
             entry |= _asking(deployed, node.model)
         if node.top_k is not None:
             raise InputError(f"node {i}: expected no top_k to export, found {node.top_k}")
+        if node.gate or node.stop.confident:  # waves alone change no answer
+            raise InputError(f"node {i}: expected no gate and no stop that changes answers to export; use `ttsgraph serve`")
         nodes[i] = entry
     parts = [
         _HEAD.format(task=deployed.task, sink=graph.sink, requests=pprint.pformat(REQUESTS, width=110)),

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from pipeline.adaptive.settle import RUNS, Needs, needs, settle
 from pipeline.budget import Lengths, critical_path
 from pipeline.distribution import FloatArray
 from pipeline.environment import Feedback, Job, NodeResult, QuestionResult
 from pipeline.evidence import BoolArray, IntArray, call_signatures
 from pipeline.graph import CollaborationGraph, Node
+from pipeline.graphs.demand import run_times
 from pipeline.models.client import Usage
 from pipeline.models.simulation import TaskTraits
 from pipeline.models.spec import ModelPool
@@ -79,15 +81,29 @@ class ArrayWorld:
         for i, signature in call_signatures(graph).items():
             said = self._said.get(signature)
             if said is None:
-                said = self._said[signature] = self._speak(graph.node(i), [found[p] for p in graph.predecessors[i]], signature)
+                said = self._said[signature] = self._say(graph, i, found, signature)
                 if len(self._said) > self.kept:
                     self._said.popitem(last=False)
             found[i] = said
         return found
 
+    def _say(self, graph: CollaborationGraph, i: int, found: Mapping[int, Said], signature: int) -> Said:
+        """What a node answers: a predecessor's reply as it came where it votes or its gate stays closed, else its own."""
+        node, before = graph.node(i), graph.predecessors[i]
+        speaks = get_role(node.role).calls_model
+        own = self._speak(node, [found[p] for p in graph.reads[i]], signature) if speaks else None
+        if own is not None and not node.adaptive:
+            return own
+        taken = settle(graph, i, {p: found[p].replies for p in before}).taken
+        columns = np.arange(self.count)
+        replies = np.stack([found[p].replies for p in before])[taken, columns]
+        revisions = np.stack([found[p].revisions for p in before])[taken, columns]
+        if own is None:
+            return Said(replies, revisions)
+        runs = taken == RUNS
+        return Said(np.where(runs, own.replies, replies), np.where(runs, own.revisions, revisions))
+
     def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
-        if not get_role(node.role).calls_model:
-            return _voted(inputs)
         draws = np.random.default_rng([self.seed, 1, signature]).random((4, self.count))
         if not inputs:
             return Said(self._answer(node.model, draws), np.zeros(self.count))
@@ -134,15 +150,6 @@ class ArrayWorld:
         return np.where(draws < self._favourite, 1, 2 + np.clip(rest, 0, others - 1).astype(np.intp))
 
 
-def _voted(inputs: Sequence[Said]) -> Said:
-    """The most frequent reply, the earliest on a tie, as it came."""
-    replies = np.stack([said.replies for said in inputs])
-    votes = np.stack([(replies == k).sum(axis=0) for k in range(REPLIES)])
-    columns = np.arange(replies.shape[1])
-    first = votes[replies, columns].argmax(axis=0)
-    return Said(replies[first, columns], np.stack([said.revisions for said in inputs])[first, columns])
-
-
 class ArrayEnvironment:
     """An Evaluator over an ArrayWorld that counts calls as a call cache would: what was made is not made again.
 
@@ -177,40 +184,45 @@ class ArrayEnvironment:
 
     def _evaluate(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
         places = np.array([self._places[question.id] for question in questions], dtype=np.intp)
-        usage, seconds = self._pay(graph, places)
-        latency = critical_path(graph, seconds)
         right = self.world.right[places]
         columns = {i: said.replies[places] for i, said in self.world.nodes(graph).items()}
+        wanted = needs(graph, columns) if graph.adaptive else None
+        usage, seconds = self._pay(graph, places, wanted)
+        latency = np.full(len(places), critical_path(graph, seconds))
+        if wanted is not None:
+            weights = wanted.weights(seconds)
+            latency = run_times(graph, wanted.stages, weights)
         correct = {i: (replies == right).tolist() for i, replies in columns.items()}
         forms = {i: replies.tolist() for i, replies in columns.items()}
         results = tuple(
             QuestionResult(
                 question.id,
                 correct[graph.sink][k],
-                latency_s=latency,
-                nodes={i: NodeResult(correct[i][k], str(forms[i][k])) for i in columns},
+                latency_s=float(latency[k]),
+                nodes={i: NodeResult(correct[i][k], str(forms[i][k])) for i in columns if wanted is None or wanted.stages[i][k]},
             )
             for k, question in enumerate(questions)
         )
         return Feedback(results, usage, 0.0)
 
-    def _pay(self, graph: CollaborationGraph, places: IntArray) -> tuple[Usage, Mapping[int, float]]:
-        """What the graph's calls use, and what one call of each node takes; calls that were made before cost nothing."""
+    def _pay(self, graph: CollaborationGraph, places: IntArray, wanted: Needs | None) -> tuple[Usage, Mapping[int, float]]:
+        """What the calls use that questions need, and what one call of each node takes; those made before cost nothing."""
         usage, seconds = Usage(), {node.id: 0.0 for node in graph.nodes}
         for i, signature in call_signatures(graph).items():
             node = graph.node(i)
             if not get_role(node.role).calls_model:
                 continue
             spec = self.world.pool[node.model]
-            prompt = self.lengths.prompt_tokens + graph.in_degree(i) * self.lengths.generated_tokens
+            prompt = self.lengths.prompt_tokens + len(graph.reads[i]) * self.lengths.generated_tokens
             written = self.lengths.generated_tokens
             per_prompt_token, per_written_token = spec.speed or (0.0, 0.0)
             seconds[i] = prompt * per_prompt_token + written * per_written_token
             made = self._made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
-            new = int((~made[places]).sum())
-            made[places] = True
+            asked = places if wanted is None else places[wanted.calls[i]]
+            new = int((~made[asked]).sum())
+            made[asked] = True
             self.calls += new
             self.seconds += new * seconds[i]
-            price, n = spec.dollars(prompt, written), len(places)
+            price, n = spec.dollars(prompt, written), len(asked)
             usage += Usage(round(n * prompt), round(n * written), n * price, new * price, n, n - new)
         return usage, seconds

@@ -1,0 +1,111 @@
+"""What stop rules save in the calibrated simulated worlds: calls against those of the whole vote, and points lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline import topologies
+from pipeline.adaptive.contenders import cascade
+from pipeline.adaptive.settle import needs
+from pipeline.graph import CollaborationGraph
+from pipeline.graphs.stopping import LOSSLESS, Stop
+from pipeline.settings import load_profile
+from pipeline.worlds.arrays import ArrayWorld
+from pipeline.worlds.settings import load_worlds
+
+QUESTIONS, SEED = 1500, 77
+VOTES = (5, 9, 15, 40)
+MODELS = ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "gemma-1.1-7b")
+BETA = Stop("beta", 0.95)
+
+
+def worlds() -> dict[str, ArrayWorld]:
+    """The calibrated tasks, and a world whose draws of one model are alike."""
+    profile = load_profile("simulated")
+    traits = dict(profile.simulation.tasks)
+    traits["alike-draws"] = load_worlds()["alike-draws"].of(profile, "worlds/alike-draws.yaml")
+    return {name: ArrayWorld(found, profile.model_pool(), QUESTIONS, SEED) for name, found in traits.items()}
+
+
+def rules(count: int) -> dict[str, tuple[Stop, tuple[int, ...]]]:
+    """Name -> stop and waves, for a vote of so many."""
+    return {
+        "lossless, one by one": (LOSSLESS, (count // 2 + 1, 1)),
+        "lossless, waves of a majority, then 2": (LOSSLESS, (count // 2 + 1, 2)),
+        "Beta 0.95, one by one": (BETA, (1,)),
+        "Beta 0.95, waves of 4, then 2": (BETA, (4, 2)),
+    }
+
+
+def vote(model: str, count: int, stop: Stop = LOSSLESS, waves: tuple[int, ...] = ()) -> CollaborationGraph:
+    graph = topologies.parallel([model] * count, model, "voter")
+    sink = replace(graph.node(graph.sink), stop=stop, waves=waves)
+    return CollaborationGraph((*graph.nodes[:-1], sink), graph.edges)
+
+
+def outcome(world: ArrayWorld, graph: CollaborationGraph) -> tuple[float, float]:
+    """Mean calls of a question, and accuracy."""
+    calls = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()}).count()
+    return float(calls.mean()), world.accuracy(graph)
+
+
+def rows() -> Iterator[tuple[str, int, str, str, float, float]]:
+    """Task, votes, model, rule, share of the calls, and points lost against the whole vote."""
+    for task, world in worlds().items():
+        for count in VOTES:
+            for model in MODELS:
+                whole = world.accuracy(vote(model, count))
+                for name, (stop, waves) in rules(count).items():
+                    calls, accuracy = outcome(world, vote(model, count, stop, waves))
+                    yield task, count, model, name, calls / count, 100 * (whole - accuracy)
+
+
+def run() -> None:
+    """Print the tables of docs/stopping.md: the mean over models, the dearest of them in brackets."""
+    found = list(rows())
+    print(f"Simulated: {QUESTIONS} questions of each calibrated task, {len(MODELS)} models.\n")
+    for task in dict.fromkeys(row[0] for row in found):
+        print(f"\n| {task} | " + " | ".join(f"{count} votes" for count in VOTES) + " |\n|---|" + "---|" * len(VOTES))
+        for name in rules(5):
+            cells = []
+            for count in VOTES:
+                these = np.array([row[4:] for row in found if (row[0], row[1], row[3]) == (task, count, name)])
+                cells.append(
+                    f"{these[:, 0].mean():.2f} ({these[:, 0].max():.2f}), {these[:, 1].mean():+.1f} ({these[:, 1].max():+.1f})"
+                )
+            print(f"| {name} | " + " | ".join(cells) + " |")
+    fronts()
+
+
+def fronts() -> None:
+    """Votes and cascades at about the same mean units."""
+    profile = load_profile("simulated")
+    print("\n| task, mean units | best static vote | best adaptive |\n|---|---|---|")
+    for task, traits in profile.simulation.tasks.items():
+        world, cost = ArrayWorld(traits, profile.model_pool(), QUESTIONS, SEED), profile.cost_model(task)
+        for limit in (18.0, 80.0):
+            static = [vote(model, n) for model in MODELS for n in (1, 3, 5, 7, 9, 12, 15, 20, 30, 40)]
+            moving = [
+                vote(model, n, stop, (3, 2)) for model in MODELS for n in (5, 9, 15, 25, 40) for stop in (BETA, Stop("beta", 0.8))
+            ]
+            moving += [
+                cascade(a, k, 0.0, b, m) for a in MODELS[:3] for b in MODELS[2:] for k in (2, 3, 5) for m in (1, 5, 15) if a != b
+            ]
+            best = []
+            for graphs in (static, moving):
+                within = []
+                for graph in graphs:
+                    costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+                    asked = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
+                    mean = float(np.sum(list(asked.weights(costs).values()), axis=0).mean())
+                    if mean <= limit:
+                        within.append((world.accuracy(graph), mean))
+                best.append("{:.3f} at {:.1f}".format(*max(within)))
+            print(f"| {task}, {limit:g} | {best[0]} | {best[1]} |")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""Collaboration graphs: what they are made of."""
