@@ -42,7 +42,9 @@ def settings_identity(profile: Profile, task: str | None = None, sections: Colle
     """
     sections = sections or set(Profile.model_fields) - {*SERVING, "newcomers"}
     whole = {section.partition(".")[0] for section in sections}
+    # A section that is left out where it is empty has nothing to say.
     data = _identities(profile, task, profile.model_dump(mode="json", include=whole))
+    sections = {section for section in sections if section.partition(".")[0] in data}
     parts: dict[str, Any] = {}
     for section in sorted(sections):
         name, dot, part = section.partition(".")
