@@ -20,6 +20,7 @@ from flows.ending import guarded
 from pipeline.agent.base import Brief
 from pipeline.errors import DataError
 from pipeline.files import keep, kept, write_text
+from pipeline.graph import CollaborationGraph
 from pipeline.parsing import load
 from pipeline.settings import Profile, load_profile
 from pipeline.stages.identity import code_digest, settings_identity
@@ -36,15 +37,15 @@ FOUND = ("world", "budget", "digest", "best_accuracy", "structured_accuracy", "h
 """The columns of KNOWN."""
 
 
-def worlds(seeds: int, workers: int, only: list[str], first_seed: int = 0) -> None:
-    """Run what is not kept yet, then write reports/worlds/."""
+def worlds(seeds: int, workers: int, only: list[str], first_seed: int = 0, again: bool = False) -> None:
+    """Run what is not kept yet, then write reports/worlds/. With `again` the best graphs are looked for again, from those known."""
     began = time.monotonic()
     settings, named = load(WorldsSettings, SETTINGS), load_worlds()
     chosen = {name: world for name, world in named.items() if not only or name in only}
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        best = _best(pool, chosen, settings)
+        best = _best(pool, chosen, settings, again)
         groups = [(name, budget, range(first_seed, first_seed + seeds)) for name in chosen for budget in settings.budgets]
         futures = [pool.submit(run_group, *group) for group in groups]
         for done, future in enumerate(as_completed(futures), 1):
@@ -85,7 +86,7 @@ def _code() -> str:
     return code_digest(truth.__module__, WorldRun.__module__)
 
 
-def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings: WorldsSettings) -> pd.DataFrame:
+def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings: WorldsSettings, again: bool) -> pd.DataFrame:
     """The best graph known of each world and budget; what KNOWN has of a world as it is now is not looked for again."""
     known = _known()
     futures = {}
@@ -94,8 +95,9 @@ def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings:
             same = known[
                 (known["world"] == name) & (known["budget"] == budget) & (known["digest"] == world_digest(world, settings))
             ]
-            if same.empty:
-                futures[name, budget] = pool.submit(find_best, name, budget)
+            if same.empty or again:
+                before = None if same.empty else str(same["graph"].iloc[0])
+                futures[name, budget] = pool.submit(find_best, name, budget, before)
     new = pd.DataFrame([future.result() for future in futures.values()])
     table = pd.concat([known, new], ignore_index=True) if len(new) else known
     table = table.drop_duplicates(["world", "budget"], keep="last").sort_values(["world", "budget"])
@@ -117,12 +119,13 @@ def _known() -> pd.DataFrame:
     return table
 
 
-def find_best(name: str, budget: float) -> dict[str, Any]:
-    """A row of KNOWN."""
+def find_best(name: str, budget: float, before: str | None = None) -> dict[str, Any]:
+    """A row of KNOWN; `before` is the graph that was known, as JSON."""
     settings, world = load(WorldsSettings, SETTINGS), load_worlds()[name]
     profile = load_profile(settings.profile)
     brief = Brief(world.task, profile.cost_model(world.task), budget, {}, settings.roles, profile.budget.max_nodes)
-    best = best_known(world.of(profile, f"worlds/{name}.yaml"), brief, settings.best)
+    start = None if before is None else CollaborationGraph.from_json(before)
+    best = best_known(world.of(profile, f"worlds/{name}.yaml"), brief, settings.best, start)
     return {
         "world": name,
         "budget": budget,
@@ -147,8 +150,9 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes (default: %(default)s)")
     parser.add_argument("--only", nargs="*", default=[], help="worlds of worlds/ (default: all)")
+    parser.add_argument("--again", action="store_true", help="look for the best graphs again, from those known")
     options = parser.parse_args()
-    guarded(lambda: worlds(options.seeds, options.workers, options.only, options.first_seed))
+    guarded(lambda: worlds(options.seeds, options.workers, options.only, options.first_seed, options.again))
 
 
 if __name__ == "__main__":

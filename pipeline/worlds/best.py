@@ -38,8 +38,10 @@ def truth(traits: TaskTraits, pool: ModelPool, settings: BestSettings) -> ArrayW
     return ArrayWorld(traits, pool, settings.truth, TRUTH_SEED, kept=400)
 
 
-def best_known(traits: TaskTraits, brief: Brief, settings: BestSettings) -> Best:
+def best_known(traits: TaskTraits, brief: Brief, settings: BestSettings, before: CollaborationGraph | None = None) -> Best:
     """Enumerate the structured graphs, climb from the best of them, and measure the best of both on the judging questions.
+
+    `before` is the best that was known: the climb starts from it too, so that looking again can only find better ones.
 
     The best of several measured is a little optimistic, by less than their standard error of about half a point.
     """
@@ -49,6 +51,8 @@ def best_known(traits: TaskTraits, brief: Brief, settings: BestSettings) -> Best
     brief = Brief(brief.task, brief.cost, brief.budget, scores, brief.roles, brief.max_nodes)
     known = {graph: world.accuracy(graph) for graph in contenders(brief)}
     structured = sorted(known, key=lambda graph: -known[graph])[: settings.confirmed]
+    if before is not None:
+        known[before] = world.accuracy(before)
     leading = sorted(known, key=lambda graph: -known[graph])[:CLIMBERS]
     for _ in range(settings.steps):
         rank = min(int(rng.exponential(2.0)), len(leading) - 1)
@@ -60,7 +64,8 @@ def best_known(traits: TaskTraits, brief: Brief, settings: BestSettings) -> Best
             leading = sorted([*leading, graph], key=lambda graph: -known[graph])[:CLIMBERS]
     judge = truth(traits, pool, settings)
     plain = {graph: judge.accuracy(graph) for graph in structured}
-    climbed = {graph: judge.accuracy(graph) for graph in leading[: settings.confirmed]}
+    last = leading[: settings.confirmed] + ([before] if before is not None else [])
+    climbed = {graph: judge.accuracy(graph) for graph in last}
     best = max(plain | climbed, key=lambda graph: (plain | climbed)[graph])
     how = "enumerated" if best in plain else f"climbed in {settings.steps} steps"
     return Best(best, (plain | climbed)[best], max(plain.values()), how)
