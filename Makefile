@@ -36,7 +36,7 @@ NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the packag
 	@$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13 || $(NOT_INSTALLED)
 	touch $@
 
-$(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/models/convert.py
+$(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/serving/convert.py
 	@$(BIN)/python -m pipeline.serving.setup $(SERVE) --only-look
 	$(PYTHON) -m venv $(SERVE)
 	@touch $(SERVE)/.begun
@@ -83,7 +83,7 @@ test-vllm: .venv/.ready ## searches on two real vLLM servers, killed ones too; s
 	fi
 
 torture: .venv/.ready ## kill searches, and rebuildings in every stage, 30 times each at random moments; TORTURE_KILLS=n for another number
-	python -m pytest -m long tests/test_torture.py tests/test_torture_repro.py
+	python -m pytest -m long tests/flows/test_torture.py tests/flows/test_torture_repro.py
 
 audit: .venv/.ready ## look up the pinned dependencies in the OSV database of known vulnerabilities (needs the network)
 	$(PYTHON) -m venv .venv-audit

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.commands import register, verify
-from pipeline.errors import InputError, TTSGraphError
-from pipeline.files import CLOSED_TO_US, closed_to_us, md5
-from pipeline.graph import CollaborationGraph
+from pipeline.api.project_commands import compare, export, init, run
+from pipeline.base.errors import InputError, TTSGraphError
+from pipeline.base.files import CLOSED_TO_US, closed_to_us, md5
+from pipeline.base.secrets import hide_secrets_in_output, redact
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.scaffold.commands import check, dags, draw, new_model, new_task, schema
-from pipeline.scaffold.project_commands import compare, export, init, run
-from pipeline.secrets import hide_secrets_in_output, redact
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
-    from pipeline.deployed import Deployed, Loader
-    from pipeline.settings import Params, Profile
+    from pipeline.deployment.bundle import Deployed, Loader
+    from pipeline.settings.profile import Params, Profile
 
 IN_PYTHON = ("search", "load", "Result", "Comparison")
 """What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or clients."""
@@ -34,7 +34,7 @@ IN_PYTHON = ("search", "load", "Result", "Comparison")
 def __getattr__(name: str) -> Any:
     if name not in IN_PYTHON:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pipeline.stages import result
+    from pipeline.api import result
 
     return getattr(result, name)
 
@@ -63,21 +63,21 @@ TaskName = Annotated[str | None, typer.Option("--task", help="a task of the prof
 
 
 def _params() -> Params:
-    from pipeline.settings import load_params
+    from pipeline.settings.profile import load_params
 
     return load_params()
 
 
 def _profile(name: str | None) -> Profile:
     """The profile asked for, or that of params.yaml."""
-    from pipeline.settings import load_profile
+    from pipeline.settings.profile import load_profile
 
     return load_profile(name if name is not None else _params().profile)
 
 
 def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     """The profile and task asked for, or those of params.yaml."""
-    from pipeline.measured import known_by_now
+    from pipeline.stages.measured import known_by_now
 
     params = _params() if profile is None or task is None else None
     name = profile if profile is not None else (params or _params()).profile
@@ -90,7 +90,7 @@ def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
 
 def _read(path: Path, profile: Profile) -> CollaborationGraph:
     """A graph whose roles are known and whose models are in the profile's pool."""
-    from pipeline.roles import check_roles
+    from pipeline.graphs.roles import check_roles
 
     graph = CollaborationGraph.read(path)
     pool = profile.model_pool()
@@ -160,8 +160,8 @@ def ask(
 
     Example: ttsgraph graph ask graph.json "12 + 7" --task math
     """
-    from pipeline.asking import ask_graph
-    from pipeline.deployed import read_shots
+    from pipeline.deployment.bundle import read_shots
+    from pipeline.runtime.asking import ask_graph
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     shots = deployed.shots if deployed else read_shots(profile or _params().profile, loaded, chosen)
@@ -178,7 +178,7 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
 
     Example: ttsgraph estimate --profile paper --task math
     """
-    from pipeline.estimate import estimate_run
+    from pipeline.stages.estimate import estimate_run
 
     loaded, chosen = _settings(profile, task)
     _print(estimate_run(loaded, chosen))
@@ -190,7 +190,7 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
 
     A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
     """
-    from pipeline.explain import explain as in_words
+    from pipeline.reporting.explain import explain as in_words
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     if deployed is not None and not Path(graph).is_dir():
@@ -209,9 +209,9 @@ def doctor(
 
     Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
     """
-    from pipeline.doctor import examine, in_lines
-    from pipeline.estimate import estimate_all
-    from pipeline.measured import known_by_now
+    from pipeline.runtime.doctor import examine, in_lines
+    from pipeline.stages.estimate import estimate_all
+    from pipeline.stages.measured import known_by_now
 
     name = profile if profile is not None else _params().profile
     loaded = _profile(name)
@@ -233,7 +233,7 @@ def prepare(profile: ProfileName = None) -> None:
 
     Example: ttsgraph prepare --profile laptop
     """
-    from pipeline.models.serving import prepare_weights
+    from pipeline.runtime.clients import prepare_weights
 
     loaded = _profile(profile)
     if not loaded.hosted:
@@ -266,7 +266,7 @@ def serve(
 
 def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
     """Where the models come from, and their names: folders if they all are, else the registry."""
-    from pipeline.deployed import FileLoader
+    from pipeline.deployment.bundle import FileLoader
 
     folders = tuple(Path(model) for model in models if Path(model).is_dir())
     if len(folders) == len(models):
@@ -350,7 +350,7 @@ def cache_stats(profile: ProfileName = None) -> None:
 
     Example: ttsgraph cache stats
     """
-    from pipeline.models.serving import open_cache
+    from pipeline.runtime.clients import open_cache
 
     _print(open_cache(_profile(profile)).stats())
 
@@ -366,7 +366,7 @@ def cache_prune(
     Without --max-gib the profile's engine.cache_gib holds. Example: ttsgraph cache prune --unused-days 90
     """
     from pipeline.models.cache import GIB
-    from pipeline.models.serving import open_cache
+    from pipeline.runtime.clients import open_cache
 
     cache = open_cache(_profile(profile))
     _print(cache.prune(cache.max_bytes if max_gib is None else int(max_gib * GIB), unused_days))

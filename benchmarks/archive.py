@@ -21,27 +21,27 @@ import yaml
 
 from benchmarks.measured import Ratio
 from flows.stage import Stage, load_stage
-from pipeline.ablation import tried_without
-from pipeline.archive import Archive
 from pipeline.base.bookkeeping import write_result
-from pipeline.environment import Environment, Feedback, QuestionResult
-from pipeline.errors import TTSGraphError
-from pipeline.files import md5, write_text
-from pipeline.graph import CollaborationGraph
-from pipeline.journal import Journal, read_journal, write_history
-from pipeline.limits import NOTHING
+from pipeline.base.errors import TTSGraphError
+from pipeline.base.files import md5, write_text
+from pipeline.base.journal import Journal, read_journal, write_history
+from pipeline.deployment.promotion import against_first
+from pipeline.deployment.provenance import settings_sha256
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment, Feedback, QuestionResult
+from pipeline.evaluation.progress import Publish, ignore
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.models.client import Completion, Request, Usage
 from pipeline.models.collector import rare_collections
-from pipeline.progress import Publish, ignore
-from pipeline.promotion import against_first
-from pipeline.provenance import settings_sha256
-from pipeline.schemas import Answers, Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
+from pipeline.runtime.limits import NOTHING
 from pipeline.search import Problem
 from pipeline.search.driver import Driver, Found
 from pipeline.search.random import RandomSearcher
-from pipeline.summary import SPENT, edge_table, search_summary
+from pipeline.search.summary import SPENT, edge_table, search_summary
+from pipeline.stages.ablation import tried_without
+from pipeline.stages.schemas import Answers, Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
+from pipeline.stages.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
 from pipeline.tasks.base import Question
-from pipeline.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
 
 CANDIDATES, PER_ITERATION = 10_000, 100
 LONGEST_RESUME_S = 5.0

@@ -16,8 +16,8 @@ import aiohttp
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed
 from benchmarks.stub import MODEL
-from pipeline.environment import Environment
-from pipeline.topologies import single
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs.topologies import single
 
 CALLS, WARM_UP = 2000, 500
 DELAY_S = 0.001

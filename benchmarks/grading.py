@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.measured import Ratio
-from pipeline.settings import load_profile
+from pipeline.settings.profile import load_profile
 from pipeline.tasks import get_grader
 from pipeline.tasks.sources import load_questions
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.measured import Ratio
-from pipeline.budget import CostModel
-from pipeline.distribution import GraphDistribution
-from pipeline.settings import load_profile
+from pipeline.graphs.budget import CostModel
+from pipeline.graphs.distribution import GraphDistribution
+from pipeline.settings.profile import load_profile
 
 REPETITIONS = 200
 LIMIT_MS = 10.0

@@ -24,9 +24,9 @@ import openai
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed
 from benchmarks.stub import MODEL
-from pipeline.environment import Environment
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs.topologies import grid
 from pipeline.tasks.base import Question
-from pipeline.topologies import grid
 
 WIDTH, DEPTH, QUESTIONS, DELAY_S, AT_ONCE, TURNS = 3, 4, 64, 0.05, 128, 3
 MOST_CORE, MOST_WALL_BY_HAND = 4.0, 1.0

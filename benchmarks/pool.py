@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.stub import MODEL, stub_server
-from pipeline.environment import Environment
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import Endpoint, OpenAIClient
+from pipeline.evaluation.environment import Environment
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import Sampling
 from pipeline.models.collector import rare_collections
-from pipeline.models.endpoints import Patience
-from pipeline.models.openai_client import Endpoint, OpenAIClient
-from pipeline.models.spec import ModelPool, ModelSpec, Price
-from pipeline.prompts import Prompt
+from pipeline.pool.spec import ModelPool, ModelSpec, Price
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
+from pipeline.tasks.prompts import Prompt
 
 POOL = ModelPool((ModelSpec(MODEL, "stub", 1e9, 1e9, 16, 2048, Price(0.1, 0.2)),))
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measured import Ratio
-from pipeline.settings import load_profile
-from pipeline.stage_settings import RacingSettings
+from pipeline.settings.profile import load_profile
+from pipeline.settings.stages import RacingSettings
 from pipeline.study.plan import Cell, StudyQuestions, load_study
 from pipeline.study.run import Laboratory, run_cell
 

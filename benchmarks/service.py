@@ -28,14 +28,14 @@ import yaml
 
 from benchmarks.measured import Ratio
 from benchmarks.stub import MODEL, stub_server
-from pipeline.deployed import Deployed
-from pipeline.models.endpoints import Patience
-from pipeline.models.openai_client import Retries
-from pipeline.models.serving import connect
-from pipeline.parsing import parse
-from pipeline.settings import Profile, load_profile
+from pipeline.base.parsing import parse
+from pipeline.deployment.bundle import Deployed
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import Retries
+from pipeline.graphs.topologies import parallel
+from pipeline.runtime.clients import connect
+from pipeline.settings.profile import Profile, load_profile
 from pipeline.tasks.base import Question
-from pipeline.topologies import parallel
 
 CLIENTS, SECONDS, DELAY_S = 200, 60.0, 1.0
 ALONE_DELAY_S = 0.05

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline import topologies
-from pipeline.adaptive.contenders import cascade
 from pipeline.adaptive.settle import needs
-from pipeline.graph import CollaborationGraph
+from pipeline.contest.adaptive import cascade
+from pipeline.graphs import topologies
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.stopping import LOSSLESS, Stop
-from pipeline.settings import load_profile
+from pipeline.settings.profile import load_profile
 from pipeline.worlds.arrays import ArrayWorld
 from pipeline.worlds.settings import load_worlds
 

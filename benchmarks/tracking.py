@@ -9,10 +9,10 @@ from pathlib import Path
 from benchmarks.measured import Ratio
 from flows.children import Child, add_child, add_children
 from flows.tracking import SearchTracker
-from pipeline.archive import Record, record_of
-from pipeline.environment import Feedback, QuestionResult
+from pipeline.evaluation.archive import Record, record_of
+from pipeline.evaluation.environment import Feedback, QuestionResult
+from pipeline.graphs.topologies import parallel
 from pipeline.models.client import Usage
-from pipeline.topologies import parallel
 
 BATCHES, BATCH = 25, 8
 MOST_MS, MOST_ON_PATH_MS = 6.0, 0.1

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.settings import load_profile
+from pipeline.settings.profile import load_profile
 from pipeline.study.plan import Cell, load_study
 from pipeline.study.run import Laboratory, run_cell
 from pipeline.study.tables import markdown

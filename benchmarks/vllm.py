@@ -21,18 +21,18 @@ from typing import Any
 
 from benchmarks.measured import Ratio
 from pipeline.agent.base import Brief
-from pipeline.archive import Archive
-from pipeline.environment import Environment
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import Retries
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment
 from pipeline.models.cache import CachedClient, CallCache
 from pipeline.models.client import Completion, ModelClient, Request
-from pipeline.models.endpoints import Patience
-from pipeline.models.launcher import Launcher
-from pipeline.models.openai_client import Retries
-from pipeline.models.servers import LOCAL, server_specs
-from pipeline.models.serving import connect, hosted
+from pipeline.runtime.clients import connect, hosted
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver
-from pipeline.settings import Profile, load_profile
+from pipeline.serving.launcher import Launcher
+from pipeline.serving.servers import LOCAL, server_specs
+from pipeline.settings.profile import Profile, load_profile
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
 from pipeline.tasks.sources import load_questions, split_questions

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
 from benchmarks.stub import MODEL
-from pipeline.environment import Environment
-from pipeline.topologies import grid
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs.topologies import grid
 
 WIDTH, DEPTH, QUESTIONS, DELAY_S = 3, 4, 64, 0.05
 REPETITIONS = 5

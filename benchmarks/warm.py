@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from pipeline.agent.base import Brief
-from pipeline.archive import Archive
-from pipeline.objective import Objective
-from pipeline.promotion import decide
-from pipeline.provenance import TestResult, test_result
+from pipeline.deployment.promotion import decide
+from pipeline.deployment.provenance import TestResult, test_result
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.objective import Objective
 from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver, Found
 from pipeline.search.warm import Warm, WarmReinforce, history_of
-from pipeline.settings import Profile, load_profile
+from pipeline.settings.profile import Profile, load_profile
+from pipeline.stages.trials import evaluate_cases, single_cases
 from pipeline.study.ledger import Ledger
 from pipeline.study.plan import Cell, StudyQuestions, StudySettings
 from pipeline.study.run import Laboratory
-from pipeline.trials import evaluate_cases, single_cases
 
 
 @dataclass(frozen=True, slots=True)

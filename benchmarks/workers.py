@@ -21,14 +21,14 @@ from benchmarks.pool import questions
 from benchmarks.stub import MODEL, stub_server
 from flows.repro import prefect_server
 from flows.workers import carrier
-from pipeline.limits import Meter
-from pipeline.models.openai_client import OpenAIClient
-from pipeline.parsing import parse
-from pipeline.settings import Profile, load_profile
-from pipeline.stage_settings import LimitSettings
-from pipeline.topologies import chain, parallel
-from pipeline.worker_settings import WorkerSettings
-from pipeline.workers import SpreadEnvironment, environment_for, order_of
+from pipeline.base.parsing import parse
+from pipeline.endpoints.openai_client import OpenAIClient
+from pipeline.graphs.topologies import chain, parallel
+from pipeline.runtime.limits import Meter
+from pipeline.runtime.workers import SpreadEnvironment, environment_for, order_of
+from pipeline.settings.profile import Profile, load_profile
+from pipeline.settings.stages import LimitSettings
+from pipeline.settings.workers import WorkerSettings
 
 DELAY_S, AT_ONCE, QUESTIONS, TURNS = 1.0, 16, 128, 1
 GRAPHS = (chain([MODEL] * 3), parallel([MODEL] * 3, MODEL))

@@ -6,9 +6,9 @@ import numpy as np
 
 from flows.live import live
 from flows.stage import Stage
-from pipeline.contest import Contest
-from pipeline.environment import Environment
-from pipeline.progress import run_state
+from pipeline.contest.contest import Contest
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.progress import run_state
 from pipeline.tasks.base import Question
 
 

@@ -24,10 +24,10 @@ from flows.ending import guarded, say
 from flows.registry import Registry
 from flows.repro import prefect_server
 from flows.research import research, searched_before
-from pipeline.errors import InputError
-from pipeline.newcomers import pool_fingerprint, with_newcomers
-from pipeline.provenance import sha256
-from pipeline.settings import Params, load_params, load_profile
+from pipeline.base.errors import InputError
+from pipeline.deployment.newcomers import pool_fingerprint, with_newcomers
+from pipeline.deployment.provenance import sha256
+from pipeline.settings.profile import Params, load_params, load_profile
 
 RETRY_S = 2.0
 """Seconds until what failed is looked at again."""

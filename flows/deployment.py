@@ -11,15 +11,12 @@ from flows.registry import Registry, Version
 from flows.stage import Stage
 from flows.stage_runs import stage_run
 from flows.tracking import add_baseline
-from pipeline.budget import CostModel
-from pipeline.deployed import Deployed
-from pipeline.environment import Feedback
-from pipeline.errors import DataError
-from pipeline.files import makes, md5
-from pipeline.graph import CollaborationGraph
-from pipeline.journal import Entry, read_journal
-from pipeline.promotion import Arm, Choice, Decision, choose
-from pipeline.provenance import (
+from pipeline.base.errors import DataError
+from pipeline.base.files import makes, md5
+from pipeline.base.journal import Entry, read_journal
+from pipeline.deployment.bundle import Deployed
+from pipeline.deployment.promotion import Arm, Choice, Decision, choose
+from pipeline.deployment.provenance import (
     Baseline,
     Code,
     Dataset,
@@ -32,10 +29,13 @@ from pipeline.provenance import (
     settings_sha256,
     test_result,
 )
-from pipeline.stage_settings import DeploySettings
+from pipeline.evaluation.environment import Feedback
+from pipeline.graphs.budget import CostModel
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.settings.stages import DeploySettings
 from pipeline.stages.records import Running, Searched, Started, read_record
+from pipeline.stages.trials import Case
 from pipeline.tasks.base import Question
-from pipeline.trials import Case
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
 START_FILES = ("profile.parquet", "pilot.parquet", "init_family.parquet", "preference.json", "init_instances.parquet", "start.json")

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.files import write_text
+from pipeline.base.files import write_text
 from pipeline.stages.plan import IDENTITY, STAGES, StagePlan
 
 HEAD = """\

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.errors import InputError, LimitReached, RunStopped
-from pipeline.files import CLOSED_TO_US, closed_to_us, disk_full
-from pipeline.secrets import hide_secrets_in_output, redact
+from pipeline.base.errors import InputError, LimitReached, RunStopped
+from pipeline.base.files import CLOSED_TO_US, closed_to_us, disk_full
+from pipeline.base.secrets import hide_secrets_in_output, redact
 
 EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
 EXIT_CODES = (

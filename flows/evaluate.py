@@ -12,15 +12,15 @@ from flows.live import live
 from flows.registry import Registry
 from flows.stage import load_stage, main, read_found
 from flows.tracking import add_test_scores
-from pipeline.ablation import removal_cases, removals, tried_without
-from pipeline.environment import Environment, Feedback
-from pipeline.files import write_text
-from pipeline.progress import run_state
-from pipeline.promotion import against_first
-from pipeline.schemas import Answers, Evaluations, Nodes, write_table
+from pipeline.base.files import write_text
+from pipeline.deployment.promotion import against_first
+from pipeline.evaluation.environment import Environment, Feedback
+from pipeline.evaluation.progress import run_state
+from pipeline.stages.ablation import removal_cases, removals, tried_without
 from pipeline.stages.records import Gated, Verdict, write_record
+from pipeline.stages.schemas import Answers, Evaluations, Nodes, write_table
+from pipeline.stages.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
 from pipeline.tasks.base import Question, can_vote
-from pipeline.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
 """What of a record is of this registry and this commit, so that it is not part of the result."""

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from flows.ending import EXIT_CODES, guarded
 from pipeline.base.code import Code, own_code
-from pipeline.files import write_text
-from pipeline.settings import Params, Profile, load_params, load_profile
+from pipeline.base.files import write_text
+from pipeline.base.state import STATE
+from pipeline.settings.profile import Params, Profile, load_params, load_profile
 from pipeline.stages.identity import stage_identity
 from pipeline.stages.plan import IDENTITY, STAGES
-from pipeline.state import STATE
 
 
 def identity(profile: str | None = None) -> list[Path]:

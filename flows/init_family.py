@@ -13,14 +13,14 @@ from flows.live import live
 from flows.stage import Stage, load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak, family_size_trials
-from pipeline.environment import Environment
-from pipeline.progress import run_state
-from pipeline.schemas import Trials, write_table
-from pipeline.stage_settings import RacingSettings
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.progress import run_state
+from pipeline.settings.stages import RacingSettings
 from pipeline.stages.records import Preferred, write_record
-from pipeline.standings import contest_table, preference_of
+from pipeline.stages.schemas import Trials, write_table
+from pipeline.stages.standings import contest_table, preference_of
+from pipeline.stages.trials import evaluate_trials, trial_cases, trials_of
 from pipeline.tasks.base import Question
-from pipeline.trials import evaluate_trials, trial_cases, trials_of
 
 
 @flow(name="init_family")

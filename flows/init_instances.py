@@ -12,13 +12,13 @@ from flows.live import live
 from flows.stage import load_stage, main
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, Preference, Speak
-from pipeline.environment import Environment
-from pipeline.progress import run_state
-from pipeline.schemas import Trials, write_table
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.progress import run_state
 from pipeline.stages.records import Preferred, Started, read_record, write_record
-from pipeline.standings import contest_table, start_data
+from pipeline.stages.schemas import Trials, write_table
+from pipeline.stages.standings import contest_table, start_data
+from pipeline.stages.trials import evaluate_trials, start_trial, trial_cases
 from pipeline.tasks.base import Question
-from pipeline.trials import evaluate_trials, start_trial, trial_cases
 
 
 @flow(name="init_instances")

@@ -19,18 +19,18 @@ from mlflow.tracking import MlflowClient
 
 from flows import recorded
 from flows.dependents import dependents as dependents
+from flows.dvc_store import Store
 from flows.registry import LINEAGE, Registry, Version, tags_of
-from flows.stored import Store
-from pipeline.deployed import BUNDLE, Deployed
-from pipeline.errors import TTSGraphError
-from pipeline.graph import CollaborationGraph
-from pipeline.journal import read_content
-from pipeline.parsing import parse
-from pipeline.provenance import Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
-from pipeline.schemas import Candidates, Evaluations, Questions, check
-from pipeline.settings import Profile
+from pipeline.base.errors import TTSGraphError
+from pipeline.base.journal import read_content
+from pipeline.base.parsing import parse
+from pipeline.base.wording import counted
+from pipeline.deployment.bundle import BUNDLE, Deployed
+from pipeline.deployment.provenance import Parent, Provenance, prompt_sha256, questions_sha256, revisions, settings_sha256, sha256
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.settings.profile import Profile
+from pipeline.stages.schemas import Candidates, Evaluations, Questions, check
 from pipeline.tasks.questions import questions_of
-from pipeline.wording import counted
 
 State = Literal["ok", "broken", "unknown"]
 JOURNALS = ("history.jsonl", "journal.jsonl")  # versions from before there was a history have the journal itself

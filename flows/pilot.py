@@ -5,9 +5,9 @@ from prefect import flow
 
 from flows.live import live
 from flows.stage import load_stage, main
-from pipeline.progress import run_state
-from pipeline.schemas import Pilots, write_table
-from pipeline.trials import best_single, evaluate_cases, pilot_cases
+from pipeline.evaluation.progress import run_state
+from pipeline.stages.schemas import Pilots, write_table
+from pipeline.stages.trials import best_single, evaluate_cases, pilot_cases
 
 
 @flow(name="pilot")

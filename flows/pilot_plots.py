@@ -8,7 +8,7 @@ from flows.stage import load_stage, main
 @flow(name="pilot_plots")
 def draw_pilot(task: str, profile: str | None = None) -> None:
     """Draw results/<profile>/<task>/pilot.parquet into pilot_plots beside it."""
-    from pipeline.plots import pilot_plots  # matplotlib is slow to import
+    from pipeline.graphs.plots import pilot_plots  # matplotlib is slow to import
 
     stage = load_stage(task, profile)
     pilot_plots(stage.pilot_table(), stage.results / "pilot_plots")

@@ -5,9 +5,9 @@ from prefect import flow
 from flows.ending import say
 from flows.live import live
 from flows.stage import load_stage, main
-from pipeline.lengths import off_the_mark, profiled
-from pipeline.progress import run_state
-from pipeline.schemas import Profiles, write_table
+from pipeline.evaluation.progress import run_state
+from pipeline.stages.lengths import off_the_mark, profiled
+from pipeline.stages.schemas import Profiles, write_table
 
 
 @flow(name="profile")

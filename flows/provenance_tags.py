@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from functools import lru_cache
 
-from pipeline.graph import CollaborationGraph
+from pipeline.graphs.graph import CollaborationGraph
 
 
 @lru_cache(maxsize=1)

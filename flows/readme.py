@@ -10,9 +10,9 @@ from typing import Any
 
 from flows.answers import answers_file
 from flows.ending import guarded
-from pipeline.errors import InputError
-from pipeline.files import write_text
-from pipeline.settings import load_params
+from pipeline.base.errors import InputError
+from pipeline.base.files import write_text
+from pipeline.settings.profile import load_params
 
 README = Path("README.md")
 PICTURE = Path("docs/found-graph.svg")

@@ -15,10 +15,10 @@ from mlflow.tracking import MlflowClient
 from flows.children import METRICS, PARAMS
 from flows.tracking import SERIES, baseline_file, test_scores
 from pipeline.base.bookkeeping import BOOKKEEPING
-from pipeline.errors import DataError
-from pipeline.graph import CollaborationGraph
-from pipeline.provenance import Baseline, Provenance
-from pipeline.wording import counted
+from pipeline.base.errors import DataError
+from pipeline.base.wording import counted
+from pipeline.deployment.provenance import Baseline, Provenance
+from pipeline.graphs.graph import CollaborationGraph
 
 
 def check_candidate(row: Mapping[Any, Any], run: Run) -> None:

@@ -16,11 +16,11 @@ import yaml
 from flows.registry import Registry
 from flows.tracking import database_file
 from flows.verify import recorded_calls
-from pipeline.errors import DataError, DeploymentError, InputError
+from pipeline.base.errors import DataError, DeploymentError, InputError
 from pipeline.models.client import Completion
 from pipeline.models.recording import Calls
-from pipeline.models.serving import open_cache
-from pipeline.settings import Profile, load_params, load_profile
+from pipeline.runtime.clients import open_cache
+from pipeline.settings.profile import Profile, load_params, load_profile
 
 ARTIFACTS = Path("mlruns")
 PLACES = {

@@ -1,7 +1,8 @@
 """The model registry: versions of found graphs under `ttsgraph-<task>`, and the aliases that say which one serves.
 
-A version is an MLflow pyfunc from code with two files beside it: bundle.json, all that answering takes (pipeline/deployed.py), and
-lineage.json, where it comes from (pipeline/provenance.py). Its tags hold the hashes of both, and what one wants to search by.
+A version is an MLflow pyfunc from code with two files beside it: bundle.json, all that answering takes
+(pipeline/deployment/bundle.py), and lineage.json, where it comes from (pipeline/deployment/provenance.py). Its tags hold the
+hashes of both, and what one wants to search by.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from mlflow.tracking import MlflowClient
 
 import pipeline
 from flows.tracking import explained
-from pipeline.deployed import BUNDLE, Deployed
-from pipeline.errors import DataError, DeploymentError, SettingsError
-from pipeline.files import write_text
-from pipeline.promotion import Decision, decide, successor
-from pipeline.provenance import Provenance, sha256
-from pipeline.settings import load_profile
+from pipeline.base.errors import DataError, DeploymentError, SettingsError
+from pipeline.base.files import write_text
+from pipeline.deployment.bundle import BUNDLE, Deployed
+from pipeline.deployment.promotion import Decision, decide, successor
+from pipeline.deployment.provenance import Provenance, sha256
+from pipeline.settings.profile import load_profile
 
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"

@@ -8,20 +8,20 @@ from prefect import flow
 from flows.answers import answers_file
 from flows.stage import RESEARCH, Stage, load_stage, main, read_found
 from flows.tracking import add_note
-from pipeline import schemas
-from pipeline.files import write_text
-from pipeline.graph import CollaborationGraph
-from pipeline.parsing import Closed
+from pipeline.base.files import write_text
+from pipeline.base.parsing import Closed
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.reporting.answer import put_up, sentence_of
 from pipeline.reporting.brief import brief, drawn, metrics
-from pipeline.reporting.contents import MethodReport, Report, TaskReport
 from pipeline.reporting.figures import plain
 from pipeline.reporting.page import write_index, write_report
+from pipeline.reporting.report_data import MethodReport, Report, TaskReport
 from pipeline.reporting.sources import Row, Source
-from pipeline.schemas import Table, read_table
 from pipeline.search.terms import require_equal_terms
-from pipeline.settings import load_params, load_profile
+from pipeline.settings.profile import load_params, load_profile
+from pipeline.stages import schemas
 from pipeline.stages.records import Preferred, Researched, Running, Searched, Started, Verdict, read_data, read_record
+from pipeline.stages.schemas import Table, read_table
 
 
 @flow(name="report")

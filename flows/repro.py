@@ -21,10 +21,10 @@ from pathlib import Path
 from flows.answers import tell
 from flows.ending import EXIT_INPUT, guarded
 from flows.identity import identity
-from pipeline.errors import EndpointError
-from pipeline.models.guard import end, start
-from pipeline.settings import Params, Profile, load_params, load_profile
-from pipeline.state import STATE
+from pipeline.base.errors import EndpointError
+from pipeline.base.state import STATE
+from pipeline.serving.guard import end, start
+from pipeline.settings.profile import Params, Profile, load_params, load_profile
 
 START_TIMEOUT_S = 300.0
 """A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for."""
@@ -101,7 +101,7 @@ def repro() -> None:
         tell(params.profile)
         return
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
-    from pipeline.models.serving import servers_on_demand
+    from pipeline.runtime.clients import servers_on_demand
     from pipeline.search import searcher_class
 
     for method in params.methods:

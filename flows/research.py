@@ -16,39 +16,33 @@ import pandas as pd
 from prefect import flow
 
 from flows.deployment import challenger, deploy, read_run_id
+from flows.dvc_store import Store
 from flows.ending import say
 from flows.registry import STANDS_IN, Registry, Version
 from flows.repro import changed_stages, repro
 from flows.search import tracked_search
 from flows.stage import RESEARCH, Stage, load_stage, main
-from flows.stored import Store
 from flows.tracking import add_test_scores
 from pipeline.agent.base import Brief, Speak
-from pipeline.budget import CostModel
-from pipeline.deployed import Deployed
-from pipeline.environment import Environment
-from pipeline.errors import DataError, InputError
-from pipeline.files import locked, md5
-from pipeline.graph import CollaborationGraph
-from pipeline.journal import read_content
-from pipeline.lengths import profiled, with_lengths
-from pipeline.newcomers import pool_fingerprint, with_newcomers
-from pipeline.provenance import Provenance, revisions, settings_sha256
-from pipeline.schemas import Pilots, Profiles, read_table, write_table
+from pipeline.base.errors import DataError, InputError
+from pipeline.base.files import locked, md5
+from pipeline.base.journal import read_content
+from pipeline.base.state import STATE
+from pipeline.deployment.bundle import Deployed
+from pipeline.deployment.newcomers import pool_fingerprint, with_newcomers
+from pipeline.deployment.provenance import Provenance, revisions, settings_sha256
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs.budget import CostModel
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher
 from pipeline.search.driver import Found
 from pipeline.search.warm import Warm, WarmReinforce, history_of
-from pipeline.settings import SearchSettings
+from pipeline.settings.profile import SearchSettings
+from pipeline.stages.lengths import profiled, with_lengths
 from pipeline.stages.records import Researched, Started, read_record, write_record
-from pipeline.state import STATE
+from pipeline.stages.schemas import Pilots, Profiles, read_table, write_table
+from pipeline.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
 from pipeline.tasks.base import Question, can_vote
-from pipeline.trials import (
-    Case,
-    best_single,
-    cases_feedback,
-    cases_table,
-    test_cases,
-)
 
 TRIALS = 4
 """Iterations that the trials of a newcomer take at most, for the progress bar."""

@@ -3,7 +3,7 @@
 from prefect import flow
 
 from flows.stage import load_stage, main
-from pipeline.schemas import Questions, write_table
+from pipeline.stages.schemas import Questions, write_table
 from pipeline.tasks.questions import questions_table
 from pipeline.tasks.sources import load_questions, split_questions
 

@@ -17,26 +17,26 @@ from flows.tracking import SearchTracker, metric_name, search_params
 from flows.workers import carrier
 from pipeline.agent.base import Exchange, Speak
 from pipeline.agent.trace import trace_page
-from pipeline.archive import Archive, Record
-from pipeline.environment import Environment, Evaluator
-from pipeline.errors import InputError
-from pipeline.files import locked, md5, write_text
-from pipeline.journal import Journal, read_journal, write_history
-from pipeline.limits import Account, Meter, MeteredClient, metered
-from pipeline.progress import run_state
-from pipeline.schemas import Candidates, Edges, Trajectory, write_table
+from pipeline.base.errors import InputError
+from pipeline.base.files import locked, md5, write_text
+from pipeline.base.journal import Journal, read_journal, write_history
+from pipeline.base.state import STATE
+from pipeline.evaluation.archive import Archive, Record
+from pipeline.evaluation.environment import Environment, Evaluator
+from pipeline.evaluation.progress import run_state
+from pipeline.runtime.limits import Account, Meter, MeteredClient, metered
+from pipeline.runtime.workers import SpreadEnvironment, order_of
 from pipeline.search import Problem, Searcher, searcher_class
 from pipeline.search.driver import Driver, Found
+from pipeline.search.summary import SPENT, edge_table, search_summary
 from pipeline.search.warm import WarmReinforce
-from pipeline.settings import SearchSettings
+from pipeline.settings.profile import SearchSettings
 from pipeline.stages.identity import code_digest, digest, settings_identity
 from pipeline.stages.plan import STAGE
 from pipeline.stages.records import Running, Searched, Started, read_record, write_record
-from pipeline.state import STATE
-from pipeline.summary import SPENT, edge_table, search_summary
+from pipeline.stages.schemas import Candidates, Edges, Trajectory, write_table
 from pipeline.tasks import missing_isolation
 from pipeline.tasks.base import Question
-from pipeline.workers import SpreadEnvironment, order_of
 
 CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm (flows/research.py)."""

@@ -8,8 +8,8 @@ from typing import Any
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
-from pipeline.asking import ask_graph
-from pipeline.deployed import Deployed
+from pipeline.deployment.bundle import Deployed
+from pipeline.runtime.asking import ask_graph
 
 
 class ServedGraph(PythonModel):

@@ -15,26 +15,26 @@ import pandas as pd
 
 from flows.ending import EXIT_CODES, guarded, say
 from pipeline.agent.base import Brief, Speak
-from pipeline.environment import Environment
-from pipeline.errors import DataError
+from pipeline.base.errors import DataError
+from pipeline.base.files import makes, md5
+from pipeline.evaluation.environment import Environment
 from pipeline.evaluation.judging import checked, judged_line
-from pipeline.files import makes, md5
-from pipeline.graph import CollaborationGraph
-from pipeline.lengths import as_measured
-from pipeline.limits import Account, Meter, MeteredClient, metered
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.models.recording import Recorder, RecordingClient, write_calls
-from pipeline.models.serving import open_agent, open_client
-from pipeline.schemas import Pilots, Profiles, Questions, read_table
-from pipeline.settings import Params, Profile, TaskSettings, load_params, load_profile
-from pipeline.stage_settings import LimitSettings
+from pipeline.runtime.clients import open_agent, open_client
+from pipeline.runtime.limits import Account, Meter, MeteredClient, metered
+from pipeline.runtime.workers import environment_for
+from pipeline.settings.profile import Params, Profile, TaskSettings, load_params, load_profile
+from pipeline.settings.stages import LimitSettings
 from pipeline.stages.brief import brief_of
 from pipeline.stages.identity import digest
+from pipeline.stages.lengths import as_measured
 from pipeline.stages.records import Searched, read_record
+from pipeline.stages.schemas import Pilots, Profiles, Questions, read_table
+from pipeline.stages.trials import pilot_scores
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.questions import questions_of, questions_path
-from pipeline.trials import pilot_scores
-from pipeline.workers import environment_for
 
 NO_LIMITS = LimitSettings()
 

@@ -14,10 +14,10 @@ from mlflow.tracking import MlflowClient
 from flows.children import Child, add_children
 from flows.provenance_tags import graph_note, run_tags
 from flows.tracking import explained, log_metrics
-from pipeline.archive import COLUMNS, Record
 from pipeline.base.bookkeeping import FOLDER
-from pipeline.files import write_text
-from pipeline.graph import CollaborationGraph
+from pipeline.base.files import write_text
+from pipeline.evaluation.archive import COLUMNS, Record
+from pipeline.graphs.graph import CollaborationGraph
 
 STAGE = "stage"
 """The tag that says which stage a run, or a child run, is of."""

@@ -18,14 +18,14 @@ import pandas as pd
 
 from flows.ending import guarded
 from flows.live import live
-from pipeline.files import keep, kept
-from pipeline.progress import Answered, Publish, run_state
-from pipeline.settings import Profile, load_profile
+from pipeline.base.files import keep, kept
+from pipeline.base.wording import counted
+from pipeline.evaluation.progress import Answered, Publish, run_state
+from pipeline.settings.profile import Profile, load_profile
 from pipeline.study.pilots import run_pilots
 from pipeline.study.plan import Cell, StudySettings, all_cells, cell_digest, digest, load_study, require_simulated
 from pipeline.study.report import write_study
 from pipeline.study.run import Laboratory, grade_replies, run_cell
-from pipeline.wording import counted
 
 KEPT = Path("results/study-simulated")
 REPORT = Path("reports/study")

@@ -25,10 +25,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from flows.children import PARAMS, Backlog, Child, add_children
 from flows.provenance_tags import run_tags
-from pipeline.archive import Record
-from pipeline.errors import InputError, RunStopped
-from pipeline.files import CLOSED_TO_US, disk_full, locked, md5
-from pipeline.settings import Profile
+from pipeline.base.errors import InputError, RunStopped
+from pipeline.base.files import CLOSED_TO_US, disk_full, locked, md5
+from pipeline.evaluation.archive import Record
+from pipeline.settings.profile import Profile
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""

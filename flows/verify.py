@@ -22,14 +22,14 @@ from typing import Any
 
 import yaml
 
+from flows.dvc_store import Store
 from flows.ending import EXIT_CODES, EXIT_INPUT, guarded, say
-from flows.stored import Store
-from pipeline.errors import InputError, RunStopped
+from pipeline.base.errors import InputError, RunStopped
+from pipeline.base.state import STATE
+from pipeline.base.wording import counted
 from pipeline.models.recording import REPLAY, Calls, read_calls, write_calls
-from pipeline.settings import Params, load_params, load_profile
+from pipeline.settings.profile import Params, load_params, load_profile
 from pipeline.stages.plan import STAGE, STAGES, StagePlan
-from pipeline.state import STATE
-from pipeline.wording import counted
 
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""

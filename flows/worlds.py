@@ -18,11 +18,11 @@ import pandas as pd
 
 from flows.ending import guarded
 from pipeline.agent.base import Brief
-from pipeline.errors import DataError
-from pipeline.files import keep, kept, write_text
-from pipeline.graph import CollaborationGraph
-from pipeline.parsing import load
-from pipeline.settings import Profile, load_profile
+from pipeline.base.errors import DataError
+from pipeline.base.files import keep, kept, write_text
+from pipeline.base.parsing import load
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.settings.profile import Profile, load_profile
 from pipeline.stages.identity import code_digest, settings_identity
 from pipeline.worlds.arrays import ArrayWorld
 from pipeline.worlds.best import best_known, truth

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.launcher import Launcher
-from pipeline.models.servers import Hosted, server_specs
-from tests.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environment, require_models
-from tests.tiny_server import MakeSpec, tiny_spec
+from pipeline.serving.launcher import Launcher
+from pipeline.serving.servers import Hosted, server_specs
+from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environment, require_models
+from tests.support.tiny_server import MakeSpec, tiny_spec
 
 
 @dataclass(frozen=True)

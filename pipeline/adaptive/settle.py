@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.graph import CollaborationGraph
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.roles import get_role
 from pipeline.graphs.stopping import FloatArray, IntArray, Stop, confidence
-from pipeline.roles import get_role
 
 BoolArray = npt.NDArray[np.bool_]
 

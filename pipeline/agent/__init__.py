@@ -7,8 +7,8 @@ import numpy as np
 from pipeline.agent.base import SearchAgent, Speak
 from pipeline.agent.heuristic import HeuristicAgent
 from pipeline.agent.llm import LLMAgent
-from pipeline.errors import SettingsError
-from pipeline.settings import AgentSettings
+from pipeline.base.errors import SettingsError
+from pipeline.settings.profile import AgentSettings
 
 
 def make_agent(settings: AgentSettings, rng: np.random.Generator, speak: Speak | None = None) -> SearchAgent:

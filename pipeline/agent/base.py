@@ -14,15 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph
-from pipeline.budget import BudgetOf, CostModel
-from pipeline.distribution import FloatArray, GraphDistribution
-from pipeline.environment import standard_error
-from pipeline.errors import GraphError
-from pipeline.graph import CollaborationGraph
+from pipeline.base.errors import GraphError
+from pipeline.evaluation.environment import standard_error
+from pipeline.evaluation.objective import ACCURACY, Objective
+from pipeline.graphs.budget import BudgetOf, CostModel
+from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.roles import check_roles
+from pipeline.graphs.topologies import least_cost
 from pipeline.models.client import Completion, Message, Usage
-from pipeline.objective import ACCURACY, Objective
-from pipeline.roles import check_roles
-from pipeline.topologies import least_cost
 
 Counts = Mapping[str, int]
 """A model multiset: model name -> instances."""

@@ -24,8 +24,8 @@ import numpy as np
 
 from pipeline.agent.base import Brief, Scored, Trial
 from pipeline.agent.history import History
-from pipeline.distribution import FloatArray, GraphDistribution
-from pipeline.graph import CollaborationGraph
+from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph
 
 _PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")
 BEST_SHOWN = 3

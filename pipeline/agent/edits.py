@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from pipeline.graph import CollaborationGraph
-from pipeline.parsing import Closed
+from pipeline.base.parsing import Closed
+from pipeline.graphs.graph import CollaborationGraph
 
 
 class Answer(Closed):

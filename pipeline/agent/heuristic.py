@@ -19,8 +19,8 @@ from pipeline.agent.base import Brief, Counts, Exchange, Preference, Scored, Tri
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from pipeline.agent.history import History
 from pipeline.agent.shapes import Shape, Surface, balanced, best_sink_role, can_exist, layout, neighbours, role_table
-from pipeline.distribution import GraphDistribution
-from pipeline.graph import CollaborationGraph
+from pipeline.graphs.distribution import GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph
 
 PRIOR_QUESTIONS = 8.0
 """How many questions of average accuracy a score is mixed with, so that few questions can't make an extreme."""

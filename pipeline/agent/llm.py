@@ -44,10 +44,10 @@ from pipeline.agent.edits import (
     RoleEdit,
     WiringEdits,
 )
-from pipeline.distribution import FloatArray, GraphDistribution
-from pipeline.errors import SettingsError
+from pipeline.base.errors import SettingsError
+from pipeline.graphs.distribution import FloatArray, GraphDistribution
 from pipeline.models.client import Message
-from pipeline.settings import AgentSettings
+from pipeline.settings.profile import AgentSettings
 
 PROMPTS = Path(__file__).with_name("prompts")
 FIRST_SHARE = 0.7

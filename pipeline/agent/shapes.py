@@ -11,11 +11,11 @@ import numpy as np
 
 from pipeline.agent.base import Brief
 from pipeline.agent.history import History
-from pipeline.budget import trim_to_budget
-from pipeline.distribution import FloatArray, GraphDistribution
-from pipeline.errors import BudgetError
-from pipeline.graph import CollaborationGraph, Node
-from pipeline.roles import get_role
+from pipeline.base.errors import BudgetError
+from pipeline.graphs.budget import trim_to_budget
+from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.roles import get_role
 
 Shape = tuple[int, int]
 

@@ -1,1 +1,1 @@
-"""What everything else stands on."""
+"""What everything stands on: errors, files, the journal, closed settings, secrets, the colours of pictures."""

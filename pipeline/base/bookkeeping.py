@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import write_text
+from pipeline.base.files import write_text
 
 BOOKKEEPING = ("wall_s", "spent_dollars", "cached_calls", "seconds", "cached")
 """Columns and keys that say what the clock or the call cache said."""

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import pipeline
-from pipeline.files import write_text
+from pipeline.base.files import write_text
 
 PACKAGES = ("flows", "pipeline")
 VERSION = 1

@@ -1,1 +1,1 @@
-"""What an evaluation comes to: the statistics of grades."""
+"""A graph on questions: inference, feedback, the objective, progress and the archive."""

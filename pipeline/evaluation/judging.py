@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from pipeline.errors import DataError, SettingsError
+from pipeline.base.errors import DataError, SettingsError
 from pipeline.models.client import Completion, ModelClient
 from pipeline.tasks.base import AskingTask, Question, Task
 from pipeline.tasks.rows import text_field

@@ -1,6 +1,7 @@
 """Statistics of grades between 0 and 1, where right and wrong are not all there is.
 
-Right and wrong have theirs: Wilson's interval (pipeline/environment.py) and McNemar's exact test (pipeline/promotion.py). The test
+Right and wrong have theirs: Wilson's interval (pipeline/evaluation/environment.py) and McNemar's exact test
+(pipeline/deployment/promotion.py). The test
 here is that same test for differences of any size: if neither of two graphs is better, each question's difference goes either way
 with probability 1/2, so McNemar's p is what it gives where all differences are -1, 0 or 1.
 """

@@ -1,1 +1,1 @@
-"""Collaboration graphs: what they are made of."""
+"""Collaboration graphs: nodes and roles, topologies, what they cost, distributions over them, and their pictures."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipeline.graph import CollaborationGraph
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.stopping import FloatArray, IntArray
 
 

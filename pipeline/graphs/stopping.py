@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, gammainc, gammaincinv
 
-from pipeline.errors import GraphError
+from pipeline.base.errors import GraphError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

@@ -1,1 +1,1 @@
-"""Models: what a call is, how a pool is described and served, and the cache that makes a call only once."""
+"""What a model call is, in which dialects it is written, and the caches that make it only once."""

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.errors import DataError, RunStopped
+from pipeline.base.errors import DataError, RunStopped
 from pipeline.models.client import Completion, Later, ModelClient, Request
 
 GIB = 2**30

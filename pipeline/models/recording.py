@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import CallFailed, ContextOverflow, DataError
+from pipeline.base.errors import CallFailed, ContextOverflow, DataError
 from pipeline.models.client import Completion, Later, ModelClient, Request, beginning
 
 REPLAY = "replay.parquet"

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import DataError, RunStopped
+from pipeline.base.errors import DataError, RunStopped
 from pipeline.models.cache import DEFAULT_MAX_BYTES, ModelTotals
 from pipeline.models.client import Completion
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.environment import CONFIDENCE
-from pipeline.explain import in_brief
-from pipeline.graph import CollaborationGraph
-from pipeline.models.spec import ModelPool
-from pipeline.reporting.contents import TaskReport
+from pipeline.evaluation.environment import CONFIDENCE
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.pool.spec import ModelPool
+from pipeline.reporting.explain import in_brief
 from pipeline.reporting.figures import MISSING, SPACE, Figure, Sentence, plain, shown
+from pipeline.reporting.report_data import TaskReport
 from pipeline.reporting.sources import Row, Source
 
 ASKED = ("n_scored", "n_unscored")

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.explain import steps
-from pipeline.graph import CollaborationGraph
-from pipeline.models.spec import ModelPool
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.roles import get_role
+from pipeline.pool.spec import ModelPool
 from pipeline.reporting.answer import Answer, answer_of, figures_of, price_of, rows_of
-from pipeline.reporting.contents import Report, TaskReport
+from pipeline.reporting.explain import steps
 from pipeline.reporting.figures import SPACE, shown
+from pipeline.reporting.report_data import Report, TaskReport
 from pipeline.reporting.sources import COST_FORMS, Row
-from pipeline.roles import get_role
 
 SHAPES = {"assistant": "▢", "fuser": "⬡"}
 OTHER_SHAPE = "◇"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.objective import pareto_front
-from pipeline.reporting.contents import TaskReport
+from pipeline.base.style import by_name, cost_axis, fixed, plot_config
+from pipeline.evaluation.objective import pareto_front
+from pipeline.reporting.report_data import TaskReport
 from pipeline.reporting.sources import Row, Source
-from pipeline.reporting.style import by_name, cost_axis, fixed, plot_config
 from pipeline.reporting.thinning import thinned
 
 Spec = dict[str, Any]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.graph import CollaborationGraph, Node
-from pipeline.models.spec import ModelPool
-from pipeline.reporting.style import colour
-from pipeline.roles import get_role
+from pipeline.base.style import colour
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.roles import get_role
+from pipeline.pool.spec import ModelPool
 
 SWEEPS = 6
 

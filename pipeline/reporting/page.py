@@ -13,18 +13,18 @@ import vl_convert
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 
-from pipeline.files import write_text
-from pipeline.graph import CollaborationGraph
+from pipeline.base.files import write_text
+from pipeline.base.style import fixed, variables
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.reporting import charts, sources
 from pipeline.reporting.answer import Answer, answer_of
 from pipeline.reporting.charts import Chart, Cloud
-from pipeline.reporting.contents import MethodReport, Report, TaskReport
 from pipeline.reporting.drawing import END, HEIGHT, SMALL, WIDTH, Drawing, draw, outline
 from pipeline.reporting.figures import shown
 from pipeline.reporting.overview import overview
 from pipeline.reporting.questions import questions_data
+from pipeline.reporting.report_data import MethodReport, Report, TaskReport
 from pipeline.reporting.sources import Row, Source
-from pipeline.reporting.style import fixed, variables
 from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
 
 TEMPLATES = Path(__file__).parent / "templates"

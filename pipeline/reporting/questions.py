@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.graph import CollaborationGraph
-from pipeline.models.spec import ModelPool
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.roles import get_role
+from pipeline.pool.spec import ModelPool
 from pipeline.reporting.sources import Source
-from pipeline.roles import get_role
 
 MOST = 600
 """Characters of a text that the page shows; the table has all."""

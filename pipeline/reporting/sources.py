@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
-from pipeline.environment import CONFIDENCE
-from pipeline.explain import steps
-from pipeline.graph import CollaborationGraph
-from pipeline.models.spec import ModelPool
+from pipeline.evaluation.environment import CONFIDENCE
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.pool.spec import ModelPool
+from pipeline.reporting.explain import steps
 from pipeline.reporting.figures import MISSING, Sentence, shown
 from pipeline.reporting.figures import markup as marked
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.environment import CONFIDENCE
+from pipeline.evaluation.environment import CONFIDENCE
 from pipeline.reporting.sources import Row, Source
 
 KINDS = {
@@ -71,7 +71,7 @@ class Instead:
 
 
 def put_up_instead(method: str, test: Source, lineage: Row) -> Instead | None:
-    """What the gate (pipeline/promotion.py) put up instead of the found graph; None where that was put up itself."""
+    """What the gate (pipeline/deployment/promotion.py) put up instead of the found graph; None where that was put up itself."""
     if "gate" not in lineage or lineage["gate.arm"] == "found":
         return None
     baseline = test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.evidence import Evidence
-from pipeline.graph import CollaborationGraph
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.response.draws import fit_draws
+from pipeline.response.evidence import Evidence
 from pipeline.response.model import Prediction
 
 SPREAD = 0.08

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.distribution import FloatArray
-from pipeline.evidence import FORMS, UNKNOWN, BoolArray, Evidence, IntArray
+from pipeline.graphs.distribution import FloatArray
+from pipeline.response.evidence import FORMS, UNKNOWN, BoolArray, Evidence, IntArray
 
 ALIKE, AKIN, PRIOR_PAIRS = 0.6, 0.45, 15.0
 """What is taken for granted, as if seen on so many questions: the correlation of two draws of one model, and of two models."""

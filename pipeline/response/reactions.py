@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from pipeline.distribution import FloatArray
-from pipeline.evidence import FORMS, IntArray, Rows
+from pipeline.graphs.distribution import FloatArray
 from pipeline.response.draws import Draws
+from pipeline.response.evidence import FORMS, IntArray, Rows
 
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline import topologies
-from pipeline.environment import Environment, Feedback
-from pipeline.errors import InputError
+from pipeline.base.errors import InputError
+from pipeline.evaluation.environment import Environment, Feedback
 from pipeline.evaluation.judging import checked
 from pipeline.evaluation.scores import binary
-from pipeline.models.serving import open_client
-from pipeline.settings import Profile
+from pipeline.graphs import topologies
+from pipeline.runtime.clients import open_client
+from pipeline.settings.profile import Profile
 from pipeline.tasks import get_grader
 from pipeline.tasks.base import Question
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from pipeline.errors import InputError
-from pipeline.secrets import redact
+from pipeline.base.errors import InputError
+from pipeline.base.secrets import redact
 
 if TYPE_CHECKING:
-    from pipeline.prompts import Style
+    from pipeline.tasks.prompts import Style
 
 ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
 
@@ -42,7 +42,7 @@ def new_task(
     Example: ttsgraph new-task invoices inputs/invoices.jsonl --profile mine
     """
     from pipeline.scaffold.task import new_task as add
-    from pipeline.settings import load_params
+    from pipeline.settings.profile import load_params
 
     used = profile or load_params().profile
     style: Style = "few_shot" if few_shot else "chat"
@@ -60,9 +60,9 @@ def schema(
 
     Example: ttsgraph schema
     """
-    from pipeline.files import write_text
+    from pipeline.base.files import write_text
+    from pipeline.base.state import STATE
     from pipeline.scaffold.reference import page, write_schemas
-    from pipeline.state import STATE
 
     if markdown is not None:
         write_text(markdown, page())
@@ -105,7 +105,7 @@ def new_model(
     """
     from pipeline.scaffold.model import FACTS, Wanted
     from pipeline.scaffold.model import new_model as add
-    from pipeline.settings import load_params
+    from pipeline.settings.profile import load_params
 
     used = profile or load_params().profile
     values = (total, non_embedding, layers, hidden, price_prompt, price_completion)
@@ -130,8 +130,8 @@ def draw(
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
-    from pipeline import plots
-    from pipeline.graph import CollaborationGraph
+    from pipeline.graphs import plots
+    from pipeline.graphs.graph import CollaborationGraph
 
     if out.suffix not in {".svg", ".png", ".pdf"}:
         raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
@@ -143,7 +143,7 @@ def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
 
     Example: ttsgraph dags 7
     """
-    from pipeline.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
+    from pipeline.graphs.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
 
     counts = {"n": n, "labeled": labeled_dags(n), "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None}
     typer.echo(json.dumps(counts, indent=1))

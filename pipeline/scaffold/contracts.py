@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.agent.base import Brief
-from pipeline.budget import CostModel, Lengths
-from pipeline.environment import Feedback, QuestionResult
-from pipeline.errors import DataError, SettingsError
-from pipeline.graph import CollaborationGraph
+from pipeline.base.errors import DataError, SettingsError
+from pipeline.evaluation.environment import Feedback, QuestionResult
+from pipeline.graphs.budget import CostModel, Lengths
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.roles import Role, check_roles, get_role, role_names
 from pipeline.models.client import Message, Usage
-from pipeline.models.spec import ModelPool, ModelSpec, Price
-from pipeline.plugins import load_modules
-from pipeline.prompts import Prompt
-from pipeline.roles import Role, check_roles, get_role, role_names
+from pipeline.pool.spec import ModelPool, ModelSpec, Price
 from pipeline.search import SEARCHERS, Problem, make_searcher
 from pipeline.search.terms import terms_of
-from pipeline.settings import AgentSettings, SearchSettings
+from pipeline.settings.plugins import load_modules
+from pipeline.settings.profile import AgentSettings, SearchSettings
 from pipeline.tasks import TASKS, AskingTask, can_vote, get_task
 from pipeline.tasks.base import Question, Task
+from pipeline.tasks.prompts import Prompt
 
 EXAMPLES = "EXAMPLES"
 """What a module calls its example rows: kind -> a row, or several, of questions with their answers."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import DataError, InputError
+from pipeline.base.errors import DataError, InputError
 from pipeline.tasks import TASKS
 from pipeline.tasks.base import Question
 from pipeline.tasks.math import fraction_of

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.doctor import count_parameters
-from pipeline.errors import EndpointError, InputError, SettingsError
-from pipeline.models.openai_client import Endpoint
+from pipeline.base.errors import EndpointError, InputError, SettingsError
+from pipeline.endpoints.openai_client import Endpoint
+from pipeline.runtime.doctor import count_parameters
 from pipeline.scaffold.check import Tried, try_out
 from pipeline.scaffold.listing import TIMEOUT_S, Listed, models_at
 from pipeline.scaffold.names import require_name
 from pipeline.scaffold.profile_text import ProfileText
-from pipeline.schemas import Questions, read_table
-from pipeline.settings import Profile, load_profile
+from pipeline.settings.profile import Profile, load_profile
+from pipeline.stages.schemas import Questions, read_table
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of, questions_path
 from pipeline.tasks.sources import load_questions, split_questions

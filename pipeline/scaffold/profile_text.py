@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from pipeline.errors import DataError, SettingsError
-from pipeline.files import write_text
-from pipeline.parsing import parse
-from pipeline.secrets import refuse_secrets
-from pipeline.settings import Profile
+from pipeline.base.errors import DataError, SettingsError
+from pipeline.base.files import write_text
+from pipeline.base.parsing import parse
+from pipeline.base.secrets import refuse_secrets
+from pipeline.settings.profile import Profile
 
 STEP = "  "
 

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from pipeline.files import write_text
+from pipeline.base.files import write_text
 from pipeline.scaffold.meanings import MEANINGS
-from pipeline.settings import Params, Profile
+from pipeline.settings.profile import Params, Profile
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 NAMES = {"params": "params.yaml", "profile": "profiles/<name>.yaml"}

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import DataError, InputError, SettingsError
-from pipeline.prompts import Style
+from pipeline.base.errors import DataError, InputError, SettingsError
 from pipeline.scaffold.check import Tried, try_out
 from pipeline.scaffold.kinds import Ask, grading_of, kind_of
 from pipeline.scaffold.names import require_name
 from pipeline.scaffold.profile_text import ProfileText
-from pipeline.settings import Profile, load_profile
+from pipeline.settings.profile import Profile, load_profile
 from pipeline.tasks import get_task
+from pipeline.tasks.prompts import Style
 from pipeline.tasks.sources import JsonlSource, load_questions, split_questions
 
 INPUTS = Path("inputs")

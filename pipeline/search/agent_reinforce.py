@@ -11,9 +11,9 @@ import numpy as np
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, SearchAgent, apply_edits
 from pipeline.agent.history import History
-from pipeline.distribution import GraphDistribution
-from pipeline.environment import Feedback
-from pipeline.graph import CollaborationGraph
+from pipeline.evaluation.environment import Feedback
+from pipeline.graphs.distribution import GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher, register, scored
 
 FIXED = 1000.0

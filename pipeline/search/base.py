@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.agent.base import Brief, Counts, Exchange, Scored, Speak
-from pipeline.contenders import Contender
-from pipeline.environment import Feedback
-from pipeline.errors import SettingsError, TTSGraphError
-from pipeline.graph import CollaborationGraph
-from pipeline.objective import Objective
-from pipeline.plugins import load_entry_points
-from pipeline.settings import AgentSettings, SearchSettings
+from pipeline.base.errors import SettingsError, TTSGraphError
+from pipeline.contest.contenders import Contender
+from pipeline.evaluation.environment import Feedback
+from pipeline.evaluation.objective import Objective
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.settings.plugins import load_entry_points
+from pipeline.settings.profile import AgentSettings, SearchSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,18 +29,18 @@ import numpy as np
 import pandas as pd
 
 from pipeline.agent.base import Brief, Exchange
-from pipeline.archive import Archive, Record, Split, Status, record_of
-from pipeline.budget import CostModel
-from pipeline.contenders import Contender
-from pipeline.environment import Evaluator, Feedback
-from pipeline.errors import RunStopped
-from pipeline.graph import CollaborationGraph
-from pipeline.progress import Answered, Best, IterationBegan, Publish, ignore
-from pipeline.racing import Race
+from pipeline.base.errors import RunStopped
+from pipeline.contest.contenders import Contender
+from pipeline.contest.racing import Race
+from pipeline.evaluation.archive import Archive, Record, Split, Status, record_of
+from pipeline.evaluation.environment import Evaluator, Feedback
+from pipeline.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
+from pipeline.graphs.budget import CostModel
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Searcher
 from pipeline.search.certainty import probability_best
 from pipeline.search.terms import Terms, plain_terms, terms_of
-from pipeline.settings import SearchSettings
+from pipeline.settings.profile import SearchSettings
 from pipeline.tasks.base import Question
 
 OWN_GAIN, OWN_SPREAD = -0.05, 0.05

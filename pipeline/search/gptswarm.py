@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.distribution import Draws, FloatArray, Gradients
-from pipeline.environment import Feedback
-from pipeline.errors import BudgetError
-from pipeline.graph import CollaborationGraph
+from pipeline.base.errors import BudgetError
+from pipeline.evaluation.environment import Feedback
+from pipeline.graphs.distribution import Draws, FloatArray, Gradients
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher, register
 from pipeline.search.uniform import decoded, uniform_start
 

@@ -8,8 +8,8 @@ from typing import Any
 from pipeline.agent import make_agent
 from pipeline.agent.base import Exchange, apply_edits
 from pipeline.agent.history import History
-from pipeline.environment import Feedback
-from pipeline.graph import CollaborationGraph
+from pipeline.evaluation.environment import Feedback
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, register, scored, without_insights
 from pipeline.search.gptswarm import GPTSwarm
 

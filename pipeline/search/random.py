@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.distribution import GraphDistribution
-from pipeline.environment import Feedback
-from pipeline.graph import CollaborationGraph
+from pipeline.evaluation.environment import Feedback
+from pipeline.graphs.distribution import GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher, register
 
 

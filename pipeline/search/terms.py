@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from pipeline.agent.base import Brief
-from pipeline.contenders import Contender
-from pipeline.errors import DataError, TTSGraphError
-from pipeline.graph import CollaborationGraph
-from pipeline.settings import SearchSettings
+from pipeline.base.errors import DataError, TTSGraphError
+from pipeline.contest.contenders import Contender
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.settings.profile import SearchSettings
 from pipeline.tasks.base import Question
 
 

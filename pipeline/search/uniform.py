@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.agent.base import Brief
-from pipeline.distribution import GraphDistribution
-from pipeline.graph import CollaborationGraph
+from pipeline.graphs.distribution import GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem
 
 _DRAWS = 32

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline import topologies
 from pipeline.agent.base import Brief, Scored, legal_counts
 from pipeline.agent.history import History
-from pipeline.budget import trim_to_budget
-from pipeline.distribution import GraphDistribution
-from pipeline.environment import Feedback, total_of
-from pipeline.errors import BudgetError
-from pipeline.graph import CollaborationGraph
+from pipeline.base.errors import BudgetError
+from pipeline.evaluation.environment import Feedback, total_of
+from pipeline.graphs import topologies
+from pipeline.graphs.budget import trim_to_budget
+from pipeline.graphs.distribution import GraphDistribution
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.agent_reinforce import FIXED, AgentReinforce
 from pipeline.search.base import Problem, scored
-from pipeline.settings import SearchSettings
-from pipeline.stage_settings import ResearchSettings
+from pipeline.settings.profile import SearchSettings
+from pipeline.settings.stages import ResearchSettings
 
 KEPT_EDGE, OTHER_EDGE = 0.85, 0.1
 """Edge probabilities of a distribution made around one graph: edges it has, and edges it has not."""

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from pipeline.errors import CallFailed, RunStopped
+from pipeline.base.errors import CallFailed, RunStopped
+from pipeline.graphs.roles import get_role
 from pipeline.models.client import Completion, Request, StreamingClient
-from pipeline.roles import get_role
 from pipeline.service.deployments import Live
 from pipeline.service.errors import ApiError, of_call
 from pipeline.service.requests import ChatRequest

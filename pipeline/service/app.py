@@ -23,8 +23,8 @@ from pipeline.service.metrics import Metrics
 from pipeline.service.requests import parse_chat
 from pipeline.service.responses import Reply, model_of
 from pipeline.service.run import Tolerance
-from pipeline.service.settings import ServiceSettings
 from pipeline.service.tracing import Traced
+from pipeline.settings.service import ServiceSettings
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from pipeline.deployed import Deployed, Loader
-from pipeline.errors import DeploymentError, TTSGraphError
+from pipeline.base.errors import DeploymentError, TTSGraphError
+from pipeline.deployment.bundle import Deployed, Loader
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import Retries
+from pipeline.graphs.roles import get_role
 from pipeline.models.cache import CachedClient
 from pipeline.models.client import ModelClient
-from pipeline.models.endpoints import Patience
-from pipeline.models.openai_client import Retries
-from pipeline.models.serving import connect, open_cache, running_servers
-from pipeline.roles import get_role
+from pipeline.runtime.clients import connect, open_cache, running_servers
 from pipeline.service.errors import ApiError
 from pipeline.service.metrics import Metrics
-from pipeline.service.settings import ServiceSettings
-from pipeline.settings import Profile
+from pipeline.settings.profile import Profile
+from pipeline.settings.service import ServiceSettings
 
 _log = logging.getLogger(__name__)
 

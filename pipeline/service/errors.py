@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from pipeline.errors import TTSGraphError
+from pipeline.base.errors import TTSGraphError
 from pipeline.models.client import whole_text
 
 CLIENT_GONE = 499

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 if TYPE_CHECKING:
-    from pipeline.deployed import Deployed
-    from pipeline.graph import CollaborationGraph
+    from pipeline.deployment.bundle import Deployed
+    from pipeline.graphs.graph import CollaborationGraph
     from pipeline.models.client import Usage
     from pipeline.service.run import Served
 

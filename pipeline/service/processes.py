@@ -21,7 +21,7 @@ from types import FrameType
 
 from prometheus_client import multiprocess
 
-from pipeline.errors import InputError, TTSGraphError
+from pipeline.base.errors import InputError, TTSGraphError
 
 FIGURES = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus-client looks for the folder in which processes keep their figures, to add them up."""

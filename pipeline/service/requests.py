@@ -20,8 +20,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloa
 
 from pipeline.agent.context import estimate_tokens
 from pipeline.models.client import Message
-from pipeline.prompts import Prompt
 from pipeline.service.errors import ApiError
+from pipeline.tasks.prompts import Prompt
 
 IGNORED = {
     *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "prediction"),

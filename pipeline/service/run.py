@@ -12,11 +12,11 @@ import math
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
-from pipeline.errors import CallFailed, ContextOverflow
-from pipeline.executor import Answer, Finish, GraphRunner, Run
+from pipeline.base.errors import CallFailed, ContextOverflow
+from pipeline.evaluation.executor import Answer, Finish, GraphRunner, Run
+from pipeline.graphs.roles import get_role, majority
 from pipeline.graphs.stopping import LOSSLESS, decided
 from pipeline.models.client import Completion
-from pipeline.roles import get_role, majority
 from pipeline.tasks.base import Question
 
 

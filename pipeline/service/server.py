@@ -15,14 +15,14 @@ import typer
 import uvicorn
 from starlette.types import ASGIApp
 
-from pipeline.deployed import Loader
-from pipeline.errors import InputError
+from pipeline.base.errors import InputError
+from pipeline.deployment.bundle import Loader
 from pipeline.service.app import create_app
 from pipeline.service.deployments import Deployments
 from pipeline.service.doors import Doors, Sparing, possible_connections
 from pipeline.service.metrics import Metrics
 from pipeline.service.processes import serve_in, shared_socket
-from pipeline.service.settings import ServiceSettings
+from pipeline.settings.service import ServiceSettings
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 60

@@ -1,1 +1,1 @@
-"""Servers of models on this machine: what they need of it."""
+"""Local model servers: weights made ready, servers described, started, shared and stopped."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.engine_settings import EngineSettings
-from pipeline.model_settings import ModelSettings
+from pipeline.base.state import STATE
+from pipeline.pool.engine import EngineSettings
+from pipeline.pool.settings import ModelSettings
 from pipeline.serving.memory import Need, Shape, need
-from pipeline.state import STATE
 
 
 @dataclass(frozen=True, slots=True)

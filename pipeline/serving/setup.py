@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import InputError
-from pipeline.settings import Profile, load_params, load_profile
+from pipeline.base.errors import InputError
+from pipeline.settings.profile import Profile, load_params, load_profile
 
 OURS = (".begun", ".ready")
 """Files with which `make setup` marks an environment that it makes."""

@@ -1,1 +1,1 @@
-"""The stages of the product, as a library: what each reads, writes and depends on."""
+"""What the stages around a search compute, and the tables that they write."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from pipeline.agent.base import Brief, Scored
-from pipeline.settings import Profile
+from pipeline.settings.profile import Profile
 
 
 def brief_of(profile: Profile, task: str, profiled: pd.DataFrame, piloted: Sequence[Scored] = ()) -> Brief:

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pipeline.base.code import Code, own_code
-from pipeline.engine_settings import EngineSettings
-from pipeline.model_settings import ModelSettings
-from pipeline.plugins import digests as plugin_digests
-from pipeline.settings import Params, Profile
+from pipeline.pool.engine import EngineSettings
+from pipeline.pool.settings import ModelSettings
+from pipeline.settings.plugins import digests as plugin_digests
+from pipeline.settings.profile import Params, Profile
 from pipeline.stages.plan import StagePlan
 
 SERVING = ("description", "limits", "workers")

@@ -1,7 +1,7 @@
 """Every JSON file that a stage leaves for another, as closed models, and the one way to write and read them.
 
 A record carries the checksum of its content, so that a digit that changed on the disk is noticed too.
-Tables are in pipeline/schemas.py.
+Tables are in pipeline/stages/schemas.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from pydantic import Field, PositiveInt, field_validator
 
 from pipeline.base.bookkeeping import beside, without_bookkeeping
-from pipeline.contenders import Contender
-from pipeline.errors import DataError, GraphError, SettingsError
-from pipeline.files import checked_json, checked_text, makes, write_text
-from pipeline.graph import CollaborationGraph
-from pipeline.parsing import Closed, parse
+from pipeline.base.errors import DataError, GraphError, SettingsError
+from pipeline.base.files import checked_json, checked_text, makes, write_text
+from pipeline.base.parsing import Closed, parse
+from pipeline.contest.contenders import Contender
+from pipeline.graphs.graph import CollaborationGraph
 
 
 class Exchanged(Closed):
@@ -87,7 +87,7 @@ class Started(Closed):
 
 
 class Searched(Closed):
-    """search.json: the figures of a search (pipeline/summary.py), and its run in MLflow."""
+    """search.json: the figures of a search (pipeline/search/summary.py), and its run in MLflow."""
 
     found_hash: str
     found_iteration: int

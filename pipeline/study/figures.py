@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pipeline.graph import CollaborationGraph
-from pipeline.objective import pareto_front
-from pipeline.plots import PALETTE, draw_graph, save
+from pipeline.evaluation.objective import pareto_front
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.plots import PALETTE, draw_graph, save
 from pipeline.study import paper
 from pipeline.study.stats import mean_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pipeline.models.client import Completion, Request
-from pipeline.models.simulated import SimulatedClient
+from pipeline.simulated.client import SimulatedClient
 
 
 @dataclass(slots=True)

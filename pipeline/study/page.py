@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.files import write_text
+from pipeline.base.files import write_text
+from pipeline.base.style import SERIES
 from pipeline.reporting.page import page_templates
-from pipeline.reporting.style import SERIES
 from pipeline.study.tables import Columns, cells
 
 # matplotlib's colours -> the page's, so that a plot follows the theme: the series', black for words and axes, white for the ground.

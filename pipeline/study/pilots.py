@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import topologies
-from pipeline.graph import CollaborationGraph, Node
+from pipeline.graphs import topologies
+from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.study.ledger import Ledger
 from pipeline.study.run import Laboratory
 

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from pydantic import PositiveInt
 
-from pipeline.budget import Metric
-from pipeline.errors import SettingsError
-from pipeline.objective import Objective
-from pipeline.parsing import Closed, load
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import Closed, load
+from pipeline.evaluation.objective import Objective
+from pipeline.graphs.budget import Metric
 from pipeline.search import searcher_class
-from pipeline.settings import Profile, SearchSettings
-from pipeline.stage_settings import ContestSettings, InitSettings
+from pipeline.settings.profile import Profile, SearchSettings
+from pipeline.settings.stages import ContestSettings, InitSettings
 from pipeline.stages.identity import code_digest, settings_identity
 from pipeline.study.paper import OURS, RIVALS
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.files import write_text
-from pipeline.settings import Profile
+from pipeline.base.files import write_text
+from pipeline.base.wording import counted
+from pipeline.settings.profile import Profile
 from pipeline.study import figures, paper, stats, tables
 from pipeline.study.page import Picture, Section, picture, section, write_page
 from pipeline.study.plan import StudySettings
-from pipeline.wording import counted
 
 SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {
     "block": ("on", 0),

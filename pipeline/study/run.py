@@ -14,25 +14,25 @@ import pandas as pd
 
 from pipeline.agent import make_agent
 from pipeline.agent.base import Brief, Counts, family_size_trials
-from pipeline.archive import Archive
-from pipeline.contenders import Contender, Contenders
-from pipeline.contest import Contest
-from pipeline.environment import Environment
-from pipeline.grading import Grader
-from pipeline.models.simulated import SimulatedClient
+from pipeline.contest.baselines import baselines
+from pipeline.contest.contenders import Contender, Contenders
+from pipeline.contest.contest import Contest
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment
 from pipeline.search import Problem, searcher_class
 from pipeline.search.driver import Driver
 from pipeline.search.terms import plain_terms
-from pipeline.settings import AgentSettings, Profile
-from pipeline.stage_settings import ContestSettings, RacingSettings
+from pipeline.settings.profile import AgentSettings, Profile
+from pipeline.settings.stages import ContestSettings, RacingSettings
+from pipeline.simulated.client import SimulatedClient
+from pipeline.stages.trials import evaluate_cases, evaluate_trials, single_cases, start_trial, trial_cases, trials_of
 from pipeline.study.ledger import Ledger, LedgerClient
 from pipeline.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from pipeline.tasks import get_task
 from pipeline.tasks.base import Question
+from pipeline.tasks.grading import Grader
 from pipeline.tasks.sources import load_questions
 from pipeline.tasks.synthetic import named_in
-from pipeline.trials import evaluate_cases, evaluate_trials, single_cases, start_trial, trial_cases, trials_of
-from pipeline.worlds.baselines import baselines
 
 Grades = dict[str, list[bool]]
 """Question id -> the grade of each reply that the simulated pool can give to it."""

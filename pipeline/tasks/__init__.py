@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.errors import SettingsError
+from pipeline.base.errors import SettingsError
 from pipeline.tasks import humaneval, math, mmlu, plain_kinds  # noqa: F401 (each registers its kinds)
 from pipeline.tasks.base import TASKS, AskingTask, CodeTask, ConfigurableTask, Question, Task, can_vote, register_task
 from pipeline.tasks.sandbox import missing_layers

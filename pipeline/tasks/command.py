@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field
 
-from pipeline.errors import CallFailed, DataError
-from pipeline.parsing import Closed
+from pipeline.base.errors import CallFailed, DataError
+from pipeline.base.parsing import Closed
 from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.isolation import require
 from pipeline.tasks.plain import PlainTask

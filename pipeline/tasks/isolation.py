@@ -15,7 +15,7 @@ import zoneinfo
 from functools import cache
 from pathlib import Path
 
-from pipeline.errors import InputError
+from pipeline.base.errors import InputError
 from pipeline.tasks.sandbox_child import MAKE_REG, READ_DIR, READ_FILE, REMOVE_FILE, TRUNCATE, WRITE_FILE
 
 REQUIRED = ("files", "system calls")

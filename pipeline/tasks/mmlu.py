@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipeline.errors import DataError
+from pipeline.base.errors import DataError
 from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.rows import missing_field, row_id, text_field
 

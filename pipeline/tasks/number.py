@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from pipeline.errors import DataError
-from pipeline.parsing import Closed
+from pipeline.base.errors import DataError
+from pipeline.base.parsing import Closed
 from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.math import MathTask, fraction_of
 from pipeline.tasks.plain import PlainTask

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from pipeline.parsing import Closed, parse
+from pipeline.base.parsing import Closed, parse
 from pipeline.tasks.base import Question
 from pipeline.tasks.rows import missing_field, row_id, text_field
 

@@ -27,7 +27,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import CallFailed
+from pipeline.base.errors import CallFailed
 from pipeline.tasks.isolation import REQUIRED, readable_paths, require, system_call_filter
 from pipeline.tasks.sandbox_child import BROKEN, FAILED, PASSED, READY
 

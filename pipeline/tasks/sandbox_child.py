@@ -21,17 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from pipeline.tasks.sandbox_values import (
-        OPERATIONS,
-        Codec,
-        Held,
-        Remote,
-        Unsendable,
-        classes_of,
-        exception_of,
-        met,
-        raised_by,
-    )
+    from pipeline.tasks.sandbox_values import OPERATIONS, Codec, Held, Remote, Unsendable, classes_of, exception_of, met, raised_by
 else:  # run as a program, which finds nothing beside the standard library
     sys.path.append(str(Path(__file__).parent))  # at the end: there is a math.py beside it
     from sandbox_values import OPERATIONS, Codec, Held, Remote, Unsendable, classes_of, exception_of, met, raised_by

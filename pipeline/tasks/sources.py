@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
-from pipeline.errors import DataError
+from pipeline.base.errors import DataError
 from pipeline.tasks import synthetic
 from pipeline.tasks.base import Question, Task
 from pipeline.tasks.mmlu_flan import flan_rows

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from pipeline.errors import CallFailed
+from pipeline.base.errors import CallFailed
 
 
 class FormulaComparer:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal
 
-from pipeline.errors import SettingsError
-from pipeline.parsing import Closed
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import Closed
 from pipeline.tasks.base import Question, register_task
 from pipeline.tasks.plain import PlainTask, normalised, stated, words_of
 

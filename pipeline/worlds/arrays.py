@@ -1,7 +1,7 @@
-"""The simulated pool as arrays: all questions at once, the same stochastic model as `pipeline/models/simulated.py`, drawn anew.
+"""The simulated pool as arrays: all questions at once, the same stochastic model as `pipeline/simulated/client.py`, drawn anew.
 
 A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000 questions takes milliseconds. The
-draws differ from the text client's, their distribution doesn't (tests/test_worlds.py compares the two).
+draws differ from the text client's, their distribution doesn't (tests/worlds/test_worlds.py compares the two).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from scipy.special import expit
 
 from pipeline.adaptive.settle import RUNS, Needs, needs, settle
-from pipeline.budget import Lengths, critical_path
-from pipeline.distribution import FloatArray
-from pipeline.environment import Feedback, Job, NodeResult, QuestionResult
-from pipeline.evidence import BoolArray, IntArray, call_signatures
-from pipeline.graph import CollaborationGraph, Node
+from pipeline.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
+from pipeline.evaluation.progress import Publish, ignore
+from pipeline.graphs.budget import Lengths, critical_path
 from pipeline.graphs.demand import run_times
+from pipeline.graphs.distribution import FloatArray
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.roles import get_role
 from pipeline.models.client import Usage
-from pipeline.models.simulation import TaskTraits
-from pipeline.models.spec import ModelPool
-from pipeline.progress import Publish, ignore
-from pipeline.roles import get_role
+from pipeline.pool.spec import ModelPool
+from pipeline.response.evidence import BoolArray, IntArray, call_signatures
+from pipeline.simulated.traits import TaskTraits
 from pipeline.tasks.base import Question
 
 REPLIES = 4

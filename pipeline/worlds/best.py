@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline import topologies
 from pipeline.agent.base import Brief
-from pipeline.contenders import contenders
-from pipeline.graph import CollaborationGraph
-from pipeline.models.simulation import TaskTraits
-from pipeline.models.spec import ModelPool
-from pipeline.mutations import changed
+from pipeline.contest.contenders import contenders
+from pipeline.contest.mutations import changed
+from pipeline.graphs import topologies
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.pool.spec import ModelPool
+from pipeline.simulated.traits import TaskTraits
 from pipeline.worlds.arrays import ArrayWorld
 from pipeline.worlds.settings import BestSettings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.files import write_text
+from pipeline.base.files import write_text
 from pipeline.study.stats import holm, mean_of, paired_p
 from pipeline.worlds.run import OURS
 from pipeline.worlds.settings import WorldSettings

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import topologies
 from pipeline.agent import make_agent
 from pipeline.agent.base import Brief, Counts, family_size_trials
-from pipeline.archive import Archive
-from pipeline.contenders import Contender, Contenders
-from pipeline.contest import Contest
-from pipeline.graph import CollaborationGraph
+from pipeline.contest.baselines import baselines
+from pipeline.contest.contenders import Contender, Contenders
+from pipeline.contest.contest import Contest
+from pipeline.evaluation.archive import Archive
+from pipeline.graphs import topologies
+from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search import SEARCHERS, Problem
 from pipeline.search.driver import Driver, Found
-from pipeline.settings import AgentSettings, Profile
-from pipeline.stage_settings import InitSettings, RacingSettings
+from pipeline.settings.profile import AgentSettings, Profile
+from pipeline.settings.stages import InitSettings, RacingSettings
+from pipeline.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of
 from pipeline.tasks.base import Question
-from pipeline.trials import evaluate_trials, start_trial, trial_cases, trials_of
 from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
-from pipeline.worlds.baselines import baselines
 from pipeline.worlds.settings import WorldSettings, WorldsSettings
 
 OURS = "agent_reinforce"

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pipeline.errors import SettingsError
-from pipeline.models.simulation import TaskTraits
-from pipeline.parsing import Closed, load, parse
-from pipeline.settings import Profile, SearchSettings
-from pipeline.stage_settings import ContestSettings
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import Closed, load, parse
+from pipeline.settings.profile import Profile, SearchSettings
+from pipeline.settings.stages import ContestSettings
+from pipeline.simulated.traits import TaskTraits
 
 FOLDER = Path("worlds")
 SETTINGS = Path("worlds.yaml")

@@ -1,0 +1,89 @@
+"""Methods compared over seeds: the same test questions, training and validation questions drawn anew with each seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipeline.api.whole import Searched, search_whole
+from pipeline.base.errors import InputError
+from pipeline.evaluation.progress import Publish, ignore
+from pipeline.search import searcher_class
+from pipeline.settings.profile import Profile
+from pipeline.study.stats import Mean, mean_of, paired_p
+from pipeline.tasks.base import Question
+from pipeline.tasks.sources import load_questions, split_questions
+
+
+@dataclass(frozen=True, slots=True)
+class MethodScores:
+    """One method over seeds: the found graph's test accuracy and cost per seed, their means, and p against the first method.
+
+    p is of a paired two-sided Wilcoxon test over seeds; None for the first method itself.
+    """
+
+    method: str
+    accuracies: tuple[float, ...]
+    units: tuple[float, ...]
+    accuracy: Mean
+    p: float | None
+
+    def line(self) -> str:
+        """For people."""
+        mean, units = self.accuracy, sum(self.units) / len(self.units)
+        compared = "" if self.p is None else f"  p = {self.p:.3g}"
+        return f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g} per question{compared}"
+
+
+def least_p(seeds: int) -> float:
+    """The smallest p that the paired test over so many seeds can give."""
+    return min(1.0, 2.0 ** (1 - seeds))
+
+
+async def compare_methods(
+    profile: Profile,
+    task: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    publish: Publish = ignore,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[MethodScores]:
+    """Search with each method and seed, and test what it found; what is known is in the call cache.
+
+    Raises InputError for a method that is unknown or named twice, and as `search_whole`.
+    """
+    if len(set(methods)) < len(methods) or len(seeds) < 2:
+        raise InputError(f"expected different methods and at least 2 seeds, found {', '.join(methods)} and {len(seeds)}")
+    for method in methods:
+        searcher_class(method)
+    found: dict[str, list[Searched]] = {method: [] for method in methods}
+    for seed in seeds:
+        splits = splits_of(profile, task, seed)
+        for method in methods:
+            searched = await search_whole(profile, task, splits, seed, method, publish=publish)
+            found[method].append(searched)
+            say(f"seed {seed} {method}: {searched.table['accuracy'].iloc[0]:.3f}")
+    scores = {method: [float(each.table["accuracy"].iloc[0]) for each in all_] for method, all_ in found.items()}
+    units = {method: [float(each.table["budget_units"].iloc[0]) for each in all_] for method, all_ in found.items()}
+    first = scores[methods[0]]
+    return [
+        MethodScores(
+            method,
+            tuple(scores[method]),
+            tuple(units[method]),
+            mean_of(scores[method]),
+            None if method == methods[0] else paired_p(first, scores[method]),
+        )
+        for method in methods
+    ]
+
+
+def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
+    """The questions by split: the test's are the same for every seed, the others are drawn from the rest."""
+    settings = profile.task(task)
+    questions, sizes = load_questions(settings.task, settings.source, 0), settings.splits.sizes()
+    test = split_questions(questions, sizes, 0)["test"]
+    taken = {question.id for question in test}
+    rest = [question for question in questions if question.id not in taken]
+    drawn = split_questions(rest, {split: size for split, size in sizes.items() if split != "test"}, seed)
+    return drawn | {"test": test}

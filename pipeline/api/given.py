@@ -1,0 +1,132 @@
+"""What Python code gives a search, as a profile: models, questions, how answers are graded, and a budget."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.base.errors import DataError, InputError, SettingsError
+from pipeline.base.files import write_text
+from pipeline.base.parsing import parse
+from pipeline.base.state import STATE
+from pipeline.scaffold.kinds import grading_of, kind_of
+from pipeline.scaffold.task import split_sizes
+from pipeline.settings.profile import Profile
+from pipeline.tasks.base import Task, register_task
+
+Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
+TASK = "task"
+"""What the one task of such a profile is called."""
+
+_METRICS = {"$": "dollars", "s": "runtime", "units": "flops", "": "flops"}
+_BUDGET = re.compile(r"\s*(\$?)\s*([0-9][0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
+
+
+def profile_of(
+    models: Models,
+    questions: Path,
+    count: int,
+    grade: str | Task | None,
+    budget: str | float,
+    grading: Mapping[str, Any] | None = None,
+    base_url: str | None = None,
+    price: Any = None,
+    api_key_env: str | None = None,
+    sections: Mapping[str, Any] | None = None,
+) -> Profile:
+    """A profile with one task. `sections` are added to it or replace what stands there. Raises InputError."""
+    if grade is None or isinstance(grade, str):
+        kind = kind_of(questions, grade)
+    else:
+        register_task(grade)
+        kind = grade.name
+    options = dict(grading or {}) or grading_of(questions, kind)
+    shared = {"base_url": base_url, "price": price, "api_key_env": api_key_env}
+    more = dict(sections or {})
+    task = {
+        "kind": kind,
+        "grading": options,
+        "source": {"kind": "jsonl", "path": str(questions)},
+        "splits": split_sizes(count),
+        "prompt": {"style": "chat"},
+        "sampling": {"temperature": 0.9, "max_tokens": 512},
+    } | more.pop("task", {})
+    data = {
+        "engine": {"kind": "external"},
+        "pool": pool_of(models, {key: value for key, value in shared.items() if value is not None}),
+        "tasks": {TASK: task},
+        "roles": ["assistant", "fuser", "voter"],
+        "budget": budget_of(budget),
+        "pilot": {},
+        "init": {},
+        "search": {},
+        "agent": {},
+    }
+    return parse(Profile, data | more, "search")
+
+
+def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The pool: names alone take the endpoint and price given for all. Raises SettingsError that says what is missing."""
+    entries = models.items() if isinstance(models, Mapping) else [_named(model) for model in models]
+    pool = {name: {**shared, **entry} for name, entry in entries}
+    if not pool:
+        raise SettingsError("models: expected at least one")
+    for name, entry in pool.items():
+        for key, example in (("base_url", "'http://127.0.0.1:8000/v1'"), ("price", "{'prompt': 0.1, 'completion': 0.3}")):
+            if key not in entry:
+                raise SettingsError(
+                    f"models: expected {key} of {name!r}: {{'name': {name!r}, {key!r}: {example}}}, or {key}= for all"
+                )
+    return pool
+
+
+def _named(model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if isinstance(model, str):
+        return model, {}
+    if "name" not in model:
+        raise SettingsError(f"models: expected a name of each model, found {dict(model)}")
+    return model["name"], {key: value for key, value in model.items() if key != "name"}
+
+
+def budget_of(budget: str | float) -> dict[str, Any]:
+    """ "$0.002" is dollars, "3 s" seconds, "12 units" or 12 calls of the cheapest model (in FLOPs), per question."""
+    found = _BUDGET.fullmatch(str(budget))
+    if found is None or (found[1] and found[3]):
+        raise SettingsError(f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}")
+    return {"metric": _METRICS[found[1] or found[3] or ""], "limit": float(found[2].replace(",", "").replace("_", ""))}
+
+
+def questions_file(questions: Any, state: Path = STATE) -> Path:
+    """The questions as a JSONL file: a path to one, to a CSV or parquet file, rows, or a pandas DataFrame.
+
+    What is no such file is written below `state` as one, under a name made of its content. Raises InputError.
+    """
+    if isinstance(questions, str | Path) and Path(questions).suffix not in (".csv", ".parquet"):
+        return Path(questions)
+    rows = _rows(questions)
+    text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+    path = state / "questions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+    return path
+
+
+def _rows(questions: Any) -> list[dict[str, Any]]:
+    import pandas as pd
+
+    if isinstance(questions, str | Path):
+        path = Path(questions)
+        try:
+            questions = pd.read_csv(path, dtype=str, keep_default_na=False) if path.suffix == ".csv" else pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: expected a table of questions, but it can't be read: {error}") from None
+    if isinstance(questions, pd.DataFrame):
+        return [{str(key): value for key, value in row.items()} for row in questions.to_dict("records")]
+    rows = list(questions)
+    if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
+        raise InputError(f"questions: expected rows with a question and an answer, found {odd!r}"[:120])
+    return [dict(row) for row in rows]

@@ -1,0 +1,127 @@
+"""A whole search in one call: models alone, contest, search, test and gate, over the functions that the stages run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pipeline.base.state import STATE
+from pipeline.contest.contest import Contest
+from pipeline.deployment.promotion import Arm, Choice, against_first, choose
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment, Feedback
+from pipeline.evaluation.judging import checked
+from pipeline.evaluation.progress import Publish, Spent, ignore
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.runtime.clients import open_client
+from pipeline.runtime.limits import Meter, MeteredClient
+from pipeline.runtime.workers import environment_for
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver
+from pipeline.settings.profile import Profile
+from pipeline.stages.brief import brief_of
+from pipeline.stages.lengths import profiled, with_lengths
+from pipeline.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
+from pipeline.tasks.base import Question, can_vote
+
+METHOD = "agent_reinforce"
+NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a whole search came to: the graph to use, why it is that one, all that was tested, and what was spent.
+
+    `table` has the columns of schemas.Evaluations, the graph that was found in the first row; `profile` costs as measured.
+    """
+
+    graph: CollaborationGraph
+    choice: Choice
+    table: pd.DataFrame
+    profile: Profile
+    task: str
+    shots: tuple[Question, ...]
+    spent: Spent
+
+
+async def search_whole(
+    profile: Profile,
+    task: str,
+    questions: Mapping[str, Sequence[Question]],
+    seed: int = 0,
+    method: str = METHOD,
+    state: Path = STATE,
+    publish: Publish = ignore,
+    say: Callable[[str], None] = lambda line: None,
+) -> Searched:
+    """Search with one method and test what it found on the test questions, within the profile's limits.
+
+    `questions` are by split. Raises InputError for what can't be used, RunStopped when calls fail for good or a limit is reached.
+    """
+    meter = Meter(profile.limits, tell=publish)
+    async with open_client(profile, state) as client, meter.watched():
+        environment = environment_for(profile, task, client, questions["shots"])
+        environment.client = MeteredClient(client, meter, environment.paid)
+        for line in await checked(environment.prompt.task, environment.client):
+            say(line)
+        train, val, test = questions["train"], questions["val"], questions["test"]
+        alone = await profiled(profile, task, list(profile.model_pool()), environment, train, publish)
+        measured = with_lengths(profile, task, alone)
+        graph = await _found(measured, task, alone, environment, train, val, seed, method, publish)
+        cases = _rivals(measured, task, alone, graph)
+        feedbacks = await cases_feedback(cases, environment, test, publish)
+    return _searched(measured, task, cases, feedbacks, tuple(questions["shots"]), meter.spent)
+
+
+async def _found(
+    profile: Profile,
+    task: str,
+    alone: pd.DataFrame,
+    environment: Environment,
+    train: Sequence[Question],
+    val: Sequence[Question],
+    seed: int,
+    method: str,
+    publish: Publish,
+) -> CollaborationGraph:
+    """The graph that contest and search find."""
+    brief = brief_of(profile, task, alone)
+    contest = Contest(brief, train, val, profile.init.contest, np.random.default_rng([seed, 1]))
+    await contest.run(environment.with_node_grades(), publish)
+    contenders = contest.contenders(profile.init.contest.kept)
+    counts = contenders[0].graph.model_counts()
+    problem = Problem(brief, profile.search, profile.agent, counts, seed, None, contenders)
+    driver = Driver(brief.cost, profile.search, Archive(), publish=publish)
+    found = await driver.run(make_searcher(method, problem), environment, train, val)
+    return found.graph
+
+
+def _rivals(profile: Profile, task: str, alone: pd.DataFrame, found: CollaborationGraph) -> list[Case]:
+    """The found graph, and what it has to beat."""
+    cost, budget = profile.cost_model(task), profile.budget
+    best, voting = (best_single(alone, cost, budget.limit, repeated=repeated) for repeated in (False, True))
+    votes = can_vote(profile.task(task).task)
+    return test_cases(found, NO_PILOT, cost, budget.limit, budget.max_nodes, best, voting, votes)
+
+
+def _searched(
+    profile: Profile,
+    task: str,
+    cases: Sequence[Case],
+    feedbacks: Sequence[Feedback],
+    shots: tuple[Question, ...],
+    spent: Spent,
+) -> Searched:
+    """Which graph to use, by the gate, and all that was tested."""
+    cost, deploy = profile.cost_model(task), profile.deploy
+    arms = [
+        Arm(case.columns["label"], cost.graph_cost(case.graph), {r.question_id: r.correct for r in feedback.results})
+        for case, feedback in zip(cases, feedbacks, strict=True)
+    ]
+    choice = choose(arms, deploy.margin, deploy.confidence)
+    table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
+    return Searched(cases[choice.place].graph, choice, table, profile, task, shots, spent)

@@ -1,0 +1,1 @@
+"""Structured graphs against each other: contenders, probes, mutations, races, and the contest itself."""

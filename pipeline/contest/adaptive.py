@@ -1,0 +1,112 @@
+"""Structured graphs that stop early: what stands beside the plain contenders where a budget is what a question costs on average.
+
+votes     of one model, in waves, lossless or by a confidence rule; as many as the mean budget holds
+cascades  a cheap vote first, and a vote of a dearer model alone where that is contested
+fusions   a dearer model fuses cheap answers only where they disagree
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from pipeline.adaptive.cost import Agreement, Classes, MeanCost
+from pipeline.agent.base import Brief
+from pipeline.contest.contenders import MOST_VOTES, Contenders
+from pipeline.graphs import topologies
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.stopping import LOSSLESS, Gate, Stop
+
+STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
+FIRST, THEN = 3, 2
+"""Sizes of the first wave and of those that follow under a confidence rule: fewer can't be sure, more answer at once."""
+
+CHEAP_VOTES = (2, 3, 5)
+OVER = (0.0, 0.34)
+"""Gates that open unless all agree, or unless about two thirds do."""
+
+LEADING = 4
+"""Models that score best alone, which cascades end in."""
+
+
+def on_average(brief: Brief, classes: Classes, questions: int) -> Brief:
+    """The brief whose budget holds graphs by what a question costs on average, as far as `classes` say how answers agree."""
+    return replace(brief, cost=MeanCost(brief.cost, Agreement(classes, questions)))
+
+
+def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
+    """Graphs within the mean budget, and what each is in words; none where the roles have no vote."""
+    if "voter" not in contenders.sinks:
+        return {}
+    found: dict[CollaborationGraph, str] = {}
+    for graph, label in (*_votes(contenders), *_cascades(contenders)):
+        if contenders.fits(graph):
+            found.setdefault(graph, label)
+    return found
+
+
+def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
+    """A vote in waves. A lossless one begins with a majority, as nothing less can decide it."""
+    waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
+    return _with_sink(topologies.parallel(models, models[0], "voter"), waves=waves, stop=stop)
+
+
+def cascade(cheap: str, count: int, over: float, dear: str, more: int) -> CollaborationGraph:
+    """`count` cheap answers, and where they disagree by more than `over` a vote of up to `more` of a dearer model alone."""
+    graph = topologies.parallel([cheap] * count + [dear] * more, dear, "voter")
+    gate = Gate(over, tuple(range(count)))
+    return _with_sink(graph, gate=gate) if more < FIRST else _with_sink(graph, gate=gate, waves=(FIRST, THEN), stop=STOPS[1])
+
+
+def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
+    """`count` cheap answers, fused by a dearer model where they disagree by more than `over`."""
+    return _with_sink(topologies.parallel([cheap] * count, dear, "fuser"), gate=Gate(over))
+
+
+def _with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
+    sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
+    return CollaborationGraph((*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges)
+
+
+def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+    for model in contenders.ranked[:LEADING]:
+        if model in contenders.brief.greedy:
+            continue
+        for stop in STOPS:
+            largest = contenders.largest(partial(_vote_of, model, stop), 3, min(MOST_VOTES, contenders.brief.max_nodes - 1))
+            for size in {largest, (largest + 1) // 2, 5} if largest else ():
+                if 3 <= size <= largest:
+                    yield _vote_of(model, stop, size), f"majority of up to {size} x {model}, {_words(stop)}"
+
+
+def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
+    return vote([model] * size, stop)
+
+
+def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+    brief, leading = contenders.brief, contenders.ranked[:LEADING]
+    for dear in leading:
+        for cheap in dict.fromkeys([contenders.cheapest, *leading]):
+            if cheap in brief.greedy or brief.cost.single(cheap) > brief.cost.single(dear):
+                continue
+            for count in CHEAP_VOTES:
+                for over in OVER if count > 2 else OVER[:1]:
+                    yield from _gated(contenders, cheap, count, over, dear)
+
+
+def _gated(contenders: Contenders, cheap: str, count: int, over: float, dear: str) -> Iterator[tuple[CollaborationGraph, str]]:
+    where = f"where {count} x {cheap} disagree by more than {over:g}"
+    if "fuser" in contenders.sinks and cheap != dear:
+        yield fused_where_contested(cheap, count, over, dear), f"fused by {dear} {where}"
+    if dear in contenders.brief.greedy:
+        yield cascade(cheap, count, over, dear, 1), f"{dear} {where}"
+        return
+    most = min(MOST_VOTES, contenders.brief.max_nodes - 1 - count)
+    largest = contenders.largest(partial(cascade, cheap, count, over, dear), 1, most) if most > 0 else 0
+    for more in sorted({1, (largest + 1) // 2, largest}) if largest else ():
+        yield cascade(cheap, count, over, dear, more), f"majority of up to {more} x {dear} {where}"
+
+
+def _words(stop: Stop) -> str:
+    return "lossless" if stop == LOSSLESS else f"{stop.rule} {stop.level:g}"

@@ -1,0 +1,296 @@
+"""The contest: which graph answers best within the budget, found with few calls, by evidence of every node.
+
+1. Each model alone on all training questions: what the profile stage asked, so from the cache.
+2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth for the models that lead.
+3. Rounds: the response model predicts every contender, and changed copies of the best; those that are promising for the new calls
+   they take are run on the next questions, in the first round the best of each form. Each call teaches the model something about
+   all graphs with such nodes.
+4. Finals: the best few are run on further questions, validation questions last, half of them dropped at a time.
+
+A graph's value is the model's prediction, corrected by how the graph itself did where it was run: by the more, the more questions
+those were and the less certain the prediction. So where the model is wrong of a graph, running the graph corrects it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.agent.base import Brief
+from pipeline.base.errors import RunStopped
+from pipeline.contest.adaptive import adaptive_contenders, on_average
+from pipeline.contest.contenders import Contender, Contenders, form_of
+from pipeline.contest.mutations import changed
+from pipeline.contest.probes import probes
+from pipeline.contest.racing import joined
+from pipeline.evaluation.environment import Evaluator, Feedback
+from pipeline.evaluation.progress import Publish, ignore
+from pipeline.graphs import topologies
+from pipeline.graphs.budget import critical_path
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.roles import get_role
+from pipeline.response.calibration import Forecast
+from pipeline.response.constant import ConstantModel
+from pipeline.response.evidence import Evidence, IntArray
+from pipeline.response.model import Predictor, ResponseModel
+from pipeline.settings.stages import ContestSettings
+from pipeline.tasks.base import Question
+
+MISFIT = 0.03
+"""Standard deviation, in accuracy, of what the response model's form gets wrong of a graph."""
+
+LEAST_VARIANCE = 0.12
+"""A question's outcome varies by this much at least around its prediction, however well few of them agree."""
+
+WATCHED = 120
+"""Contenders that are predicted anew in each round: the best of the first prediction."""
+
+PROBE_SHARE = 0.45
+"""The most of all calls that probes may take."""
+
+HOPE, PRICE = 0.5, 0.0008
+"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per question has to be worth."""
+
+SAFE = 0.7
+"""Standard deviations that count against a graph in the finals: of many that are uncertain, the best looks too good."""
+
+WITHIN_REACH = 0.06
+"""Graphs that are expected to be worse than the best by more are not run."""
+
+FORMS_WITHIN_REACH, FORMS_SHARE = 0.15, 0.5
+"""As `WITHIN_REACH` for the first round, where the best of each form is run, and the share of the calls left that it may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of one contender: its label, value with standard deviation, prediction with the model's own standard deviation,
+    and the questions that it was run on."""
+
+    graph: CollaborationGraph
+    label: str
+    units: float
+    value: float
+    spread: float
+    predicted: float
+    model_spread: float
+    observed: float
+    n_scored: int
+
+
+@dataclass(slots=True)
+class Contest:
+    """One contest, on training and validation questions, in an environment that grades every node. `rng` is its own."""
+
+    brief: Brief
+    train: Sequence[Question]
+    val: Sequence[Question]
+    settings: ContestSettings
+    rng: np.random.Generator
+    evidence: Evidence = field(init=False)
+    labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
+    feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
+    calls: int = field(init=False, default=0)
+    standings: list[Standing] = field(init=False, default_factory=list)
+    forecasts: list[Forecast] = field(init=False, default_factory=list)
+    _order: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
+        shuffled = self.rng.permutation(len(self.train))
+        self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(np.intp)
+
+    async def run(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
+        """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost too many questions."""
+        await self.begin(environment, publish)
+        for number in range(self.settings.rounds):
+            await self._round(number, environment, publish)
+        await self._finals(environment, publish)
+        return self.standings
+
+    def contenders(self, count: int) -> tuple[Contender, ...]:
+        """The best graphs so far, which stand in every search after it."""
+        return tuple(Contender(standing.graph, standing.label, standing.value) for standing in self.standings[:count])
+
+    async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
+        """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
+        await self._alone(environment, publish)
+        contenders = Contenders(self.brief, self.settings.mixes)
+        self.labels = dict(contenders.graphs)
+        await self._probe(contenders, environment, publish)
+        if self.brief.of == "mean":
+            self._price(self._response())
+            self.labels |= adaptive_contenders(Contenders(self.brief, self.settings.mixes))
+        self._rank()
+        return self.standings
+
+    async def _alone(self, environment: Evaluator, publish: Publish) -> None:
+        singles = [topologies.single(model) for model in self.brief.cost.pool]
+        places = np.arange(len(self.train))
+        await self._evaluate([(graph, places) for graph in singles], environment, publish)
+        self.calls = 0
+
+    async def _probe(self, contenders: Contenders, environment: Evaluator, publish: Publish) -> None:
+        places = self._order[: self.settings.block]
+        for graph, label in probes(contenders).items():
+            if self.calls + self.evidence.new_calls(graph, places) <= PROBE_SHARE * self.settings.calls:
+                self.labels.setdefault(graph, label)
+                await self._evaluate([(graph, places)], environment, publish)
+
+    async def _round(self, number: int, environment: Evaluator, publish: Publish) -> None:
+        settings = self.settings
+        if number:
+            self._rank()
+            self._vary()
+        # Where the questions are used up, the first ones are asked again: of graphs that were not run on them.
+        places = np.take(self._order, (number + 1) * settings.block + np.arange(min(settings.block, len(self._order))), mode="wrap")
+        left = settings.search_share * settings.calls - self.calls
+        prices = {s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings}
+        hopes = {s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings}
+        promising = sorted(hopes, key=lambda g: -hopes[g])
+        if number:
+            await self._run_best(
+                promising, hopes, places, settings.picks, WITHIN_REACH, left / (settings.rounds - number), environment, publish
+            )
+        else:
+            best_of = {form_of(graph): graph for graph in reversed(promising)}
+            forms = sorted(best_of.values(), key=promising.index)
+            await self._run_best(forms, hopes, places, len(forms), FORMS_WITHIN_REACH, left * FORMS_SHARE, environment, publish)
+
+    async def _run_best(
+        self,
+        promising: Sequence[CollaborationGraph],
+        hopes: Mapping[CollaborationGraph, float],
+        places: IntArray,
+        most: int,
+        reach: float,
+        allowed: float,
+        environment: Evaluator,
+        publish: Publish,
+    ) -> None:
+        """Run at most `most` of these graphs, the best first, as far as the allowed calls go and the hopes are within reach."""
+        spent, picked = 0, 0
+        for graph in promising:
+            if picked >= most or hopes[graph] < hopes[promising[0]] - reach:
+                break
+            price = self.evidence.new_calls(graph, places)
+            if spent + price > allowed:
+                continue
+            await self._evaluate([(graph, places)], environment, publish)
+            spent += price
+            picked += price > 0
+
+    async def _finals(self, environment: Evaluator, publish: Publish) -> None:
+        settings = self.settings
+        self._rank()
+        alive = [s.graph for s in self.standings[: settings.finalists]]
+        place = (settings.rounds + 1) * settings.block
+        while len(alive) > 1 and place < len(self._order):
+            places = self._order[place : place + settings.final_block]
+            place += settings.final_block
+            jobs = []
+            for graph in alive:
+                if self.calls + self.evidence.new_calls(graph, places) <= settings.calls:
+                    await self._evaluate([(graph, places)], environment, publish)
+                    jobs.append(graph)
+            if not jobs:
+                break
+            self._rank()
+            values = {s.graph: s.value - SAFE * s.spread for s in self.standings}
+            alive = sorted(alive, key=lambda g: -values[g])[: (len(alive) + 1) // 2]
+        finalists = set(alive)
+        self.standings.sort(key=lambda s: (s.graph not in finalists, SAFE * s.spread - s.value))
+
+    async def _evaluate(
+        self, jobs: Sequence[tuple[CollaborationGraph, IntArray]], environment: Evaluator, publish: Publish
+    ) -> None:
+        """Run graphs on those questions that they were not run on, and take in the evidence."""
+        questions = self.evidence.questions
+        asked = []
+        for graph, places in jobs:
+            missing = self.evidence.missing(graph, places)
+            if len(missing):
+                self.calls += self.evidence.new_calls(graph, missing)
+                asked.append((graph, [questions[k] for k in missing.tolist()]))
+        for (graph, _), feedback in zip(asked, await environment.evaluate_all(asked, publish), strict=True):
+            if environment.failed(feedback):
+                raise RunStopped(
+                    f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of {len(feedback.results)} questions "
+                    f"unscored ({feedback.error}); start again to continue"
+                )
+            self._forecast(graph, feedback)
+            self.evidence.add(graph, feedback)
+            known = self.feedbacks.get(graph)
+            self.feedbacks[graph] = feedback if known is None else joined(known, feedback)
+
+    def _forecast(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """Note what was predicted of a graph that was never run before, and what it had."""
+        standing = next((standing for standing in self.standings if standing.graph == graph), None)
+        scored = len(feedback.results) - feedback.n_unscored
+        if standing is not None and graph not in self.evidence.graphs and scored:
+            spread = math.hypot(standing.model_spread, MISFIT)
+            self.forecasts.append(Forecast(standing.predicted, spread, feedback.accuracy, scored))
+
+    def _rank(self) -> None:
+        """Predict all contenders that are watched and value them."""
+        model = self._model()
+        if self.brief.of == "mean":
+            self._price(model)
+            self.labels = {graph: label for graph, label in self.labels.items() if self._within(graph)}
+        self.standings = sorted((self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value)
+        kept = self.standings[:WATCHED]
+        self.labels = {s.graph: s.label for s in kept}
+        self.standings = kept
+
+    def _model(self) -> Predictor:
+        if self.settings.response_model:
+            return self._response()
+        return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
+
+    def _response(self) -> ResponseModel:
+        return ResponseModel(self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples)
+
+    def _price(self, model: Predictor) -> None:
+        """Let graphs cost what a question costs on average, as the response model says that answers agree."""
+        known = model if isinstance(model, ResponseModel) else self._response()
+        self.brief = on_average(self.brief, known.classes, known.total)
+
+    def _within(self, graph: CollaborationGraph) -> bool:
+        return self.brief.cost.graph_cost(graph) <= self.brief.budget
+
+    def _standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
+        predicted = model.predict(graph)
+        value, variance = predicted.accuracy, predicted.spread**2 + MISFIT**2
+        seen = self.evidence.graphs.get(graph)
+        observed, count = math.nan, 0
+        if seen is not None:
+            residual = seen.right - predicted.shares[seen.questions]
+            observed, count = float(seen.right.mean()), len(residual)
+            error = max(LEAST_VARIANCE, float(residual.var())) / count
+            weight = variance / (variance + error)
+            value, variance = value + weight * float(residual.mean()), variance * (1 - weight)
+        units, spread = self.brief.cost.graph_cost(graph), math.sqrt(variance)
+        if self.brief.joint:
+            latency = self._latency(graph)
+            value, spread = self.brief.objective.of(value, latency), (1 - self.brief.objective.weight) * spread
+        return Standing(graph, self.labels[graph], units, value, spread, predicted.accuracy, predicted.spread, observed, count)
+
+    def _latency(self, graph: CollaborationGraph) -> float:
+        """Seconds of a question: as measured, or along the critical path if each call takes what its model takes alone."""
+        if graph in self.feedbacks:
+            return self.feedbacks[graph].latency_s
+        alone = {model: self.feedbacks[topologies.single(model)].latency_s for model in graph.model_counts()}
+        calls = {node.id: alone[node.model] if get_role(node.role).calls_model else 0.0 for node in graph.nodes}
+        return critical_path(graph, calls)
+
+    def _vary(self) -> None:
+        """Add changed copies of the best standings to the contenders, if they are expected to be as good."""
+        for _ in range(self.settings.variations):
+            rank = min(int(self.rng.exponential(2.0)), len(self.standings) - 1)
+            graph = changed(self.standings[rank].graph, self.brief, self.rng)
+            if graph is not None and graph not in self.labels:
+                self.labels[graph] = f"variation of {self.standings[rank].label.removeprefix('variation of ')}"
+        if self.settings.variations:
+            self._rank()

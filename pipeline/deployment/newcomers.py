@@ -1,0 +1,39 @@
+"""Which models are there to search with: the profile's pool, and newcomers once their endpoint lists them."""
+
+from __future__ import annotations
+
+from pipeline.base.errors import EndpointError
+from pipeline.deployment.provenance import canonical, sha256
+from pipeline.endpoints.openai_client import Endpoint
+from pipeline.endpoints.transport import connect_once
+from pipeline.pool.settings import ModelSettings
+from pipeline.settings.profile import Profile
+
+TIMEOUT_S = 10.0
+
+
+def with_newcomers(profile: Profile) -> Profile:
+    """The profile with the newcomers in its pool that all their endpoints list now; the others stay newcomers."""
+    there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
+    waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
+    return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})
+
+
+def pool_fingerprint(profile: Profile) -> str:
+    """A hash of the pool's members and their identities; it changes when a model or variant joins, leaves or becomes another."""
+    return sha256(canonical({name: spec.identity for name, spec in profile.model_pool().items()}))
+
+
+def _is_served(name: str, model: ModelSettings) -> bool:
+    """Whether every endpoint of the model lists it. One that can't be reached does not."""
+    endpoint = Endpoint(model.base_urls, model.served_as or name, model.api_key_env)
+    for url in model.base_urls:
+        try:
+            with connect_once(url, endpoint.api_key(), TIMEOUT_S) as client:
+                if endpoint.served_as not in {listed.id for listed in client.models.list()}:
+                    return False
+        except EndpointError:  # its key is not set, which is the user's to mend
+            raise
+        except Exception:  # whatever a server that is none of models makes of it
+            return False
+    return True

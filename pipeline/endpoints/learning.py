@@ -1,0 +1,125 @@
+"""What an endpoint's refusals teach: read from its errors, tried at once, and kept when it has answered.
+
+Apart from `dialect`, which settings read too: this needs the `openai` package, which is slow to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import openai
+
+from pipeline.base.secrets import redact
+from pipeline.models.dialect import Dialect, Refusal
+
+_REFUSING = (400, 422)
+REFUSED_WITHIN_S = 0.1
+"""A refusal comes at once: an attempt that is still under way after this holds up no other, which at worst is refused too."""
+
+LONGEST_SAID = 200
+"""Characters of a server's words that an error shows."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+def refusal_of(error: Exception) -> Refusal | None:
+    """What the server says in an answer that refuses the request itself (HTTP 400 or 422); None for anything else."""
+    if not isinstance(error, openai.APIStatusError) or error.status_code not in _REFUSING:
+        return None
+    return _read(_text_of(error))
+
+
+def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
+    """The server's own words in an answer with an error status, in one line without secrets; nothing where it says nothing."""
+    if not isinstance(error, openai.APIStatusError):
+        return ""
+    words = "".join(letter if letter.isprintable() else " " for letter in _read(_text_of(error)).words)
+    line = redact(" ".join(words.split()), secrets)
+    return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
+
+
+def _text_of(error: openai.APIStatusError) -> str:
+    return error.response.content.decode(errors="replace")
+
+
+def _read(text: str) -> Refusal:
+    """The words of an error in one of the shapes that servers give it: OpenAI's, vLLM's, FastAPI's, or plain text."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return Refusal("" if text.lstrip().startswith("<") else text[:2000])  # a page of HTML says nothing
+    inner = data.get("error", data) if isinstance(data, dict) else data
+    if isinstance(inner, Mapping):
+        words = inner.get("message") or inner.get("detail") or inner
+        param = inner.get("param")
+        told = isinstance(param, str) and param not in ("", "None")  # LiteLLM's None is text
+        return Refusal(_plain(words), param if told else None)
+    return Refusal(_plain(inner))
+
+
+def _plain(words: Any) -> str:
+    return (words if isinstance(words, str) else json.dumps(words))[:2000]
+
+
+@dataclass
+class Learned:
+    """What is known of how one model wants to be asked: at first what its profile says, then what its endpoint took.
+
+    `keep` is told when the endpoint has answered and what is known has changed.
+    """
+
+    where: str
+    dialect: Dialect
+    keep: Callable[[Dialect], None] = lambda dialect: None
+    known: bool = False
+    _first: asyncio.Event | None = None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """For one attempt; while the first one is new, the others wait for what comes of it, as they would be refused like it."""
+        if self._first is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first.wait(), REFUSED_WITHIN_S)
+        if self.known or self._first is not None:
+            yield
+            return
+        self._first = first = asyncio.Event()
+        try:
+            yield
+        finally:
+            self.known, self._first = True, None
+            first.set()
+
+    async def send(self, body: Callable[[Dialect], dict[str, Any]], post: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
+        """What the endpoint answers, without what it refuses. Raises what `post` raises when nothing is left to leave out."""
+        dialect = self.dialect
+        while True:
+            sent = body(dialect)
+            try:
+                answer = await post(sent)
+            except openai.APIStatusError as error:
+                refusal = refusal_of(error)
+                other = None if refusal is None else dialect.after(refusal, sent)
+                if other is None:
+                    raise
+                dialect = other
+            else:
+                self._settle(dialect)
+                return answer
+
+    def leave_out(self, parameter: str) -> None:
+        """The endpoint takes no notice of a parameter."""
+        self._settle(replace(self.dialect, left_out=self.dialect.left_out | {parameter}))
+
+    def _settle(self, dialect: Dialect) -> None:
+        if (joined := self.dialect.joined(dialect)) != self.dialect:
+            self.dialect = joined
+            _log.warning("%s refuses or ignores some of what it is asked with; it is asked %s", self.where, joined.words)
+            self.keep(joined)

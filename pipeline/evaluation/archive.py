@@ -1,0 +1,168 @@
+"""The archive: every candidate evaluated, in an append-only journal and as a table (paper, section 5.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from pipeline.base.journal import Journal
+from pipeline.evaluation.environment import Feedback, QuestionResult
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.models.client import Usage
+
+Status = Literal["ok", "failed", "stopped"]
+"""stopped: beaten by a rival before it was asked all questions (pipeline/contest/racing.py); its scores are over the first ones."""
+Split = Literal["train", "val"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One evaluation of one candidate: what was run, on which split, and what came of it.
+
+    Token counts and dollars are what the batch uses; `cached_calls` of its `calls` were not made again, and `spent_dollars` counts
+    only calls made now. `latency_s` is the mean critical path of a question, `wall_s` the time the evaluation took.
+    """
+
+    candidate_id: int
+    method: str
+    iteration: int
+    split: Split
+    graph: str
+    graph_hash: str
+    n_nodes: int
+    width: int
+    depth: int
+    budget_units: float
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    n_scored: int
+    n_unscored: int
+    latency_s: float
+    wall_s: float
+    prompt_tokens: int
+    completion_tokens: int
+    dollars: float
+    spent_dollars: float
+    calls: int
+    cached_calls: int
+    status: Status
+    error: str
+
+
+COLUMNS = tuple(Record.__dataclass_fields__)
+
+
+def record_of(
+    candidate_id: int,
+    method: str,
+    iteration: int,
+    split: Split,
+    graph: CollaborationGraph,
+    budget_units: float,
+    feedback: Feedback,
+    status: Status,
+) -> Record:
+    """An evaluation as a record."""
+    return Record(
+        candidate_id=candidate_id,
+        method=method,
+        iteration=iteration,
+        split=split,
+        status=status,
+        error=feedback.error,
+        **graph_columns(graph, budget_units),
+        **score_columns(feedback),
+    )
+
+
+def graph_columns(graph: CollaborationGraph, budget_units: float) -> dict[str, Any]:
+    """What tables say of a graph."""
+    return {
+        "graph": graph.to_json(),
+        "graph_hash": graph.content_hash,
+        "n_nodes": len(graph.nodes),
+        "width": graph.width,
+        "depth": graph.depth,
+        "budget_units": float(budget_units),
+    }
+
+
+def score_columns(feedback: Feedback) -> dict[str, Any]:
+    """What tables say of an evaluation."""
+    low, high = feedback.interval
+    usage = feedback.usage
+    return {
+        "accuracy": float(feedback.accuracy),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "n_scored": feedback.n_scored,
+        "n_unscored": feedback.n_unscored,
+        "latency_s": float(feedback.latency_s),
+        "wall_s": feedback.wall_s,
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "dollars": float(usage.dollars),
+        "spent_dollars": float(usage.spent_dollars),
+        "calls": usage.calls,
+        "cached_calls": usage.cached_calls,
+    }
+
+
+class Archive:
+    """Records in memory and, where there is a journal, on disk; `events` are journalled beside the records.
+
+    A journal that an earlier run of the same search left is replayed: what it holds is not evaluated or written again.
+    """
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self.records: list[Record] = []
+        self._journal = journal
+        if journal is not None:
+            journal.cut(_keep(journal.pending))
+
+    def recall(self, iteration: int, split: Split, graph: CollaborationGraph) -> Feedback | None:
+        """The feedback of this evaluation, if it is what the journal has next; then its record is in the archive again."""
+        text = graph.to_json()
+
+        def expected(entry: dict[str, Any]) -> bool:
+            return entry["type"] == "record" and (entry["iteration"], entry["split"], entry["graph"]) == (iteration, split, text)
+
+        entry = self._journal.replay(expected) if self._journal is not None else None
+        if entry is None:
+            return None
+        values: dict[str, Any] = {key: math.nan if entry[key] is None else entry[key] for key in COLUMNS}
+        self.records.append(Record(**values))
+        results = [QuestionResult(i, c, "", math.nan if latency is None else latency, e) for i, c, latency, e in entry["results"]]
+        usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
+        return Feedback(tuple(results), usage, entry["wall_s"], entry["status"] == "stopped")
+
+    def append(self, record: Record, feedback: Feedback) -> None:
+        """Add one evaluation; it is on disk when this returns. Answers are not kept here: they are in the call cache."""
+        if self._journal is not None:
+            results = [[result.question_id, result.correct, result.latency_s, result.error] for result in feedback.results]
+            self._journal.append({"type": "record", **asdict(record), "results": results})
+        self.records.append(record)
+
+    def event(self, kind: str, **data: Any) -> None:
+        """Journal something that is not an evaluation: a distribution, a decision and its reason."""
+        if self._journal is None or self._journal.replay(
+            lambda e: (e["type"], e.get("iteration")) == (kind, data.get("iteration"))
+        ):
+            return
+        self._journal.append({"type": kind, **data})
+
+    def table(self) -> pd.DataFrame:
+        """All records, one row each, in the order of evaluation."""
+        return pd.DataFrame([asdict(record) for record in self.records], columns=list(COLUMNS))
+
+
+def _keep(pending: Sequence[dict[str, Any]]) -> int:
+    """How many entries to replay: up to the first evaluation that failed for want of answers. It is tried again, and what followed
+    it is worked out anew, from the call cache where that is the same."""
+    failed = (k for k, entry in enumerate(pending) if entry["type"] == "record" and entry["status"] == "failed")
+    return next(failed, len(pending))

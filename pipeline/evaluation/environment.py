@@ -1,0 +1,278 @@
+"""The environment: a candidate graph and a batch of questions in, feedback out (paper, section 5.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from scipy.special import ndtri
+
+from pipeline.base.errors import CallFailed
+from pipeline.evaluation.executor import GraphRunner
+from pipeline.evaluation.progress import Answered, Publish, ignore
+from pipeline.evaluation.scores import binary, mean_interval
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.roles import check_roles, with_waves
+from pipeline.models.client import ModelClient, Sampling, Usage
+from pipeline.pool.settings import judge_specs
+from pipeline.pool.spec import ModelPool
+from pipeline.tasks.base import Question, can_vote
+from pipeline.tasks.grading import Grader
+from pipeline.tasks.prompts import Prompt
+
+CONFIDENCE = 0.95
+
+MOST_UNDER_WAY = 4096
+"""Questions of graphs answered at once by one environment: more than endpoints take, and a bound on memory (about 16 kB each)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """One node's answer to a question: its grade, and its extracted form, by which answers are told apart."""
+
+    correct: float
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in [0, 1]. It is None when a call
+    failed for good: unscored, never wrong.
+
+    `error` says why, or for a scored question that a node had no answer because its prompt did not fit its model. `nodes` are the
+    answers of all nodes by id, where the environment grades them.
+    """
+
+    question_id: str
+    correct: float | None
+    answer: str = ""
+    latency_s: float = math.nan
+    error: str = ""
+    nodes: Mapping[int, NodeResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What the environment says of a graph on a batch: per question, and summed up.
+
+    `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is the mean critical path of
+    a question; `wall_s` is the time this evaluation took here, with cached calls and waiting. `stopped` says that a rival beat the
+    graph before all questions of the batch were asked, so that `results` are those of the first ones alone.
+    """
+
+    results: tuple[QuestionResult, ...]
+    usage: Usage
+    wall_s: float
+    stopped: bool = False
+
+    @property
+    def n_scored(self) -> int:
+        """Questions with a grade."""
+        return sum(result.correct is not None for result in self.results)
+
+    @property
+    def n_unscored(self) -> int:
+        """Questions lost to infrastructure failures."""
+        return len(self.results) - self.n_scored
+
+    @property
+    def grades(self) -> list[float]:
+        """The grades of the scored questions."""
+        return [result.correct for result in self.results if result.correct is not None]
+
+    @property
+    def n_correct(self) -> float:
+        """Questions answered right; for graded kinds the sum of the scores."""
+        return sum(self.grades)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of scored questions answered right; for graded kinds the mean score."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Of the accuracy; NaN when nothing was scored."""
+        return standard_error(self.n_correct, self.n_scored)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of scores Student's."""
+        grades = self.grades
+        return wilson(round(sum(grades)), len(grades)) if binary(grades) else mean_interval(grades, CONFIDENCE)
+
+    @property
+    def latency_s(self) -> float:
+        """Mean critical path of the scored questions, in seconds as measured when each call was made."""
+        latencies = [result.latency_s for result in self.results if result.correct is not None]
+        return sum(latencies) / len(latencies) if latencies else math.nan
+
+    @property
+    def error(self) -> str:
+        """The first infrastructure error, or nothing."""
+        return next((result.error for result in self.results if result.correct is None), "")
+
+
+def total_of(accuracy: float, n_scored: int) -> float:
+    """The sum of grades that a mean was made of; a whole number where rounding alone says otherwise."""
+    total = accuracy * n_scored
+    return round(total) if abs(total - round(total)) < 1e-6 else total
+
+
+def standard_error(successes: float, trials: int) -> float:
+    """Of a proportion, with one success and one failure added so that few trials never look certain; NaN without trials.
+
+    Of a mean of scores in [0, 1] it is the most there can be: no score varies more than right and wrong with the same mean.
+    """
+    share = (successes + 1) / (trials + 2)
+    return math.sqrt(share * (1 - share) / trials) if trials else math.nan
+
+
+def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson score interval of a proportion; (0, 1) without trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    share, z = successes / trials, float(ndtri(0.5 + 0.5 * confidence))
+    whole = 2 * (trials + z**2)
+    middle = (2 * trials * share + z**2) / whole
+    half = z / whole * math.sqrt(4 * trials * share * (1 - share) + z**2)
+    return middle - half if successes else 0.0, middle + half if successes < trials else 1.0
+
+
+Outcome = tuple[QuestionResult, Usage]
+Job = tuple[CollaborationGraph, Sequence[Question]]
+
+
+def feedback_of(outcomes: Sequence[Outcome], wall_s: float) -> Feedback:
+    """The outcomes of a graph's questions summed up, in their order: sums are the same wherever each question was answered."""
+    usage = sum((usage for _, usage in outcomes), Usage())
+    return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
+
+
+class Evaluator(Protocol):
+    """What a search needs of its environment: graphs evaluated, here or on several machines."""
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Whether too many questions of an evaluation were lost to infrastructure."""
+        ...
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """Feedback for each graph on its questions; each question of each graph is published."""
+        ...
+
+
+class GraphEvaluator(Evaluator, Protocol):
+    """An Evaluator that can be asked for one graph, too."""
+
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+        """As `evaluate_all`, for one graph."""
+        ...
+
+
+class Environment:
+    """Runs candidate graphs on questions of one task, with one pool and one client.
+
+    `max_unscored` is the share of unscored questions above which an evaluation is failed: what is left would not be a fair
+    comparison. A `grader` given lets several environments share its memory. With `grade_nodes` every node's answer is graded, not
+    the sink's alone. At most `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are those of
+    votes that set none themselves.
+    """
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        pool: ModelPool,
+        client: ModelClient,
+        max_unscored: float = 0.25,
+        grader: Grader | None = None,
+        grade_nodes: bool = False,
+        most_under_way: int = MOST_UNDER_WAY,
+        waves: tuple[int, ...] = (),
+    ) -> None:
+        self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
+        self.max_unscored, self.grade_nodes = max_unscored, grade_nodes
+        self.grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
+        self.waves = waves
+        self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+
+    def with_client(self, client: ModelClient) -> Environment:
+        """The same environment, its grader's memory too, over another client."""
+        return self._like(client, self.grade_nodes)
+
+    def with_node_grades(self) -> Environment:
+        """The same environment, one that grades every node's answer."""
+        return self._like(self.client, grade_nodes=True)
+
+    def _like(self, client: ModelClient, grade_nodes: bool) -> Environment:
+        terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way, self.waves
+        return Environment(self.prompt, self.sampling, self.pool, client, *terms)
+
+    @property
+    def paid(self) -> ModelPool:
+        """All whose calls are paid for: the pool, and the judges of a kind that has them."""
+        return ModelPool((*self.pool.values(), *judge_specs(self.prompt.task)))
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Whether too many questions of an evaluation were lost to infrastructure."""
+        return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(feedback.results)
+
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+        """Run the graph on the questions, all at once as far as there is room, and grade the answers; each is published."""
+        started = time.perf_counter()
+        return feedback_of(await self.outcomes(graph, questions, publish), time.perf_counter() - started)
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """As `evaluate`, for each graph on its questions, all at once."""
+        return await asyncio.gather(*(self.evaluate(graph, questions, publish) for graph, questions in jobs))
+
+    async def outcomes(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> list[Outcome]:
+        """What came of each question, in their order."""
+        check_roles(graph)
+        graph, room = with_waves(graph, self.waves), self._window()
+        runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
+
+        async def one(question: Question) -> Outcome:
+            outcome = await self._answer(runner, question)
+            publish(Answered(outcome[1]))
+            return outcome
+
+        asked: list[asyncio.Task[Outcome]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for question in questions:
+                    await room.acquire()
+                    asked.append(group.create_task(one(question)))
+                    asked[-1].add_done_callback(lambda task: room.release())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [task.result() for task in asked]
+
+    def _window(self) -> asyncio.Semaphore:
+        """Room for questions under way, of all graphs that are evaluated in this event loop."""
+        loop = asyncio.get_running_loop()
+        if self._room is None or self._room[0] is not loop:
+            self._room = loop, asyncio.Semaphore(self.most_under_way)
+        return self._room[1]
+
+    async def _answer(self, runner: GraphRunner, question: Question) -> Outcome:
+        answer = await runner.answer(question)
+        if answer.text is None:
+            return QuestionResult(question.id, None, error=answer.error), answer.usage
+        try:
+            correct = await self.grader.grade(question, answer.text, self.client)
+            nodes = await self._grade_nodes(question, answer.node_texts) if self.grade_nodes else {}
+        except CallFailed as failure:
+            return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
+        return QuestionResult(question.id, correct, answer.text, answer.latency_s, answer.note, nodes), answer.usage
+
+    async def _grade_nodes(self, question: Question, texts: Mapping[int, str]) -> dict[int, NodeResult]:
+        """Each node's answer, graded. Raises CallFailed as the task's grader does."""
+        task = self.prompt.task
+        # Where a kind has no form that answers share, each text is an answer of its own.
+        forms = {i: task.extract(text) or ("" if can_vote(task) else text) for i, text in texts.items()}
+        return {i: NodeResult(await self.grader.grade(question, text, self.client), forms[i]) for i, text in texts.items()}

@@ -1,0 +1,77 @@
+"""What a search maximises: accuracy, or accuracy and latency together (paper, A.9).
+
+The one place where feedback becomes a number: searchers learn from it, and the driver selects the found graph by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import Field, PositiveFloat
+
+from pipeline.base.parsing import Closed
+
+if TYPE_CHECKING:  # settings are read where no graph is run
+    from pipeline.evaluation.environment import Feedback
+    from pipeline.graphs.distribution import FloatArray
+
+
+class Objective(Closed):
+    """The value of an evaluation, within [0, 1], higher being better.
+
+    accuracy  the share of questions answered right
+    joint     (1 - weight) * accuracy + weight * half_s / (half_s + latency): latency scores 1 at 0 s and 1/2 at `half_s` seconds.
+              The paper joins the two without a formula; this one needs no bounds, and each second counts less than the one before.
+    """
+
+    kind: Literal["accuracy", "joint"] = "accuracy"
+    weight: Annotated[float, Field(ge=0, le=1)] = Field(default=0.3, description="of latency, for joint")
+    half_s: PositiveFloat = Field(default=10.0, description="the latency in seconds that scores 1/2, for joint")
+
+    @property
+    def joint(self) -> bool:
+        """Whether latency counts."""
+        return self.kind == "joint"
+
+    def value(self, feedback: Feedback) -> float:
+        """The value of an evaluation; NaN when nothing was scored."""
+        return self.of(feedback.accuracy, feedback.latency_s)
+
+    def shares(self, feedback: Feedback) -> FloatArray:
+        """(n,) each question's share in the value: the value is their mean over scored questions; the others are NaN.
+
+        Accuracy is a mean already; the score of the mean latency is taken along its tangent.
+        """
+        right = np.array([math.nan if result.correct is None else float(result.correct) for result in feedback.results])
+        if not self.joint:
+            return right
+        mean = feedback.latency_s
+        latencies = np.array([result.latency_s for result in feedback.results])
+        speed = self.half_s / (self.half_s + mean) * (1 - (latencies - mean) / (self.half_s + mean))
+        return np.asarray((1 - self.weight) * right + self.weight * speed)
+
+    def of(self, accuracy: float, latency_s: float) -> float:
+        """The value of an accuracy and a mean latency in seconds."""
+        if not self.joint:
+            return accuracy
+        return (1 - self.weight) * accuracy + self.weight * self.half_s / (self.half_s + latency_s)
+
+
+ACCURACY: Objective = Objective()
+"""The objective unless settings name another."""
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Places of the (accuracy, latency) points that no other matches in both and beats in one, from fast to slow.
+
+    Of equal points the first stays; a point with a NaN is never on the front.
+    """
+    known = [k for k, point in enumerate(points) if not any(map(math.isnan, point))]
+    front: list[int] = []
+    for k in sorted(known, key=lambda k: (points[k][1], -points[k][0], k)):
+        if not front or points[k][0] > points[front[-1]][0]:
+            front.append(k)
+    return front

@@ -1,0 +1,200 @@
+"""One set of model servers for all stages that run at once: the first starts them, others use them, and one of those goes on with
+them when whoever started them ends.
+
+    with shared_servers(Path(".ttsgraph/servers.json"), {"smollm2-135m"}, launch) as urls:
+        urls  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rich.console import Console
+
+from pipeline.base.errors import EndpointError, InputError
+from pipeline.serving.launcher import Launcher
+from pipeline.serving.running import LOOK_S, is_kept_up, read_pool
+
+Urls = Mapping[str, tuple[str, ...]]
+"""Model -> the base URLs of its servers."""
+
+Launch = Callable[[Urls], Launcher]
+"""Makes a launcher, not started, for servers at some addresses, or at free ones where none are given."""
+
+
+@contextmanager
+def shared_servers(
+    record: Path,
+    models: Collection[str],
+    launch: Launch,
+    wait_s: float = 0.0,
+    console: Console | None = None,
+) -> Iterator[Urls]:
+    """Base URLs of servers for `models`: those recorded at `record`, or else started by a `Keeper` if there is one, or else here.
+
+    Servers that another process started, and took with it when it ended, are started again here, at the same addresses: calls wait
+    for them. `wait_s` is as for `read_pool`. Raises EndpointError when servers can't be had.
+    """
+    console = console or Console(stderr=True)
+    ended = threading.Event()
+    with _starting(record, ended, console):
+        up: Urls | None = read_pool(record, wait_s, console) or _from_keeper(record)
+        if up is None or not set(models) <= set(up):
+            up, started = None, launch({}).start()
+    if up is None:
+        try:
+            yield started.endpoints
+        finally:
+            started.stop()
+        return
+    needed = {model: urls for model, urls in up.items() if model in models}
+    heir = _Heir(record, needed, launch, ended, console)
+    heir.start()
+    try:
+        yield up
+    finally:
+        heir.stop()
+
+
+class _Starter(threading.Thread):
+    """Starts servers from a thread of its own, if that has to be."""
+
+    def __init__(self, launch: Launch, ended: threading.Event) -> None:
+        super().__init__(name="starter of model servers", daemon=True)
+        self._launch, self._ended = launch, ended
+        self._launcher: Launcher | None = None
+
+    def stop(self) -> None:
+        """End what was started here, even while it is being started."""
+        self._ended.set()
+        while self.is_alive():
+            if self._launcher is not None:
+                self._launcher.stop()
+            self.join(LOOK_S)
+        if self._launcher is not None:
+            self._launcher.stop()
+
+
+class Keeper(_Starter):
+    """Starts servers once another process wants them, and keeps them up for all until its own end. A context manager.
+
+    Why they could not be started is told to those who want them. Beside another keeper it does nothing.
+    """
+
+    def __init__(self, record: Path, launch: Launch) -> None:
+        super().__init__(launch, threading.Event())
+        self._place, self._wanted = record.with_suffix(".keeper"), record.with_suffix(".wanted")
+
+    def __enter__(self) -> Keeper:
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        self._held = self._place.open("a", encoding="utf-8")
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._held.truncate(0)
+            self._wanted.unlink(missing_ok=True)
+            self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+        self._held.close()
+
+    def run(self) -> None:
+        """Look until the end, or until the servers are wanted."""
+        while not self._wanted.exists():
+            if self._ended.wait(LOOK_S):
+                return
+        try:
+            self._launcher = self._launch({})
+            self._launcher.start()
+        except InputError as error:
+            self._held.write(str(error))
+            self._held.flush()
+
+
+def _from_keeper(record: Path) -> Urls | None:
+    """The servers of a keeper, which starts them now if need be; None without one. Raises EndpointError when it can't."""
+    place = record.with_suffix(".keeper")
+    while _is_held(place):
+        record.with_suffix(".wanted").touch()
+        if (up := read_pool(record)) is not None:
+            return up
+        if why := place.read_text(encoding="utf-8"):
+            raise EndpointError(why)
+        time.sleep(LOOK_S)
+    return None
+
+
+def _is_held(place: Path) -> bool:
+    """Whether a process holds the lock on a file, which ends with it."""
+    try:
+        with place.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+class _Heir(_Starter):
+    """Starts the servers that are used here, should whoever started them end first."""
+
+    def __init__(self, record: Path, urls: Urls, launch: Launch, ended: threading.Event, console: Console) -> None:
+        super().__init__(launch, ended)
+        self._record, self._urls, self._console = record, urls, console
+
+    def run(self) -> None:
+        """Look until the end, or until the servers are started here."""
+        while not self._ended.wait(LOOK_S):
+            if self._looked_after():
+                continue
+            with _starting(self._record, self._ended, self._console):
+                if self._ended.is_set() or self._looked_after():
+                    continue
+                self._console.print("whoever started the model servers has ended; starting them here", highlight=False)
+                try:
+                    self._launcher = self._launch(self._urls)
+                    self._launcher.start()
+                except InputError as error:
+                    if not self._ended.is_set():
+                        self._console.print(f"model servers could not be started again: {error}", highlight=False)
+                return
+
+    def _looked_after(self) -> bool:
+        """Whether another process keeps the servers up, or has not ended them all yet."""
+        return is_kept_up(self._record, self._urls) or any(_listens(url) for urls in self._urls.values() for url in urls)
+
+
+@contextmanager
+def _starting(record: Path, ended: threading.Event, console: Console) -> Iterator[None]:
+    """Hold the lock under which servers are looked for and started, so that two processes don't both; not once `ended` is set."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with record.with_suffix(".lock").open("w") as lock:
+        told = False
+        while not ended.is_set():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    console.print("waiting for model servers that another process is starting", highlight=False)
+                told = True
+            ended.wait(LOOK_S)
+        yield
+
+
+def _listens(url: str) -> bool:
+    """Whether something accepts connections at a URL's address."""
+    address = urlsplit(url)
+    with socket.socket() as probe:
+        probe.settimeout(2.0)
+        return probe.connect_ex((address.hostname or "", address.port or 0)) == 0

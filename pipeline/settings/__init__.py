@@ -1,0 +1,1 @@
+"""What a profile says, as frozen, closed settings."""

@@ -1,0 +1,229 @@
+"""The simulated pool: an in-process client whose answers come from a stochastic model, not from language models.
+
+It reads what a server would read, the messages alone: which synthetic question is asked, and what the predecessors answered. An
+answer depends on the request's content key and on nothing else, so nothing is stored: to make it again costs less than to look it
+up. Answers follow `simulation.py`, tokens the task's average lengths, and latencies the model's speed. A variant has its model's
+skill and capacity, or those that stand under its own name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.base.errors import DataError, SettingsError
+from pipeline.graphs.budget import Lengths
+from pipeline.models.client import Completion, Request, Sampling, cut_at_stop
+from pipeline.pool.spec import ModelPool, ModelSpec
+from pipeline.simulated.traits import (
+    Chances,
+    Simulation,
+    Strain,
+    TaskTraits,
+    chances,
+    difficulty,
+    family_difficulty,
+    miskeyed,
+    strain,
+    uniforms,
+)
+from pipeline.tasks.prompts import REQUESTS
+from pipeline.tasks.synthetic import Problem, named_in
+
+_REVISIONS = re.compile(r"\(revision (\d+)\)$")
+_RIGHT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """One model on one task, or a variant with traits of its own."""
+
+    spec: ModelSpec
+    skill: float
+    capacity: float
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question as the simulator knows it: its problem, latent traits, and what was read and worked out so far."""
+
+    problem: Problem
+    kind: str
+    traits: TaskTraits
+    lengths: Lengths
+    z: float
+    favourite: float
+    swapped: bool
+    chances: dict[str, Chances] = field(default_factory=dict)
+    habits: dict[str, list[float]] = field(default_factory=dict)
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    written: dict[tuple[int, int], str] = field(default_factory=dict)
+
+
+class SimulatedClient:
+    """A ModelClient for the models of a simulation, on synthetic questions whose average lengths are given per task.
+
+    Raises SettingsError when a model lacks a skill, a capacity or a speed.
+    """
+
+    def __init__(self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]) -> None:
+        self._simulation, self._lengths = simulation, lengths
+        self._models = {(kind, name): _model(simulation, kind, spec) for kind in lengths for name, spec in pool.items()}
+        self._members: dict[tuple[str, Sampling, str], str] = {}
+        self._variants: dict[str, list[ModelSpec]] = {}
+        for spec in pool.values():
+            if spec.variant is not None:
+                self._variants.setdefault(spec.model, []).append(spec)
+        self._asked: dict[str, _Asked] = {}
+        self._strains: dict[tuple[str, str, float], Strain] = {}
+
+    async def complete(self, request: Request) -> Completion:
+        """As `begin`."""
+        return self.begin(request)
+
+    def begin(self, request: Request) -> Completion:
+        """One answer, at once. Raises DataError for a question that is not synthetic."""
+        content = request.messages[-1].content
+        blocks = content.split("\n\n")
+        asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
+        name = self._member(request) if request.model in self._variants else request.model
+        model = self._models[asked.kind, name]
+        draw = uniforms(request.key(), 5)
+        drafts = [self._read(asked, block) for block in blocks[2:-1]]
+        reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
+        text = asked.written.get((reply, revision)) or _write(asked, reply, revision)
+        if request.sampling.stop:
+            text = cut_at_stop(text, request.sampling.stop)
+        prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * asked.lengths.generated_tokens
+        written_tokens = min((0.7 + 0.6 * draw[4]) * asked.lengths.generated_tokens, request.sampling.max_tokens)
+        assert model.spec.speed is not None
+        per_prompt_token, per_written_token = model.spec.speed
+        latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
+        return Completion(text, round(prompt_tokens), round(written_tokens), latency)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def _member(self, request: Request) -> str:
+        """The member of the pool that asks so: of the variants whose settings the request has, the one with most; or the model."""
+        first = request.messages[0]
+        asked = request.model, request.sampling, first.content if first.role == "system" else ""
+        if asked not in self._members:
+            model, sampling, instruction = asked
+            fitting = [
+                (len(spec.variant.changes), spec.name)
+                for spec in self._variants[model]
+                if spec.variant and spec.variant.instruction in (None, instruction) and spec.sampling(sampling) == sampling
+            ]
+            self._members[asked] = max(fitting)[1] if fitting else model
+        return self._members[asked]
+
+    def _recognise(self, text: str) -> _Asked:
+        problem = named_in(text)
+        if problem is None or (kind := problem.name.partition("-")[0]) not in self._lengths:
+            raise DataError(f"the simulated pool answers synthetic questions of its profile only, found {text[:60]!r}")
+        traits = self._simulation.tasks[kind]
+        z, position = difficulty(problem.name)
+        low, high = traits.favourite
+        favourite, swapped = low + (high - low) * position, miskeyed(traits, problem.name)
+        asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, swapped)
+        self._asked[text] = asked
+        return asked
+
+    def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
+        """Which reply a predecessor gave and how many revisions it has been through, from the block that quotes it."""
+        text = block[block.find("\n") + 1 : block.rfind("\n")]
+        found = asked.read.get(text)
+        if found is None:
+            revisions = _REVISIONS.search(text)
+            known = (number for number, reply in enumerate(_replies(asked)) if text.startswith(reply))
+            found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
+        return found
+
+    def _reply(
+        self, asked: _Asked, model: _Model, drafts: Sequence[tuple[int, int]], fuse: bool, draw: Sequence[float]
+    ) -> tuple[int, int]:
+        """Which reply is given, and its revision, from the drafts that were read and four draws."""
+        name, traits = model.spec.name, asked.traits
+        odds = asked.chances.get(name)
+        if odds is None:
+            z = family_difficulty(traits, asked.problem.name, model.spec.family, asked.z)
+            odds = asked.chances[name] = chances(traits, model.skill, z)
+        if not drafts:
+            if traits.alike and draw[1] < traits.alike:
+                draw = _habit(asked, name)
+            return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
+        most = max(revision for _, revision in drafts)
+        revision = 1 + (round(traits.carry * most) if fuse else most)
+        load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
+        felt = self._strain(asked, model, load)
+        if draw[0] < felt.lost:
+            return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
+        if fuse:
+            taken = _choose([reply for reply, _ in drafts], traits.majority, felt.discernment, draw[1])
+            return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
+        taken = drafts[int(draw[1] * len(drafts))][0]
+        if taken == _RIGHT:
+            return (_wrong(asked, draw[3]) if draw[2] < odds.corrupt else _RIGHT), revision
+        return (_RIGHT if draw[2] < odds.repair else taken), revision
+
+    def _strain(self, asked: _Asked, model: _Model, load: float) -> Strain:
+        key = (asked.kind, model.spec.name, load)
+        found = self._strains.get(key)
+        if found is None:
+            found = self._strains[key] = strain(asked.traits, model.capacity, load)
+        return found
+
+
+def _habit(asked: _Asked, model: str) -> list[float]:
+    """The draws behind what a model always says to a question."""
+    if model not in asked.habits:
+        asked.habits[model] = uniforms(f"{asked.problem.name} {model}", 4)
+    return asked.habits[model]
+
+
+def _replies(asked: _Asked) -> tuple[str, ...]:
+    """The replies in the models' eyes, the right one first: where the key is wrong, that is not the one graded as right."""
+    right, favourite, *others = asked.problem.replies
+    return (favourite, right, *others) if asked.swapped else asked.problem.replies
+
+
+def _wrong(asked: _Asked, draw: float) -> int:
+    """One of the wrong replies: the favourite with its share, the others evenly."""
+    if draw < asked.favourite:
+        return 1
+    others = len(asked.problem.replies) - 2
+    return 2 + min(others - 1, int((draw - asked.favourite) / (1 - asked.favourite) * others))
+
+
+def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
+    """The reply that a fuser takes: odds grow with its supporters, and are better for the right one."""
+    different = sorted(set(replies))
+    if len(different) == 1:
+        return different[0]
+    weights = [replies.count(reply) ** majority * (discernment if reply == _RIGHT else 1.0) for reply in different]
+    left = draw * sum(weights)
+    for reply, weight in zip(different, weights, strict=True):
+        left -= weight
+        if left < 0:
+            return reply
+    return different[-1]
+
+
+def _write(asked: _Asked, reply: int, revision: int) -> str:
+    text = f"{_replies(asked)[reply]}\n(revision {revision})"
+    asked.written[reply, revision] = text
+    asked.read[text] = reply, revision
+    return text
+
+
+def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
+    if spec.speed is None:
+        raise SettingsError(f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token) to simulate it")
+    try:
+        traits = simulation.tasks[kind]
+        skill, capacity = (of[spec.name if spec.name in of else spec.model] for of in (traits.skill, traits.capacity))
+        return _Model(spec, skill, capacity)
+    except KeyError as error:
+        raise SettingsError(f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}") from None

@@ -1,0 +1,228 @@
+"""What stops and gates would have cost and answered, by answers that are known: as the executor does it, and as it turns out."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.adaptive.cost import MeanCost, RecordedDraws
+from pipeline.adaptive.settle import answered, needs
+from pipeline.agent.base import Brief
+from pipeline.base.errors import BudgetError
+from pipeline.contest.contest import Contest
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.executor import manner_of, replica_numbers, run_graph
+from pipeline.graphs import topologies
+from pipeline.graphs.budget import CostModel
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.stopping import LOSSLESS, Gate, Stop
+from pipeline.models.client import Sampling
+from pipeline.response.evidence import Evidence
+from pipeline.settings.profile import Profile, load_profile
+from pipeline.settings.stages import ContestSettings
+from pipeline.tasks.base import Question
+from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
+from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK, voting_graphs, with_sink
+from tests.support.fakes import ScriptedClient, unit_draw
+
+ROOT = Path(__file__).parents[2]
+SMALL, MIDDLE, LARGE, OTHER = "llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "gemma-1.1-7b"
+BETA = Stop("beta", 0.95)
+COLUMNS = 12
+
+
+def voters(models, waves, stop=LOSSLESS):
+    graph = topologies.parallel(models, models[0], "voter")
+    return with_sink(graph, waves=waves, stop=stop)
+
+
+def cascade(cheap, count, dear, more, over=0.0, waves=()):
+    graph = topologies.parallel([cheap] * count + [dear] * more, dear, "voter")
+    return with_sink(graph, gate=Gate(over, tuple(range(count))), waves=waves)
+
+
+def own_answers(graph, seed):
+    """Node id -> (C,) what it says if it is asked, by its model, draw and in-degree: -1 is an answer without a form."""
+    manners = {name: manner_of(POOL[name], Sampling(), PROMPT) for name in POOL}
+    replicas = replica_numbers(graph, manners)
+    found = {}
+    for i, replica in replicas.items():
+        key = [seed, replica, len(graph.reads[i]), ord(graph.node(i).model)]
+        found[i] = np.random.default_rng(key).integers(-1, 3, COLUMNS)
+    return found, replicas
+
+
+@settings(max_examples=40, deadline=None)
+@given(voting_graphs(gates=True), st.integers(0, 1000))
+def test_arrays_settle_as_the_executor_does(graph, seed):
+    own, replicas = own_answers(graph, seed)
+    classes = {}
+    for i in graph.order:
+        classes[i] = answered(graph, i, classes, lambda i=i: own[i])
+    wanted = needs(graph, classes)
+    by_call = {(graph.node(i).model, replica, len(graph.reads[i])): i for i, replica in replicas.items()}
+    for column in range(COLUMNS):
+
+        def reply(request, column=column):
+            text = request.messages[-1].content
+            node = by_call[request.model, request.replica, text.count("Draft: ") + text.count("Candidate: ")]
+            return "no idea" if own[node][column] < 0 else str(own[node][column])
+
+        answer = asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(reply)))
+        assert {i: int(used[column]) for i, used in wanted.stages.items() if used[column]} == dict(answer.stages)
+        assert {i for i, made in wanted.calls.items() if made[column]} == set(answer.completions)
+        for i, text in answer.node_texts.items():
+            form = TASK.extract(text)
+            assert classes[i][column] == (-1 if form is None else int(form))
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return load_profile("simulated", ROOT / "profiles")
+
+
+def recorded(world: ArrayWorld, models: list[str], draws: int) -> dict[str, np.ndarray]:
+    """`draws` answers of each model to each question of a world."""
+    graph = topologies.parallel(models * draws, models[0], "voter")
+    said = world.nodes(graph)
+    return {m: np.stack([said[n.id].replies for n in graph.nodes if n.model == m and n.role != "voter"]) for m in models}
+
+
+ADAPTIVE = {
+    "lossless vote of 5": voters([LARGE] * 5, (3, 1)),
+    "lossless vote of 9": voters([MIDDLE] * 9, (5, 2)),
+    "lossless vote of two models": voters([LARGE, OTHER] * 4, (5, 1)),
+    "Beta vote of 15": voters([LARGE] * 15, (4, 2), BETA),
+    "Dirichlet vote of 9": voters([LARGE] * 9, (3, 1), Stop("dirichlet", 0.9)),
+    "cascade": cascade(MIDDLE, 3, LARGE, 5, 0.0, (3, 1)),
+    "lenient cascade": cascade(SMALL, 5, LARGE, 1, 0.5),
+}
+
+
+@pytest.mark.parametrize("task", ["math", "mmlu", "humaneval"])
+def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(profile, task):
+    pool, lengths = profile.model_pool(), profile.task(task).lengths.value()
+    traits, cost = profile.simulation.tasks[task], CostModel(profile.model_pool(), lengths)
+    train, held_out = ArrayWorld(traits, pool, 750, seed=11), ArrayWorld(traits, pool, 3000, seed=12)
+    agreement = RecordedDraws(recorded(train, [SMALL, MIDDLE, LARGE, OTHER], 15), np.random.default_rng(0)).agreement()
+    for name, graph in ADAPTIVE.items():
+        expected = agreement.expected(graph, cost)
+        wanted = needs(graph, {i: said.replies for i, said in held_out.nodes(graph).items()})
+        costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+        measured = float(np.sum(list(wanted.weights(costs).values()), axis=0).mean())
+        found = f"predicted {expected.mean:.2f} +- {expected.error:.2f}, measured {measured:.2f}"
+        print(f"{task}, {name}: {found}, worst {expected.worst:.2f}")
+        assert expected.mean == pytest.approx(measured, rel=0.05), name
+        assert expected.mean < expected.worst
+        assert expected.worst == pytest.approx(cost.graph_cost(graph))
+
+
+def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
+    pool, lengths = profile.model_pool(), profile.task("math").lengths.value()
+    world = ArrayWorld(profile.simulation.tasks["math"], pool, 300, seed=3)
+    worst = CostModel(pool, lengths)
+    mean = MeanCost(worst, RecordedDraws(recorded(world, [LARGE], 9), np.random.default_rng(0)).agreement())
+    graph = voters([LARGE] * 9, (3, 1), BETA)
+    assert mean.graph_cost(graph) < worst.graph_cost(graph)
+    assert mean.expected(graph).worst == worst.graph_cost(graph)
+    low, high = mean.expected(graph).interval
+    assert low < mean.graph_cost(graph) < high
+    plain = topologies.parallel([LARGE] * 9, LARGE, "voter")
+    assert mean.graph_cost(plain) == worst.graph_cost(plain)
+
+
+def test_seconds_of_waves_add_up_on_average(profile):
+    pool, lengths = profile.model_pool(), profile.task("math").lengths.value()
+    draws = {LARGE: np.array([[0, 0], [0, 1], [0, 0]])}
+    agreement = RecordedDraws(draws, np.random.default_rng(0), samples=400).agreement()
+    cost = CostModel(pool, lengths, "runtime")
+    graph, call = voters([LARGE] * 3, (2, 1)), cost.single(LARGE)
+    # The first question is clear after one wave; the second where its first two draws agree, which is so once in three.
+    assert agreement.expected(graph, cost).mean == pytest.approx((1 + (1 / 3 + 2 * 2 / 3)) / 2 * call, rel=0.05)
+    assert agreement.expected(graph, cost).worst == pytest.approx(2 * call)
+
+
+def test_draws_say_nothing_of_calls_that_read_others(profile):
+    draws = RecordedDraws({LARGE: np.zeros((3, 4), dtype=np.intp)}, np.random.default_rng(0))
+    for graph in (topologies.chain([LARGE] * 2), voters([LARGE] * 4, (1,))):
+        with pytest.raises(BudgetError, match="a call that asks the question alone, with one of 3 draws"):
+            draws.classes(graph)
+
+
+def test_evidence_leaves_out_what_was_not_asked(profile):
+    pool = profile.model_pool()
+    questions = [Question(f"q{k}", str(k), "") for k in range(60)]
+    world = ArrayWorld(profile.simulation.tasks["math"], pool, 60, seed=5)
+    environment = ArrayEnvironment(world, questions, profile.task("math").lengths.value())
+    nodes = [*(Node(i, "assistant", LARGE) for i in range(5)), Node(5, "voter", LARGE, waves=(3, 1))]
+    graph = CollaborationGraph(
+        (*nodes, Node(6, "fuser", MIDDLE, gate=Gate(0.0, (0, 1)))), (*((i, 5) for i in range(5)), (0, 6), (1, 6), (5, 6))
+    )
+    feedback = asyncio.run(environment.evaluate(graph, questions))
+    wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
+    assert feedback.usage.calls == environment.calls == int(wanted.count().sum()) < 6 * 60
+    evidence = Evidence(questions)
+    evidence.add(graph, feedback)
+    asked = np.stack([evidence.draws[LARGE][k] >= 0 for k in range(5)])
+    assert (asked == np.stack([wanted.calls[k] for k in range(5)])).all()
+    fused = [row for row in evidence.rows if row.role == "fuser"]
+    assert (np.sort(fused[0].questions) == np.flatnonzero(wanted.calls[6])).all()
+    assert fused[0].inputs.shape[0] == 1
+
+
+@pytest.fixture
+def brief(profile):
+    scores = dict(profile.simulation.tasks["math"].skill)
+    cost = profile.cost_model("math")
+    return Brief("math", cost, 18.0, scores, ("assistant", "fuser", "voter"), 80, of="mean")
+
+
+def contest_of(profile, brief, calls=700):
+    questions = [Question(f"q{k}", str(k), "") for k in range(200)]
+    world = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 200, seed=2)
+    environment = ArrayEnvironment(world, questions, profile.task("math").lengths.value())
+    contest = Contest(brief, questions[:160], questions[160:], ContestSettings(calls=calls), np.random.default_rng(0))
+    return asyncio.run(contest.run(environment))
+
+
+@pytest.mark.slow
+def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case_allows(profile, brief):
+    standings = contest_of(profile, brief)
+    assert all(standing.units <= brief.budget for standing in standings)
+    larger = [s for s in standings if brief.cost.graph_cost(s.graph) > brief.budget]
+    assert larger
+    assert all(s.graph.adaptive for s in larger)
+    held_out = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 3000, seed=9)
+    for standing in larger[:5]:
+        wanted = needs(standing.graph, {i: said.replies for i, said in held_out.nodes(standing.graph).items()})
+        costs = {n.id: brief.cost.node_cost(n, len(standing.graph.reads[n.id])) for n in standing.graph.nodes}
+        measured = float(np.sum(list(wanted.weights(costs).values()), axis=0).mean())
+        print(f"{standing.label}: {standing.units:.2f} expected, {measured:.2f} measured")
+        # Few draws were seen of each model, so this is coarser than what recorded draws say.
+        assert standing.units == pytest.approx(measured, rel=0.1)
+    best = standings[0]
+    assert held_out.accuracy(best.graph) > held_out.accuracy(topologies.parallel([MIDDLE] * 4, MIDDLE, "voter"))
+
+
+@pytest.mark.slow
+def test_under_a_worst_case_budget_nothing_stops_early(profile, brief):
+    standings = contest_of(profile, replace(brief, of="worst"), calls=400)
+    assert not any(standing.graph.adaptive for standing in standings)
+
+
+def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answered():
+    questions = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(12)]
+    graph = topologies.parallel(["m"] * 7, "m", "voter")
+    found = []
+    for waves in ((), (4, 1)):
+        client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
+        environment = Environment(PROMPT, Sampling(), POOL, client, waves=waves).with_node_grades()
+        found.append(asyncio.run(environment.evaluate(graph, questions)))
+    assert [r.answer for r in found[0].results] == [r.answer for r in found[1].results]
+    assert found[0].usage.calls == 84 > found[1].usage.calls

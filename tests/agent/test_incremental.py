@@ -1,0 +1,108 @@
+"""A search that is long: what a step takes does not grow with what was tried before, and what comes of it is as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pipeline.agent.base import Scored
+from pipeline.agent.history import History
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.search import make_searcher
+from tests.search.test_search import feedback, problem
+
+RECORDED = Path(__file__).parents[2] / "tests" / "data" / "proposals.json"
+"""Digests of what methods proposed before their histories became columns."""
+
+SEARCHES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "agent_reinforce": ("agent_reinforce", 40, {}),
+    "agent_reinforce without insight 2": ("agent_reinforce", 40, {"insight_2": False}),
+    "agent_reinforce without insight 3": ("agent_reinforce", 40, {"insight_3": False}),
+    "bayesian": ("bayesian", 6, {}),
+    "gptswarm": ("gptswarm", 20, {}),
+    "maao": ("maao", 20, {}),
+    "random": ("random", 20, {}),
+    "textgrad": ("textgrad", 20, {}),
+}
+
+
+def rough(graph: CollaborationGraph) -> float:
+    """A score that is best at five wide and three deep, and differs from graph to graph."""
+    luck = int(graph.content_hash[:4], 16) / 0xFFFF
+    return max(0.0, 0.7 - 0.04 * abs(graph.width - 5) - 0.06 * abs(graph.depth - 3) + 0.2 * (luck - 0.5))
+
+
+def proposals(method: str, rounds: int, agent: dict[str, Any], seed: int) -> str:
+    """A digest of all that a method proposes and results in, over so many rounds of six."""
+    searcher, seen = make_searcher(method, problem(seed, **agent)), []
+    for _ in range(rounds):
+        graphs = searcher.ask(6)
+        searcher.tell([(graph, feedback(rough(graph), 20 + 4 * k)) for k, graph in enumerate(graphs)])
+        seen += [*(graph.to_json() for graph in graphs), searcher.result().to_json()]
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_same_seeds_propose_the_graphs_they_did(name: str) -> None:
+    recorded = json.loads(RECORDED.read_text())[name]
+    assert [proposals(*SEARCHES[name], seed=seed) for seed in range(len(recorded))] == recorded
+
+
+def steps(act: Callable[[], object]) -> int:
+    """How many functions are called meanwhile, those written in C too."""
+    count = 0
+
+    def counts(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counts)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("insight_2", [True, False])
+@pytest.mark.parametrize("method", ["agent_reinforce", "maao", "textgrad"])
+def test_a_step_does_not_grow_with_the_history(method: str, insight_2: bool) -> None:
+    def taken(candidates: int) -> int:
+        searcher: Any = make_searcher(method, problem(insight_2=insight_2))
+        for _ in range(3):
+            tried = searcher.ask(6)
+            searcher.tell([(graph, feedback(rough(graph))) for graph in tried])
+        before = [searcher.history[k % len(searcher.history)] for k in range(candidates)]
+        searcher.history = History([*before, *searcher.history[:]])
+        results = [(graph, feedback(rough(graph))) for graph in searcher.ask(6)]
+        return steps(lambda: (searcher.tell(results), searcher.result()))
+
+    assert taken(4000) <= 1.1 * taken(400)
+
+
+def test_a_history_says_what_a_list_of_candidates_does() -> None:
+    searcher = make_searcher("gptswarm", problem())
+    graphs = searcher.ask(12)
+    tried = [Scored(graph, k % 7, 20 + k, 1 + k // 5) for k, graph in enumerate(graphs)]
+    history = History(tried[:3])
+    history.extend(tried[3:])
+    assert list(history) == tried
+    assert history.values.tolist() == [candidate.value for candidate in tried]
+    assert history.questions.tolist() == [candidate.n_scored for candidate in tried]
+    assert history.shapes.tolist() == [[graph.width, graph.depth] for graph in graphs]
+    assert history.tried == {(graph.width, graph.depth) for graph in graphs}
+    assert history.latest == [10, 11]
+    several = [s for s in tried if s.graph.in_degree(s.graph.sink) > 1]
+    assert history.of_several.tolist() == [candidate.value for candidate in several]
+    for role in ("assistant", "fuser", "voter"):
+        mine = [s.value for s in several if s.graph.node(s.graph.sink).role == role]
+        assert list(history.of_sink_role(role)) == mine
+    assert len(history) == 12
+    assert not History()

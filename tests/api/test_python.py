@@ -1,0 +1,130 @@
+"""Searching from Python: in ten lines, in a running loop, without the tools that stages need."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import ttsgraph
+from pipeline.api.given import budget_of, pool_of, questions_file
+from pipeline.base.errors import InputError
+from tests.support.project import ROOT
+from tests.support.stub_server import StubServer, serve
+
+ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
+SMALL = {"init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8, "finalists": 2}}}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ttsgraph.Result, Path]]:
+    folder = tmp_path_factory.mktemp("python")
+    (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    with serve(StubServer(("a", "b"), skill=0.7)) as url:
+
+        async def in_a_running_loop() -> ttsgraph.Result:
+            return ttsgraph.search(
+                models=["a", "b"], base_url=url, price=1.0, questions=folder / "qa.jsonl", grade="exact", budget="$0.0004",
+                progress=False, state=folder / "state", **SMALL,
+            )  # fmt: skip
+
+        yield asyncio.run(in_a_running_loop()), folder
+
+
+def test_a_search_finds_a_graph_within_the_budget(found: tuple[ttsgraph.Result, Path]) -> None:
+    result, _ = found
+    rows = list(result.compare())
+    assert rows[0]["graph"] == "found graph"
+    assert {"a", "b"} & {row["graph"] for row in rows}
+    used = next(row for row in rows if row["graph"] == result.compare().used)
+    assert used["cost"] <= 0.0004
+    assert 0 <= used["low"] <= used["accuracy"] <= used["high"] <= 1
+    assert result.spent.dollars > 0
+
+
+def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
+    result, _ = found
+    assert result.ask("4 + 5").strip() in ("9", "10")
+    assert result.graph._repr_svg_().startswith("<svg")
+    assert "<table>" in result.compare()._repr_html_()
+    assert "<- in use" in repr(result.compare())
+    assert result._repr_html_().startswith("<svg")
+
+
+def test_what_is_saved_is_loaded_and_can_be_served(found: tuple[ttsgraph.Result, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipeline.service import server
+
+    result, folder = found
+    place = result.save(folder / "saved")
+    again = ttsgraph.load(place)
+    assert again.graph == result.graph
+    assert repr(again.compare()) == repr(result.compare())
+    served = []
+    monkeypatch.setattr(server, "serve", lambda loader, names, settings, no_key: served.append((names, loader.resolve(names[0]))))
+    again.serve(port=0)
+    assert served[0][0] == ("task@saved",)
+    assert served[0][1].graph == result.graph
+
+
+def test_the_same_seed_finds_the_same(found: tuple[ttsgraph.Result, Path]) -> None:
+    result, folder = found
+    models = result.deployed.profile.pool
+    again = ttsgraph.search(
+        models={name: model.model_dump(mode="json", exclude_none=True, exclude_defaults=True) for name, model in models.items()},
+        questions=folder / "qa.jsonl", grade="exact", budget="$0.0004", progress=False, state=folder / "state", **SMALL,
+    )  # fmt: skip
+    assert again.graph == result.graph
+    assert again.spent.dollars == 0  # every call is in the cache
+
+
+def test_importing_it_brings_none_of_what_stages_need() -> None:
+    heavy = ["pandas", "scipy", "matplotlib", "mlflow", "prefect", "torch", "dvc", "openai", "pandera"]
+    code = f"import ttsgraph, sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_searching_imports_no_orchestration() -> None:
+    tools = ["mlflow", "prefect", "dvc", "flows", "torch"]
+    code = f"import ttsgraph, sys; ttsgraph.search; print([name for name in {tools} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        ("$0.002", {"metric": "dollars", "limit": 0.002}),
+        ("3 s", {"metric": "runtime", "limit": 3.0}),
+        ("12 units", {"metric": "flops", "limit": 12.0}),
+        (12, {"metric": "flops", "limit": 12.0}),
+    ],
+)
+def test_a_budget_says_what_it_is_of(budget: str | float, expected: dict) -> None:
+    assert budget_of(budget) == expected
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"budget: expected '\$0.002', '3 s' or '12 units' per question, found 'cheap'"):
+        budget_of("cheap")
+    with pytest.raises(InputError, match="models: expected base_url of 'a'"):
+        pool_of(["a"], {})
+    with pytest.raises(InputError, match="models: expected price of 'a'"):
+        pool_of([{"name": "a", "base_url": "http://x/v1"}], {})
+    rows = [{"question": f"q{k}", "answer": f"text {k}"} for k in range(20)]
+    with pytest.raises(InputError, match="can be graded in several ways; choose one with --kind"):
+        ttsgraph.search(["a"], rows, base_url="http://x/v1", price=1, budget="$1", state=tmp_path, progress=False)
+
+
+def test_questions_come_as_rows_tables_and_frames(tmp_path: Path) -> None:
+    pd.DataFrame(ROWS).to_csv(tmp_path / "qa.csv", index=False)
+    pd.DataFrame(ROWS).to_parquet(tmp_path / "qa.parquet")
+    files = {questions_file(given, tmp_path) for given in (ROWS, pd.DataFrame(ROWS), tmp_path / "qa.csv", tmp_path / "qa.parquet")}
+    assert len(files) == 1
+    assert [json.loads(line) for line in files.pop().read_text().splitlines()] == ROWS

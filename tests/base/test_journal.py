@@ -1,0 +1,257 @@
+"""The journal: entries whole or not at all, and a search that goes on from any point at which it was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.base.errors import DataError, InputError, RunStopped
+from pipeline.base.files import locked
+from pipeline.base.journal import Journal, read, read_journal
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment
+from pipeline.models.client import Sampling
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver, Found
+from pipeline.settings.profile import AgentSettings, SearchSettings
+from pipeline.tasks import get_task
+from pipeline.tasks.prompts import Prompt
+from tests.search import test_driver
+from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.fakes import ArithmeticClient
+
+ROOT = Path(__file__).parents[2]
+HEADER = {"type": "search", "identity": "one"}
+MADE_NOW = ["wall_s", "cached_calls", "spent_dollars"]
+"""Columns that say how this very run came by its figures, not what they are."""
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def written(path: Path, entries: list[dict]) -> bytes:
+    path.unlink(missing_ok=True)
+    journal = Journal(path, HEADER)
+    for entry in entries:
+        journal.append(entry)
+    journal.close()
+    return path.read_bytes()
+
+
+@given(entries=st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5), data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_cut_anywhere_is_read_up_to_the_last_whole_entry(tmp_path: Path, entries: list[dict], data: st.DataObject) -> None:
+    path = tmp_path / "journal.jsonl"
+    whole = written(path, entries)
+    assert read_journal(path) == entries
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut])
+    kept = whole[:cut].count(b"\n")
+    assert [entry for _, entry in read(path).entries] == [HEADER, *entries][:kept]
+    journal = Journal(path, HEADER)
+    replayed = [journal.replay(lambda entry: True) for _ in range(max(kept - 1, 0))]
+    journal.append({"last": 1})
+    journal.close()
+    assert replayed == entries[: max(kept - 1, 0)]
+    assert read_journal(path) == [*replayed, {"last": 1}]
+
+
+@given(position=st.integers(0, 10_000), flip=st.integers(1, 255))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_changed_byte_is_never_read_as_an_entry(tmp_path: Path, position: int, flip: int) -> None:
+    path, entries = tmp_path / "journal.jsonl", [{"n": n, "text": "x" * 20} for n in range(4)]
+    data = bytearray(written(path, entries))
+    data[position % len(data)] ^= flip
+    path.write_bytes(data)
+    try:
+        found = [entry for _, entry in read(path).entries]
+    except DataError:
+        return
+    assert found == [HEADER, *entries][: len(found)]
+
+
+def test_damage_that_no_crash_can_do_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(written(path, [{"n": 1}, {"n": 2}]).replace(b'{"n":1}', b'{"n":3}'))
+    with pytest.raises(DataError, match="line 2 is damaged; move the file away to start anew"):
+        Journal(path, HEADER)
+
+
+def test_a_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
+    path, said = tmp_path / "journal.jsonl", []
+    whole = written(path, [{"n": 1}, {"n": 2}])
+    path.write_bytes(whole[:-5])
+    Journal(path, HEADER, said.append).close()
+    assert said == [f"{path}: cut {len(whole.splitlines()[-1]) - 4} bytes that a crash left unfinished"]
+    assert read_journal(path) == [{"n": 1}]
+
+
+def test_a_journal_of_another_search_is_set_aside(tmp_path: Path) -> None:
+    path, said = tmp_path / "journal.jsonl", []
+    before = written(path, [{"n": 1}])
+    journal = Journal(path, {"type": "search", "identity": "two"}, said.append)
+    assert journal.pending == []
+    journal.close()
+    assert (tmp_path / "journal.jsonl.previous-1").read_bytes() == before
+    assert "moved to journal.jsonl.previous-1" in said[0]
+
+
+def test_what_was_set_aside_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    for name in "abcd":
+        Journal(path, {"type": "search", "identity": name}).close()
+    aside = {file.name: read(file).entries[0][1]["identity"] for file in tmp_path.iterdir() if file != path}
+    assert aside == {f"journal.jsonl.previous-{n}": name for n, name in enumerate("abc", 1)}
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_lines_that_are_repeated_moved_or_left_out_are_damage(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "journal.jsonl"
+    lines = written(path, [{"n": n % 2} for n in range(5)]).splitlines(keepends=True)
+    other = data.draw(st.lists(st.sampled_from(lines), max_size=12))
+    path.write_bytes(b"".join(other))
+    if other == lines[: len(other)]:
+        assert len(read(path).entries) == len(other)
+    else:
+        with pytest.raises(DataError, match="is damaged; move the file away"):
+            read(path)
+
+
+def test_a_journal_from_before_lines_had_numbers_is_read_and_continued_but_not_a_doubled_one(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    old = re.sub(rb'"number":\d+,', b"", written(path, [{"n": 1}, {"n": 1}]))
+    path.write_bytes(old)
+    journal = Journal(path, HEADER)
+    assert [journal.replay(lambda entry: True) for _ in range(2)] == [{"n": 1}, {"n": 1}]
+    journal.append({"n": 2})
+    journal.close()
+    assert read_journal(path) == [{"n": 1}, {"n": 1}, {"n": 2}]
+    path.write_bytes(old + old)
+    with pytest.raises(DataError, match="line 4 is damaged"):
+        read(path)
+
+
+def test_where_a_run_goes_another_way_the_rest_is_cut(tmp_path: Path) -> None:
+    path, said = tmp_path / "journal.jsonl", []
+    written(path, [{"n": 1}, {"n": 2}, {"n": 3}])
+    journal = Journal(path, HEADER, said.append)
+    assert journal.replay(lambda entry: entry == {"n": 1}) == {"n": 1}
+    assert journal.replay(lambda entry: entry == {"n": 4}) is None
+    journal.append({"n": 4})
+    journal.close()
+    assert read_journal(path) == [{"n": 1}, {"n": 4}]
+    assert said == [f"{path}: cut 2 entries that this run does not repeat"]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from pipeline.base.journal import Journal
+journal = Journal(Path(sys.argv[1]), {"type": "search", "identity": "one"})
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+for n in range(100):
+    try:
+        journal.append({"n": n, "text": "x" * 90})
+    except OSError as error:
+        print(n, error.errno)
+        break
+"""
+
+
+def test_a_full_disk_leaves_whole_entries(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True, cwd=ROOT)
+    failed, _ = map(int, done.stdout.split())
+    assert 5 < failed < 20
+    assert read(path).torn == 0
+    assert [entry["n"] for entry in read_journal(path)] == list(range(failed))
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pipeline.base.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            with pytest.raises(InputError, match=rf"another run works here \(process {holder.pid}\)"), locked(tmp_path):
+                pass
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    assert (tmp_path / ".lock").read_text() == f"{holder.pid}\n"
+    with locked(tmp_path):
+        assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    with locked(tmp_path):
+        pass
+
+
+def search(path: Path, client: ArithmeticClient | None = None) -> tuple[Found, Archive, ArithmeticClient]:
+    """The driver over a journal at `path`; only the language model is a fake, by injection."""
+    client = client or ArithmeticClient({"small": 0.35, "large": 0.45})
+    wanted = SearchSettings(max_iterations=5, patience=4, batch=8)
+    searcher = make_searcher("agent_reinforce", Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0))
+    environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
+    journal = Journal(path, HEADER)
+    archive = Archive(journal)
+    try:
+        driver = Driver(test_driver.TestDriver.cost, wanted, archive)
+        return asyncio.run(driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16))), archive, client
+    finally:
+        journal.close()
+
+
+def outcome(found: Found, archive: Archive) -> tuple[str, str, str]:
+    """All that must be the same after a crash."""
+    records = archive.table().drop(columns=MADE_NOW)
+    return found.graph.to_json(), found.trajectory.to_json(), records.to_json()
+
+
+def test_a_search_goes_on_from_any_point_at_which_it_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    found, archive, client = search(path)
+    expected, whole, all_calls = outcome(found, archive), path.read_bytes(), len(client.requests)
+    entries = whole.splitlines(keepends=True)
+    for cut in [0, 7, *range(len(entries[0]) + 1, len(whole), len(whole) // 25), len(whole)]:
+        path.write_bytes(whole[:cut])
+        found, archive, client = search(path)
+        assert outcome(found, archive) == expected
+        assert [record.candidate_id for record in archive.records] == list(range(len(archive.records)))
+        journalled = [entry["candidate_id"] for entry in read_journal(path) if entry["type"] == "record"]
+        assert journalled == list(range(len(archive.records)))
+        recorded = [json.loads(line)["entry"] for line in entries[: whole[:cut].count(b"\n")]]
+        assert len(client.requests) <= all_calls - sum(entry["calls"] for entry in recorded if entry["type"] == "record")
+    assert client.requests == []
+
+
+def test_what_failed_when_a_run_stopped_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    expected = outcome(*search(tmp_path / "undisturbed.jsonl")[:2])
+    client = ArithmeticClient({"small": 0.35, "large": 0.45})
+    client.fails = lambda request: len(client.requests) > 400
+    with pytest.raises(RunStopped, match="start again to continue"):
+        search(path, client)
+    assert any(entry.get("status") == "failed" for entry in read_journal(path))
+    found, archive, _ = search(path)
+    assert outcome(found, archive) == expected

@@ -1,0 +1,184 @@
+"""Keys stay where they belong: nothing that a run writes or says holds one, and settings that do are refused."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+import yaml
+
+from pipeline.base.errors import EndpointError, SettingsError
+from pipeline.base.secrets import environment_secrets, redact, refuse_secrets
+from pipeline.endpoints.openai_client import Endpoint
+from pipeline.settings.profile import load_params, load_profile
+from tests.support.agent_server import agent_server, follows_the_best
+from tests.support.project import ROOT, Project
+from tests.support.stub_server import StubServer, serve
+
+POOL_KEY, AGENT_KEY = "sk-canary-pool-12345678", "canary.agent/87654321+x"
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("served_as", "sk-proj-abcdefghijkl1234"),
+            ("base_url", "https://me:hunter2@models.example/v1"),
+            ("base_url", ["https://a.example/v1", "https://b.example/v1?api_key=abcdef"]),
+            ("revision", "hf_abcdefghijklmnopqrstuv"),
+            ("api_key_env", "sk-abcdefghijklmnop"),
+            ("api_key_env", "a1b2c3d4e5f6a7b8"),
+            ("api_key_env", "MODELS"),
+            ("api_key", "anything"),
+            ("password", "hunter2"),
+        ],
+    )
+    def test_a_profile_with_a_key_in_it_is_refused_without_repeating_it(self, tmp_path, key, value):
+        data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+        next(iter(data["pool"].values()))[key] = value
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
+        with pytest.raises(SettingsError, match=rf"mine\.yaml: key 'pool\..*\.{key}': .*(key|password)") as caught:
+            load_profile("mine", tmp_path)
+        assert "\n" not in str(caught.value)
+        assert not any(part in str(caught.value) for part in ([value] if isinstance(value, str) else value))
+
+    def test_a_password_in_the_tracking_uri_is_refused(self, tmp_path):
+        data = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"tracking_uri": "postgresql://me:hunter2@db/mlflow"}
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(data))
+        with pytest.raises(SettingsError, match=r"params\.yaml: key 'tracking_uri': found what looks like a key or password"):
+            load_params(tmp_path / "params.yaml")
+
+    def test_names_and_lengths_that_speak_of_tokens_are_no_secrets(self):
+        refuse_secrets({"max_tokens": "512", "tokens_key": "max_tokens", "api_key_env": "MY_KEY", "text": "a monkey-key task"}, "x")
+
+
+class TestTexts:
+    def test_a_key_that_begins_another_leaves_nothing_of_it(self, monkeypatch):
+        monkeypatch.setenv("A_KEY", "canary-one")
+        monkeypatch.setenv("B_TOKEN", "canary-one-and-more\n")
+        monkeypatch.setenv("C_KEY", "EMPTY")
+        assert redact("canary-one, canary-one-and-more, EMPTY") == "[key], [key], EMPTY"
+        assert environment_secrets().index("canary-one-and-more") < environment_secrets().index("canary-one")
+
+    @pytest.mark.parametrize("key", ["canary with blanks", "canary\nInjected: header", "canäry-12345"])
+    def test_a_key_that_can_not_be_sent_is_not_shown(self, monkeypatch, key):
+        monkeypatch.setenv("STUB_KEY", key)
+        with pytest.raises(EndpointError, match="STUB_KEY: expected printable ASCII without blanks") as caught:
+            Endpoint(("http://127.0.0.1:1/v1",), "m", "STUB_KEY").api_key()
+        assert key not in str(caught.value)
+
+    def test_logs_and_tracebacks_of_a_process_do_not_show_it(self):
+        program = """
+import logging, os
+from pipeline.base.secrets import hide_secrets_in_output
+hide_secrets_in_output()
+key = os.environ["SOME_KEY"]
+logging.basicConfig()
+logging.warning("sent %s", key)
+try:
+    raise ValueError(f"no {key}")
+except ValueError:
+    logging.exception("it failed")
+raise RuntimeError(f"the key is {key}")
+"""
+        env = os.environ | {"SOME_KEY": POOL_KEY, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+        assert POOL_KEY not in done.stdout + done.stderr
+        assert [done.stderr.count(part) for part in ("sent [key]", "no [key]", "the key is [key]")] == [1, 1, 1]
+        assert logging.getLogRecordFactory() is logging.LogRecord
+
+
+# One process, so one Prefect server; then runs that fail, which is when keys get into messages.
+RUN = """
+import os
+from flows.evaluate import evaluate
+from flows.init_family import init_family
+from flows.init_instances import init_instances
+from flows.pilot import pilot
+from flows.profile import profile_models
+from flows.sample import sample
+from flows.search import search
+from flows.ending import guarded
+def whole():
+    for stage in (sample, profile_models, pilot, init_family, init_instances):
+        stage("math")
+    for method in ("agent_reinforce", "random"):
+        search("math", method)
+        evaluate("math", method)
+guarded(whole)
+def stopped(work):
+    try:
+        guarded(work)
+    except SystemExit as end:
+        print("exit code", end.code)
+os.environ["POOL_KEY"] += "\\n x"
+stopped(lambda: search("math", "gptswarm"))
+raise RuntimeError(f"a defect that shows {os.environ['AGENT_KEY']}")
+"""
+
+
+@pytest.mark.slow
+def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, monkeypatch):
+    home, project_folder = tmp_path / "home", tmp_path / "project"
+    for folder in (home, project_folder):
+        folder.mkdir()
+    for name, value in {
+        "POOL_KEY": POOL_KEY,
+        "AGENT_KEY": AGENT_KEY,
+        "HOME": str(home),
+        "PREFECT_HOME": str(home / "prefect"),
+        "PREFECT_LOGGING_LEVEL": "DEBUG",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "OPENAI_LOG": "debug",
+        "TMPDIR": str(home),
+    }.items():
+        monkeypatch.setenv(name, value)
+    stub = StubServer(("small", "large", POOL_KEY), skill=0.6)
+
+    def repeats_the_key(count, body):
+        told = stub.headers[-1]["authorization"]
+        if count % 11 == 0:
+            return 500, {"x-key": told}, json.dumps({"error": {"message": f"bad key {told}"}})
+        if count % 5 == 0:
+            answer = stub.completion(body, count)
+            message = answer["choices"][0]["message"]
+            message["content"] = f"You sent {told}. {message['content']}"
+            return 200, {"x-key": told}, json.dumps(answer)
+        return None
+
+    stub.misbehave = repeats_the_key
+    guide = agent_server(lambda body: f"{AGENT_KEY}?" if len(guide.requests) % 3 == 1 else follows(body))
+
+    def follows(body):
+        name = body["response_format"]["json_schema"]["name"]
+        if name == "family_size":
+            return json.dumps({"ranking": ["large", "small"], "reason": f"I know {AGENT_KEY}"})
+        if name == "instances":
+            return '{"combinations": [{"instances": [{"model": "small", "count": 3}], "reason": "three"}]}'
+        return follows_the_best(body)
+
+    with ExitStack() as stack:
+        url, agent_url = stack.enter_context(serve(stub)), stack.enter_context(serve(guide))
+        project = Project(project_folder, url)
+        for model in project.profile["pool"].values():
+            model["api_key_env"] = "POOL_KEY"
+        project.profile["engine"] |= {"max_retries": 3, "backoff_s": 0.01}
+        project.guided_by(agent_url)
+        done = project.run(sys.executable, "-c", RUN)
+    assert {header["authorization"] for header in stub.headers} == {f"Bearer {POOL_KEY}"}, done.stderr[-3000:]
+    assert guide.headers[0]["authorization"] == f"Bearer {AGENT_KEY}"
+    assert done.stdout.splitlines()[-1] == "exit code 2"
+    assert "RuntimeError: a defect that shows [key]" in done.stderr
+    assert "POOL_KEY: expected printable ASCII" in done.stderr
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
+    names = {path.name for path in written}
+    assert {"mlflow.db", "calls.db", "journal.jsonl", "agent_trace.md", "archive.parquet", "prefect.db"} <= names
+    for key in (POOL_KEY, AGENT_KEY):
+        assert key not in done.stdout + done.stderr
+        assert [path for path in written if key.encode() in path.read_bytes()] == []
+    assert any(b"You sent Bearer [key]." in path.read_bytes() for path in written if path.name.startswith("calls.db"))
+    shutil.rmtree(home)

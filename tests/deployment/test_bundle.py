@@ -1,0 +1,103 @@
+"""A deployed version as a value and as a file: what it promises to whoever stores or serves it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.base.errors import DataError, DeploymentError, GraphError, InputError, SettingsError
+from pipeline.deployment.bundle import BUNDLE, Deployed, FileLoader
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.settings.profile import load_profile
+from pipeline.tasks.base import Question
+
+PROFILE = load_profile("laptop", Path(__file__).parents[2] / "profiles")
+SHOTS = (Question("s1", "2 + 2", "4", {"n": 1}), Question("s2", "3 + 4", "7"))
+
+
+def graph_of(*roles_and_models: tuple[str, str]) -> CollaborationGraph:
+    """Every node but the last is read by the last."""
+    nodes = [{"id": i, "role": role, "model": model} for i, (role, model) in enumerate(roles_and_models)]
+    return CollaborationGraph.from_dict({"nodes": nodes, "edges": [[i, len(nodes) - 1] for i in range(len(nodes) - 1)]})
+
+
+FUSED = graph_of(("assistant", "smollm2-135m"), ("assistant", "smollm2-135m"), ("fuser", "gemma3-270m"))
+VOTED = graph_of(("assistant", "smollm2-135m"), ("assistant", "smollm2-135m"), ("voter", "gemma3-270m"))
+
+
+def test_a_bundle_comes_back_the_same_and_has_its_hash_as_version(tmp_path):
+    made = Deployed("math", FUSED, PROFILE, SHOTS)
+    read = Deployed.read(made.write(tmp_path))
+    assert (read.task, read.graph, read.profile, read.shots) == (made.task, made.graph, made.profile, made.shots)
+    assert read.bundle_hash == made.bundle_hash
+    assert read.version == made.bundle_hash[:12]
+    assert Deployed.read(tmp_path / BUNDLE, version="7").version == "7"
+
+
+def test_the_hash_changes_with_the_graph_the_settings_and_the_shots():
+    made = Deployed("math", FUSED, PROFILE, SHOTS)
+    colder = PROFILE.tasks["math"].model_copy(
+        update={"sampling": PROFILE.tasks["math"].sampling.model_copy(update={"temperature": 0.1})}
+    )
+    others = [
+        Deployed("math", VOTED, PROFILE, SHOTS),
+        Deployed("math", FUSED, PROFILE.model_copy(update={"tasks": PROFILE.tasks | {"math": colder}}), SHOTS),
+        Deployed("math", FUSED, PROFILE, SHOTS[:1]),
+        Deployed("mmlu", FUSED, PROFILE, SHOTS),
+    ]
+    assert len({deployed.bundle_hash for deployed in [made, *others]}) == 5
+
+
+def test_only_models_that_are_called_need_a_server():
+    assert set(Deployed("math", FUSED, PROFILE).serving_profile.pool) == {"smollm2-135m", "gemma3-270m"}
+    assert set(Deployed("math", VOTED, PROFILE).serving_profile.pool) == {"smollm2-135m"}
+
+
+def test_what_could_not_be_served_is_refused_at_once():
+    with pytest.raises(SettingsError, match="unknown task 'chess'"):
+        Deployed("chess", FUSED, PROFILE)
+    with pytest.raises(SettingsError, match="unknown model 'other'"):
+        Deployed("math", graph_of(("assistant", "other")), PROFILE)
+    with pytest.raises(GraphError, match="unknown role"):
+        Deployed("math", graph_of(("oracle", "gemma3-270m")), PROFILE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.pop("graph"), "expected the keys graph, profile, shots, task"),
+        (lambda data: data["profile"].update(colour="red"), "unknown key 'colour'"),
+        (lambda data: data.update(shots=[{"q": 1}]), "expected shots with id, text, answer and meta"),
+    ],
+)
+def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):
+    path = Deployed("math", FUSED, PROFILE, SHOTS).write(tmp_path)
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError, match=message) as caught:
+        Deployed.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_is_served_under_its_task_and_name_and_read_anew(tmp_path):
+    Deployed("math", FUSED, PROFILE, SHOTS).write(tmp_path / "blue")
+    loader = FileLoader((tmp_path / "blue",))
+    assert loader.names == ("math@blue",)
+    before = loader.resolve("math@blue")
+    Deployed("math", VOTED, PROFILE, SHOTS).write(tmp_path / "blue")
+    assert loader.resolve("math@blue").graph == VOTED != before.graph
+    with pytest.raises(DeploymentError, match="unknown model 'math@green'; known: math@blue"):
+        loader.resolve("math@green")
+
+
+def test_folders_that_give_one_name_are_refused(tmp_path):
+    for folder in ("a/blue", "b/blue"):
+        Deployed("math", FUSED, PROFILE).write(tmp_path / folder)
+    with pytest.raises(InputError, match="different names"):
+        FileLoader((tmp_path / "a" / "blue", tmp_path / "b" / "blue"))
+
+
+def test_a_results_folder_needs_its_place():
+    with pytest.raises(DataError, match="expected a folder results/<profile>/<task>/<method>"):
+        FileLoader((Path("/"),))

@@ -1,0 +1,54 @@
+"""Models that join a pool once their endpoint lists them, asked of real servers."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import parse
+from pipeline.deployment.newcomers import pool_fingerprint, with_newcomers
+from pipeline.settings.profile import Profile
+from tests.support.project import MODEL
+from tests.support.stub_server import StubServer, serve
+
+LAPTOP = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "laptop.yaml").read_text())
+
+
+def profile(url: str, **newcomers: dict) -> Profile:
+    data = LAPTOP | {"engine": {"kind": "external"}, "pool": {"small": MODEL | {"base_url": url}}, "newcomers": newcomers}
+    return parse(Profile, data, "profile")
+
+
+def test_a_newcomer_joins_when_its_endpoint_lists_it_and_the_pool_is_another_then():
+    stub = StubServer(("small",))
+    with serve(stub) as url:
+        before = profile(url, late=MODEL | {"base_url": url, "served_as": "org/late"})
+        assert set(with_newcomers(before).pool) == {"small"}
+        stub.models = ("small", "org/late")
+        after = with_newcomers(before)
+    assert (set(after.pool), set(after.newcomers)) == ({"small", "late"}, set())
+    assert pool_fingerprint(after) != pool_fingerprint(before)
+
+
+def test_a_newcomer_whose_endpoint_is_away_or_lists_nothing_waits(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    waiting = profile("http://127.0.0.1:9/v1", late=MODEL | {"base_url": "http://127.0.0.1:9/v1"})
+    assert set(with_newcomers(waiting).newcomers) == {"late"}
+    with serve(StubServer(("late",))) as url:
+        everywhere = profile(url, late=MODEL | {"base_url": [url, "http://127.0.0.1:9/v1"]})
+        assert set(with_newcomers(everywhere).newcomers) == {"late"}
+
+
+def test_a_pool_is_another_when_a_model_leaves_or_has_another_revision():
+    url = "http://127.0.0.1:9/v1"
+    pools = [{"small": MODEL | {"base_url": url, "revision": r}} for r in ("a", "b")]
+    pools.append({"other": pools[0]["small"]})
+    prints = {pool_fingerprint(parse(Profile, LAPTOP | {"engine": {"kind": "external"}, "pool": pool}, "p")) for pool in pools}
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize("newcomer", [{"small": MODEL | {"base_url": "http://x/v1"}}, {"late": MODEL}])
+def test_a_newcomer_is_not_in_the_pool_yet_and_has_an_endpoint(newcomer):
+    with pytest.raises(SettingsError, match="expected a model with a base_url that is not in the pool yet"):
+        profile("http://127.0.0.1:9/v1", **newcomer)

@@ -1,0 +1,258 @@
+"""Requests as a server wants them: what it refuses is found out by the first call, named, kept, and left out."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.base.errors import CallFailed
+from pipeline.endpoints import learning
+from pipeline.endpoints.answers import read_answer
+from pipeline.endpoints.endpoints import Fault
+from pipeline.endpoints.habits import Habits
+from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.client import Completion, Message, Request, Sampling
+from pipeline.models.dialect import ANY, Dialect, Refusal, without_system
+from pipeline.models.reasoning import Thoughts, without_thoughts
+from pipeline.models.shared_cache import SharedCallCache
+from pipeline.pool.spec import Price
+from tests.support.habits import NO_SYSTEM, Thinking, openai_refusal, refusing, vllm_refusal
+from tests.support.stub_server import StubServer, serve
+
+NAMES = ("served",)
+
+
+def request(replica: int = 0, **sampling) -> Request:
+    messages = (Message("system", "Add them."), Message("user", "Q: 1 + 1"))
+    return Request("m", "r", messages, Sampling(**{"temperature": 0.7, "max_tokens": 9} | sampling), replica)
+
+
+def ask(url, *requests, habits=None, **endpoint):
+    async def run():
+        client = OpenAIClient({"m": Endpoint((url,), "served", **endpoint)}, Retries(0), habits=habits)
+        try:
+            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+def streamed(url, asked):
+    async def run():
+        client, pieces = OpenAIClient({"m": Endpoint((url,), "served")}, Retries(0)), []
+        try:
+            return await client.stream(asked, pieces.append), pieces
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(learning, "REFUSED_WITHIN_S", 60)  # also on a machine that is busy
+    stub = StubServer(NAMES, skill=1.0)
+    stub.misbehave = refusing(("temperature", "max_tokens"), system=True)
+    with serve(stub) as url, caplog.at_level(logging.WARNING):
+        answers = ask(url, *(request(k) for k in range(20)), habits=Habits(tmp_path / "endpoints.json"))
+        assert [answer.text for answer in answers] == ["2"] * 20
+        assert len(stub.requests) == 20 + 3  # the first call is refused three times, the others wait for it
+        body = stub.requests[-1]
+        assert "temperature" not in body
+        assert (body["max_completion_tokens"], body["top_p"]) == (9, 1.0)
+        assert body["messages"] == [{"role": "user", "content": "Add them.\n\nQ: 1 + 1"}]
+        assert "without temperature; max_completion_tokens for max_tokens; system messages in the user's turn" in caplog.text
+        ask(url, request(21), habits=Habits(tmp_path / "endpoints.json"))
+    assert len(stub.requests) == 24  # another process asks rightly at once
+
+
+def test_other_models_of_the_endpoint_are_asked_in_full(tmp_path):
+    stub = StubServer(("served", "other"), skill=1.0)
+    stub.misbehave = refusing(("temperature",), model="served")
+    with serve(stub) as url:
+
+        async def run():
+            endpoints = {"m": Endpoint((url,), "served"), "o": Endpoint((url,), "other")}
+            client = OpenAIClient(endpoints, Retries(0))
+            for name in ("m", "o"):
+                await client.complete(Request(name, "r", request().messages, request().sampling))
+            await client.aclose()
+
+        asyncio.run(run())
+    assert ["temperature" in body for body in stub.requests] == [True, False, True]
+
+
+REFUSALS = [
+    (openai_refusal("max_tokens", "max_completion_tokens"), Dialect(left_out=frozenset({"max_tokens"}))),
+    (vllm_refusal("System role not supported"), Dialect(system=False)),
+    (vllm_refusal("Conversation roles must alternate user/assistant/user/assistant/..."), Dialect(system=False)),
+    ((400, {}, '{"error": {"message": "Developer instruction is not enabled for models/gemma-3-4b-it", "code": 400}}'),
+     Dialect(system=False)),
+    ((400, {}, json.dumps({"error": {"message": "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+                                     "param": "messages[0].role"}})), Dialect(system=False)),
+    ((400, {}, json.dumps({"error": {"message": "Unsupported value: 'temperature' does not support 0.7 with this model. Only the "
+                                     "default (1) value is supported.", "param": "temperature"}})),
+     Dialect(left_out=frozenset({"temperature"}))),
+    ((400, {}, '{"error": {"message": "`temperature` is deprecated for this model."}}'),
+     Dialect(left_out=frozenset({"temperature"}))),
+    ((400, {}, '{"error": {"message": "`temperature` and `top_p` cannot both be specified for this model."}}'),
+     Dialect(left_out=frozenset({"top_p"}))),
+    ((422, {}, json.dumps({"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"],
+                                       "msg": "Extra inputs are not permitted", "input": 1}]})),
+     Dialect(left_out=frozenset({"seed"}))),
+    ((400, {}, '{"error": {"message": "litellm.UnsupportedParamsError: groq does not support parameters: [\'top_p\']"}}'),
+     Dialect(left_out=frozenset({"top_p"}))),
+    ((400, {}, json.dumps({"error": {"message": "litellm.UnsupportedParamsError: azure does not support parameters: ['seed']",
+                                     "type": "None", "param": "None", "code": "400"}})), Dialect(left_out=frozenset({"seed"}))),
+    ((400, {}, '{"error": "Unrecognized request argument supplied: stop"}'), Dialect(left_out=frozenset({"stop"}))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("refusal", "expected"), REFUSALS)
+def test_servers_say_in_many_ways_what_they_refuse(refusal, expected, tmp_path):
+    stub, habits = StubServer(NAMES, skill=1.0), Habits(tmp_path / "endpoints.json")
+    stub.misbehave = lambda count, body: refusal if count == 1 else None
+    with serve(stub) as url:
+        (answer,) = ask(url, request(stop=("\n",)), habits=habits, seeds=True)
+        assert isinstance(answer, Completion), answer
+        assert habits.get(f"{url} served") == expected
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (vllm_refusal("temperature must be in [0, 2]"), "temperature must be in [0, 2]"),
+        (vllm_refusal("all is lost"), "all is lost"),
+        ((404, {}, '{"error": {"message": "The model `served` does not exist", "code": "model_not_found"}}'), "does not exist"),
+        ((400, {}, "<html>bad</html>"), "HTTP 400"),
+    ],
+)
+def test_what_can_not_be_mended_is_told_in_the_servers_words(refusal, said):
+    stub = StubServer(NAMES)
+    stub.misbehave = lambda count, body: refusal
+    with serve(stub) as url:
+        (failure,) = ask(url, request())
+    assert isinstance(failure, CallFailed)
+    assert said in str(failure)
+    assert len(stub.requests) == 1
+
+
+def test_no_key_comes_out_with_a_servers_words(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sesame-sesame-sesame")
+    stub = StubServer(NAMES)
+    stub.misbehave = lambda count, body: vllm_refusal("bad key sesame-sesame-sesame\nof yours")
+    with serve(stub) as url:
+        (failure,) = ask(url, request(), api_key_env="SOME_API_KEY")
+    assert str(failure).endswith("HTTP 400 (bad key [key] of yours)")
+
+
+def test_a_profile_says_how_a_model_wants_to_be_asked():
+    stub = StubServer(NAMES, skill=1.0)
+    given = Dialect("max_completion_tokens", frozenset({"temperature", "top_p"}), system=False)
+    with serve(stub) as url:
+        extra = json.dumps({"thinking": {"type": "disabled"}})
+        ask(url, request(extra_body='{"verbosity": "low"}'), dialect=given, extra_body=extra)
+    body = stub.requests[0]
+    assert set(body) == {"model", "messages", "max_completion_tokens", "thinking", "verbosity"}
+    assert body["messages"][0]["role"] == "user"
+
+
+def test_a_model_that_takes_no_bound_is_asked_without():
+    assert ANY.after(Refusal("Unknown parameter: 'max_tokens'", "max_tokens"), {"messages": []}).bound == "max_completion_tokens"
+    neither = Dialect(left_out=frozenset({"max_tokens", "max_completion_tokens"}))
+    assert neither.body((), 9, {}) == {"messages": []}
+    assert neither.words == "without any bound on tokens"
+
+
+def test_system_messages_go_to_the_head_of_the_users_turn():
+    system, user, assistant = Message("system", "a"), Message("user", "b"), Message("assistant", "c")
+    assert without_system((system, user, assistant, user)) == (Message("user", "a\n\nb"), assistant, user)
+    assert without_system((user, system)) == (user, Message("user", "a"))
+    assert NO_SYSTEM[0] == 400
+
+
+@pytest.mark.parametrize("where", ["inline", "half", "parts", "reasoning_content", "reasoning"])
+@pytest.mark.parametrize("told", [True, False])
+def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
+    with serve(Thinking(NAMES, where, told)) as url:
+        (answer,) = ask(url, request())
+    assert (answer.text, answer.reasoning, answer.completion_tokens) == ("2", "Let me add. It is 7, no.", 42)
+    assert answer.reasoning_tokens == (40 if told else round(42 * 24 / 25))
+    for store in (CallCache(tmp_path), SharedCallCache(tmp_path / "shared", 2**20)):
+        store.put(request().key(), answer)
+        assert store.get(request().key()) == answer
+        assert store.put(request().key(), Completion("other", 1, 1, 1.0)) == answer
+        store.close()
+
+
+def test_cached_and_reasoning_tokens_have_prices_of_their_own():
+    completion = Completion("2", 100, 42, 1.0, reasoning_tokens=40, known_tokens=64)
+    assert Price(1, 10).of(completion) == pytest.approx((100 + 420) / 1e6)
+    assert Price(1, 10, cached=0.1, reasoning=5).of(completion) == pytest.approx((36 + 6.4 + 20 + 200) / 1e6)
+
+
+def test_tokens_that_are_counted_beside_the_completion_are_added():
+    stub = StubServer(NAMES, skill=1.0)
+    usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 52, "completion_tokens_details": {"reasoning_tokens": 40}}
+    body = {"choices": [{"message": {"content": "2"}, "finish_reason": "stop"}], "usage": usage}
+    stub.misbehave = lambda count, asked: (200, {}, json.dumps(body))
+    with serve(stub) as url:
+        (answer,) = ask(url, request())
+    assert (answer.completion_tokens, answer.reasoning_tokens) == (42, 40)
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<thi", "nk>", "a", " ", "\n", "</", "think>"]), max_size=8))
+def test_a_text_in_pieces_is_shown_as_it_is_whole(pieces):
+    text, thoughts = "".join(pieces), Thoughts()
+    shown = "".join(thoughts.add(piece) for piece in pieces) + thoughts.rest()
+    if "</think>" not in text or text.lstrip().startswith("<think>"):
+        assert (shown, thoughts.reasoning) == without_thoughts(text)
+
+
+def test_a_stream_is_asked_for_rightly_and_hides_what_the_model_thinks():
+    stub = StubServer(NAMES)
+    usage = {"prompt_tokens": 3, "completion_tokens": 9}
+    parts = [{"content": "<thi"}, {"content": "nk>no"}, {"content": "</think>"}, {"content": "\n4"}, {"content": "2"}]
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in parts]
+    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": usage}]
+    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+
+    def misbehave(count, body):
+        if "temperature" in body:
+            return openai_refusal("temperature")
+        return 200, {"Content-Type": "text/event-stream"}, events
+
+    stub.misbehave = misbehave
+    with serve(stub) as url:
+        answer, pieces = streamed(url, request())
+    assert (answer.text, "".join(pieces), answer.reasoning) == ("42", "42", "no")
+    assert answer.completion_tokens == 9
+
+
+def test_variants_are_told_apart_by_what_they_add_and_leave_out(tmp_path):
+    plain, less = request(), request(extra_body='{"thinking": false}')
+    assert len({plain.key(), less.key(), request(left_out=("temperature",)).key()}) == 3
+    assert "left_out" not in plain.sampling.to_dict()
+    stub = StubServer(NAMES, skill=1.0)
+    with serve(stub) as url:
+
+        async def run():
+            client = CachedClient(OpenAIClient({"m": Endpoint((url,), "served")}), CallCache(tmp_path))
+            for asked in (plain, less, less):
+                await client.complete(asked)
+            await client.aclose()
+
+        asyncio.run(run())
+    assert [body.get("thinking") for body in stub.requests] == [None, False]
+
+
+def test_reasoning_that_is_counted_apart_does_not_lift_a_count_beyond_bounds():
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 10**30 + 7}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 10**30}
+    body = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}], "usage": usage}
+    with pytest.raises(Fault, match="token usage of 0 to"):
+        read_answer(json.dumps(body).encode(), 1.0, Sampling())

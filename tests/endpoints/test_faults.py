@@ -1,0 +1,232 @@
+"""What a faulty endpoint does to calls: on real sockets, with every fault that a stub server can inject."""
+
+import asyncio
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from pipeline.base.errors import CallFailed, ContextOverflow, RunStopped
+from pipeline.endpoints.endpoints import OPENS_AFTER, Fault, Patience, Server
+from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs.topologies import chain, parallel
+from pipeline.models.client import Message, Request, Sampling
+from pipeline.tasks.base import Question
+from tests.evaluation.test_executor import MATH, POOL
+from tests.support.faults import FAULTS, Faults
+from tests.support.stub_server import StubServer, serve
+
+QUICK = Retries(most=8, first_wait_s=0.01, timeout_s=1.0)
+
+
+def requests(count: int) -> list[Request]:
+    return [Request("small", "r1", (Message("user", f"Q: {k} + 1"),), Sampling(max_tokens=8)) for k in range(count)]
+
+
+def ask(urls, asked, retries=QUICK, **patience):
+    """Completions or exceptions, and the client that was used."""
+
+    async def run():
+        urls_of = (urls,) if isinstance(urls, str) else tuple(urls)
+        client = OpenAIClient({"small": Endpoint(urls_of, "m", seeds=True)}, retries, Patience(**patience))
+        try:
+            return await asyncio.gather(*(client.complete(r) for r in asked), return_exceptions=True), client
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_that_passes_is_waited_out(kind):
+    stub = StubServer(("m",), skill=1.0)
+    stub.misbehave = lambda count, body: FAULTS[kind]() if count <= 2 else None
+    with serve(stub) as url:
+        (answer,), _ = ask(url, requests(1))
+    assert answer.text == "1"
+    assert len(stub.requests) == 3
+
+
+def test_a_third_of_all_faults_changes_no_answer():
+    clean, faulty = StubServer(("m",)), StubServer(("m",))
+    faulty.misbehave = faults = Faults(0.3, seed=1)
+    with serve(clean) as clean_url, serve(faulty) as url:
+        expected, _ = ask(clean_url, requests(150))
+        found, _ = ask(url, requests(150))
+    assert [a.text for a in found] == [a.text for a in expected]
+    assert set(faults.made) == set(FAULTS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("timeout", "timed out"),
+        ("reset", "connection refused or broken"),
+        ("429", "HTTP 429"),
+        ("500", "HTTP 500"),
+        ("garbage", "expected JSON"),
+        ("no choices", "answer with choices"),
+        ("no usage", "token usage"),
+        ("long answer", "at most 8 tokens, found 200000 characters"),
+        ("endless answer", "at most 4 MiB"),
+    ],
+)
+def test_an_endpoint_that_never_answers_stops_the_run_and_is_named(kind, named):
+    stub = StubServer(("m",))
+    stub.misbehave = lambda count, body: FAULTS[kind]()
+    with serve(stub) as url:
+        timeout_s = 0.3 if kind == "timeout" else 30
+        outcomes, _ = ask(url, requests(OPENS_AFTER + 2), Retries(8, 0.01, timeout_s), down_s=0.1)
+        stopped = [outcome for outcome in outcomes if isinstance(outcome, RunStopped)]
+        assert stopped
+        assert url in str(stopped[0])
+        assert named in str(stopped[0])
+        assert "start again to continue" in str(stopped[0])
+
+
+def test_too_large_a_share_of_calls_that_failed_for_good_stops_the_run():
+    stub = StubServer(("m",))
+    stub.misbehave = lambda count, body: (403, {}, "{}") if count % 10 else None
+    with serve(stub) as url:
+        outcomes, _ = ask(url, requests(80))
+    kinds = {type(outcome) for outcome in outcomes}
+    assert {CallFailed, RunStopped} <= kinds
+    assert any("calls failed for good (HTTP 403: " in str(outcome) for outcome in outcomes if isinstance(outcome, RunStopped))
+
+
+def test_attempts_do_not_multiply():
+    stub = StubServer(("m",))
+    stub.misbehave = lambda count, body: (500, {}, "{}")
+    with serve(stub) as url:
+        (failure,), _ = ask(url, requests(1), Retries(3, 0.01, 5))
+    assert isinstance(failure, CallFailed)
+    assert len(stub.requests) == 4
+
+
+def test_a_server_that_dies_and_returns_loses_no_call():
+    stub = StubServer(("m",), skill=1.0, delay_s=0.01)
+
+    async def run(stack: ExitStack) -> list[str]:
+        with serve(stub) as url:
+            port = int(url.rsplit(":", 1)[1].removesuffix("/v1"))
+            client = OpenAIClient({"small": Endpoint((url,), "m")}, QUICK, Patience(concurrency=4))
+            await client.complete(requests(1)[0])
+        waiting = asyncio.gather(*(client.complete(r) for r in requests(60)))
+        while client._servers[url]._failures_in_a_row < OPENS_AFTER:
+            await asyncio.sleep(0.01)
+        stack.enter_context(serve(stub, port))
+        answers = [answer.text for answer in await waiting]
+        await client.aclose()
+        return answers
+
+    with ExitStack() as stack:
+        assert asyncio.run(run(stack)) == [str(k + 1) for k in range(60)]
+
+
+def test_a_single_call_waits_for_a_server_that_is_away_for_longer_than_its_attempts():
+    stub, quick = StubServer(("m",), skill=1.0), Retries(most=1, first_wait_s=0.01)
+
+    async def run(stack: ExitStack, down_s: float) -> str:
+        with serve(stub) as url:
+            port = int(url.rsplit(":", 1)[1].removesuffix("/v1"))
+        client = OpenAIClient({"small": Endpoint((url,), "m")}, quick, Patience(down_s=down_s))
+        waiting = asyncio.create_task(client.complete(requests(1)[0]))
+        while sum(client._servers[url].faults.values()) < 4 and not waiting.done():
+            await asyncio.sleep(0.01)
+        stack.enter_context(serve(stub, port))
+        try:
+            return (await waiting).text
+        finally:
+            await client.aclose()
+
+    with ExitStack() as stack:
+        assert asyncio.run(run(stack, 60)) == "1"
+    with ExitStack() as stack, pytest.raises(CallFailed, match="connection refused or broken"):
+        asyncio.run(run(stack, 0.001))
+
+
+def test_calls_go_to_the_replica_that_works():
+    dead, alive = StubServer(("m",), skill=1.0), StubServer(("m",), skill=1.0, delay_s=0.005)
+    dead.misbehave = lambda count, body: (500, {}, "{}")
+    with serve(dead) as one, serve(alive) as other:
+        outcomes, _ = ask((one, other), requests(200), concurrency=4, down_s=0.1)
+    assert [outcome.text for outcome in outcomes] == [str(k + 1) for k in range(200)]
+    assert len(dead.requests) < 50
+
+
+def test_retry_after_holds_all_calls_to_that_server():
+    stub, arrived = StubServer(("m",)), []
+
+    def misbehave(count, body):
+        arrived.append(time.monotonic())
+        return (429, {"retry-after": "0.4"}, "{}") if count == 1 else None
+
+    stub.misbehave = misbehave
+    with serve(stub) as url:
+        ask(url, requests(5), concurrency=1)
+    assert min(arrived[1:]) - arrived[0] >= 0.4
+
+
+def test_the_limit_falls_once_per_round_trip_under_overload_and_grows_back_by_answers():
+    async def run() -> None:
+        server = Server("http://x", Patience(concurrency=16))
+        overload, started = Fault("HTTP 429", overload=True), time.monotonic()
+        for _ in range(3):
+            server.failed(overload, started)
+        assert server.limit == 8
+        server.failed(overload, time.monotonic())
+        assert server.limit == 4
+        server.failed(Fault("HTTP 500"), time.monotonic())
+        assert server.limit == 4
+        for _ in range(5):
+            server.succeeded()
+        assert 5 <= server.limit < 6
+        for _ in range(500):
+            server.succeeded()
+        assert server.limit == 16
+
+    asyncio.run(run())
+
+
+def test_the_limit_finds_what_the_server_can_take():
+    stub = StubServer(("m",), delay_s=0.02)
+    stub.misbehave = lambda count, body: (429, {}, "{}") if stub.now > 4 else None
+    with serve(stub) as url:
+        outcomes, client = ask(url, requests(150), concurrency=32)
+    assert not [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    assert client._servers[url].limit < 12
+
+
+OVERFLOW = '{"error": {"message": "This model\'s maximum context length is 2048 tokens. However, you requested 2100"}}'
+
+
+def test_a_prompt_that_does_not_fit_is_no_infrastructure_failure():
+    stub = StubServer(("m",))
+    stub.misbehave = lambda count, body: (400, {}, OVERFLOW)
+    with serve(stub) as url:
+        (failure,), _ = ask(url, requests(1))
+    assert isinstance(failure, ContextOverflow)
+    assert "the prompt does not fit the model's context" in str(failure)
+    assert len(stub.requests) == 1
+
+
+def test_a_node_whose_prompt_does_not_fit_has_no_answer_and_is_graded_so():
+    stub = StubServer(("m",), skill=1.0)
+    stub.misbehave = lambda count, body: (400, {}, OVERFLOW) if "Draft: " in body["messages"][-1]["content"] else None
+
+    async def run(url: str):
+        client = OpenAIClient({"m": Endpoint((url,), "m")})
+        environment = Environment(MATH, Sampling(), POOL, client)
+        question = [Question("q1", "3 + 4", "7")]
+        feedbacks = [
+            await environment.evaluate(graph, question) for graph in (chain(["m", "m"]), parallel(["m"] * 3, "m", "voter"))
+        ]
+        await client.aclose()
+        return feedbacks
+
+    with serve(stub) as url:
+        long, short = asyncio.run(run(url))
+    assert (long.results[0].correct, long.n_unscored, long.error) == (False, 0, "")
+    assert "does not fit" in long.results[0].error
+    assert (short.results[0].correct, short.results[0].error) == (True, "")

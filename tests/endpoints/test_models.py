@@ -1,0 +1,191 @@
+"""The client on a real socket, and what identifies a call."""
+
+import asyncio
+import socket
+from contextlib import ExitStack, aclosing
+
+import pytest
+
+from pipeline.base.errors import CallFailed, EndpointError
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from pipeline.models.client import Message, Request, Sampling
+from tests.support.stub_server import StubServer, serve
+
+
+def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:
+    return Request("small", "r1", (Message("user", text),), Sampling(**sampling), replica)
+
+
+def check(base_url: str) -> None:
+    """Look whether the endpoint serves the model."""
+
+    async def run() -> None:
+        async with aclosing(OpenAIClient({"small": Endpoint((base_url,), "served-name")}, Retries(0))) as client:
+            await client.check()
+
+    asyncio.run(run())
+
+
+def ask(base_url: str, *requests: Request, max_retries: int = 3, timeout_s: float = 60, **patience):
+    async def run():
+        retries = Retries(max_retries, 0.01, timeout_s)
+        client = OpenAIClient({"small": Endpoint((base_url,), "served-name")}, retries, Patience(**patience))
+        try:
+            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+class TestOpenAIClient:
+    def test_a_completion_with_its_usage(self):
+        stub = StubServer(("served-name",), skill=1.0)
+        with serve(stub) as url:
+            (answer,) = ask(url, request(temperature=0.3, max_tokens=12, stop=("\n",)))
+        assert (answer.text, answer.completion_tokens) == ("2", 2)
+        assert answer.latency_s > 0
+        body = stub.requests[0]
+        assert (body["model"], body["temperature"], body["max_tokens"], body["stop"]) == ("served-name", 0.3, 12, ["\n"])
+        assert "seed" not in body
+
+    def test_requests_under_way_stay_below_the_limit(self):
+        stub = StubServer(("served-name",), delay_s=0.02)
+        with serve(stub) as url:
+            ask(url, *(request(replica=k) for k in range(30)), concurrency=4)
+        assert stub.most_at_once == 4
+
+    def test_replicas_share_the_load(self):
+        stubs = [StubServer(("served-name",), delay_s=0.02) for _ in range(3)]
+        with ExitStack() as stack:
+            urls = tuple(stack.enter_context(serve(stub)) for stub in stubs)
+
+            async def run():
+                client = OpenAIClient({"small": Endpoint(urls, "served-name")}, patience=Patience(concurrency=8))
+                await client.check()
+                await asyncio.gather(*(client.complete(request(replica=k)) for k in range(25)))
+                await client.aclose()
+
+            asyncio.run(run())
+        assert [len(stub.requests) for stub in stubs] == [9, 8, 8]  # the first call finds out what is taken, before the others
+
+    def test_a_seed_is_sent_where_it_is_understood_and_is_one_per_call(self):
+        stub = StubServer(("served-name",))
+
+        async def run(url: str) -> None:
+            client = OpenAIClient({"small": Endpoint((url,), "served-name", seeds=True)})
+            for k in (0, 0, 1):
+                await client.complete(request(replica=k))
+            await client.aclose()
+
+        with serve(stub) as url:
+            asyncio.run(run(url))
+        first, again, other = (body["seed"] for body in stub.requests)
+        assert first == again != other
+
+    def test_an_answer_is_cut_where_the_server_did_not_stop(self):
+        stub = StubServer(("served-name",), skill=1.0)
+        with serve(stub) as url:
+            (answer,) = ask(url, request("Q: 100 + 23", stop=("4", "3", "23")))
+        assert (answer.text, answer.completion_tokens) == ("1", 2)
+
+    def test_a_429_and_a_500_are_retried(self):
+        stub = StubServer(("served-name",), skill=1.0)
+        trouble = {1: (429, {"retry-after": "0"}, "{}"), 2: (500, {}, "{}")}
+        stub.misbehave = lambda count, body: trouble.get(count)
+        with serve(stub) as url:
+            (answer,) = ask(url, request())
+        assert answer.text == "2"
+        assert len(stub.requests) == 3
+
+    @pytest.mark.parametrize(
+        ("reply", "reason"),
+        [
+            ((500, {}, "{}"), "HTTP 500"),
+            ((404, {}, "{}"), "HTTP 404"),
+            ((200, {}, '{"choices": [], "usage": null}'), "expected an answer with choices"),
+            ((200, {}, '{"id": "x"}'), "expected an answer with choices"),
+            ((200, {}, "garbage"), "expected JSON"),
+        ],
+    )
+    def test_what_fails_for_good_is_a_failed_call(self, reply, reason):
+        stub = StubServer(("served-name",))
+        stub.misbehave = lambda count, body: reply
+        with serve(stub) as url:
+            (failure,) = ask(url, request(), max_retries=0)
+        assert isinstance(failure, CallFailed)
+        assert reason in str(failure)
+
+    def test_an_answer_without_usage_is_a_failed_call(self):
+        stub = StubServer(("served-name",))
+        stub.misbehave = lambda count, body: (
+            200,
+            {},
+            '{"id": "x", "object": "chat.completion", "created": 0, "model": "m", '
+            '"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "2"}}]}',
+        )
+        with serve(stub) as url:
+            (failure,) = ask(url, request(), max_retries=0)
+        assert "token usage" in str(failure)
+
+    def test_a_refused_connection_says_so(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        with pytest.raises(EndpointError, match="expected an OpenAI-compatible server, but Connection error"):
+            check(url)
+
+    def test_a_missing_model_lists_what_is_served(self):
+        missing = r"expected model 'served-name' \(pool name 'small'\), .* has other"
+        with serve(StubServer(("other",))) as url, pytest.raises(EndpointError, match=missing):
+            check(url)
+
+    @pytest.mark.parametrize("page", ["<html>login</html>", "[]", '{"data": 3}'])
+    def test_something_else_than_a_model_server_says_so(self, page):
+        stub = StubServer(("served-name",))
+        stub.model_list = page
+        wanted = "expected a list of models from /models, found something else"
+        with serve(stub) as url, pytest.raises(EndpointError, match=wanted):
+            check(url)
+
+    def test_the_key_comes_from_the_environment_and_stays_out_of_errors(self, monkeypatch):
+        monkeypatch.setenv("STUB_KEY", "sk-canary")
+        stub = StubServer(("served-name",))
+        stub.misbehave = lambda count, body: (401, {}, '{"error": "bad key sk-canary"}')
+
+        async def run(url: str) -> str:
+            client = OpenAIClient({"small": Endpoint((url,), "served-name", "STUB_KEY")}, Retries(0))
+            with pytest.raises(CallFailed, match="HTTP 401") as caught:
+                await client.complete(request())
+            await client.aclose()
+            return str(caught.value)
+
+        with serve(stub) as url:
+            message = asyncio.run(run(url))
+        assert "sk-canary" not in message
+        assert stub.headers[0]["authorization"] == "Bearer sk-canary"
+
+    def test_a_key_that_is_not_set_is_named(self):
+        with pytest.raises(EndpointError, match="environment variable NO_SUCH_KEY, which is not set"):
+            OpenAIClient({"small": Endpoint(("http://127.0.0.1:1/v1",), "m", "NO_SUCH_KEY")})
+
+
+class TestContentKey:
+    def test_everything_that_shapes_an_answer_is_in_the_key(self):
+        base = request()
+        others = [
+            request("Q: 1 + 2"),
+            request(replica=1),
+            request(temperature=0.1),
+            request(top_p=0.5),
+            request(max_tokens=3),
+            request(stop=("\n",)),
+            Request("large", "r1", base.messages, base.sampling),
+            Request("small", "r2", base.messages, base.sampling),
+            Request("small", "r1", (Message("system", "Q: 1 + 1"),), base.sampling),
+            Request("small", "r1", base.messages, base.sampling, schema=("answer", "{}")),
+            Request("small", "r1", (Message("user", "Q: 1"), Message("user", " + 1")), base.sampling),
+        ]
+        assert len({r.key() for r in [base, *others]}) == len(others) + 1
+        assert request().key() == base.key()

@@ -1,0 +1,368 @@
+"""Responses that no well-made endpoint gives: each is a named fault of its attempt, or an answer, and never anything else."""
+
+import asyncio
+import gzip
+import json
+import zlib
+from contextlib import aclosing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.base.errors import CallFailed, ContextOverflow, EndpointError
+from pipeline.endpoints.answers import MOST_TOKENS, read_answer
+from pipeline.endpoints.endpoints import Fault, Patience
+from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from pipeline.endpoints.transport import MAX_BODY_BYTES, retry_after
+from pipeline.models.client import Completion, Message, Request, Sampling, whole_text
+from pipeline.runtime.agent_client import AgentClient
+from tests.support.agent_server import settings as agent_settings
+from tests.support.raw_server import http, raw_server
+from tests.support.stub_server import StubServer, serve
+
+SAMPLING = Sampling(max_tokens=64)
+REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)
+USAGE = {"prompt_tokens": 3, "completion_tokens": 1}
+
+
+def body(content="2", finish="stop", usage=USAGE, message=None, **more) -> bytes:
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content} | (message or {})}
+    return json.dumps({"choices": [choice], "usage": usage} | more).encode()
+
+
+def outcomes(url, *requests, most=0, timeout_s=10.0, stream=False):
+    async def run():
+        client = OpenAIClient({"small": Endpoint((url,), "m")}, Retries(most, 0.001, timeout_s), Patience())
+        async with aclosing(client):
+            ask = (lambda r: client.stream(r, lambda text: None)) if stream else client.complete
+            return [(await asyncio.gather(ask(request), return_exceptions=True))[0] for request in requests]
+
+    return asyncio.run(run())
+
+
+def failure_of(raw: bytes, **options) -> str:
+    with raw_server(lambda count: raw) as url:
+        (found,) = outcomes(url, REQUEST, **options)
+    assert isinstance(found, CallFailed), found
+    return str(found).removeprefix(f"small at {url}: ")
+
+
+BROKEN_HTTP = {
+    "garbage status line": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+    "no status": b"HTTP/1.1\r\n\r\n",
+    "status of four digits": b"HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "nothing": b"",
+    "half a header": b"HTTP/1.1 200 OK\r\nContent-",
+    "content length too long": b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + body(),
+    "content length too short": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n" + body(),
+    "two content lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Length: 10\r\n\r\n" + body(),
+    "content length of no number": b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n" + body(),
+    "negative content length": b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n" + body(),
+    "header of 100 KiB": http(body(), "X-Long: " + "x" * 100_000),
+    "ten thousand headers": http(body(), *["X-Many: x"] * 10_000),
+    "header without colon": http(body(), "what is this"),
+    "zero in a header": http(body(), "X-Zero: a\0b"),
+    "bad chunk size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+    "chunks without end": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n",
+    "chunk longer than said": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}{}{}\r\n0\r\n\r\n",
+    "unknown transfer encoding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: rot13\r\n\r\n{}",
+    "switching protocols": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: tea\r\nConnection: Upgrade\r\n\r\n",
+    "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "charset that is no charset": http(b"{", "Content-Type: application/json; charset=base64", status="500 Oh"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BROKEN_HTTP)
+def test_a_broken_response_is_a_fault_of_its_attempt_and_the_next_one_is_answered(kind):
+    broken = BROKEN_HTTP[kind]
+    with raw_server(lambda count: broken if count == 1 else http(body())) as url:
+        (answer,) = outcomes(url, REQUEST, most=2, timeout_s=5)
+    assert isinstance(answer, Completion), answer
+    assert answer.text == "2"
+
+
+BAD_BODIES = {
+    "nested": (b"[" * 100_000, "JSON"),
+    "nested objects": (b'{"choices":' * 50_000, "JSON"),
+    "usage of 1e999": (body().replace(b": 3", b": 1e999"), "token usage of 0 to"),
+    "usage of 10^400": (body(usage=USAGE | {"prompt_tokens": 10**400}), "token usage of 0 to"),
+    "number of 5,000 digits": (body().replace(b": 3", b": " + b"9" * 5000), "JSON"),
+    "negative usage": (body(usage=USAGE | {"completion_tokens": -1}), "token usage of 0 to"),
+    "usage of half a token": (body(usage=USAGE | {"completion_tokens": 0.5}), "token usage of 0 to"),
+    "usage that is true": (body(usage=USAGE | {"completion_tokens": True}), "token usage of 0 to"),
+    "usage as text": (body(usage=USAGE | {"completion_tokens": "1"}), "token usage of 0 to"),
+    "usage of nan": (body().replace(b": 3", b": NaN"), "token usage of 0 to"),
+    "null usage": (body(usage=None), "token usage, found none"),
+    "usage of nulls": (body(usage={"prompt_tokens": None, "completion_tokens": None}), "token usage, found none"),
+    "error beside choices": (body(error={"message": "overloaded", "code": 503}), "an error inside HTTP 200 (code 503)"),
+    "error as text": (body(error="overloaded"), "an error inside HTTP 200"),
+    "error alone": (b'{"error": {"message": "no", "code": null}}', "an error inside HTTP 200"),
+    "finish_reason error": (body(finish="error"), "finish_reason stop or length, found error"),
+    "finish_reason content_filter": (body("I", finish="content_filter"), "finish_reason stop or length, found content_filter"),
+    "finish_reason of the provider's": (body(finish="insufficient_system_resource"), "found insufficient_system_resource"),
+    "finish_reason that is no text": (body(finish=["stop"]), "found something else"),
+    "refusal": (body(None, message={"refusal": "I'm sorry"}), "a refusal"),
+    "null content without a reason": (body(None, finish=None), "an empty one without finish_reason"),
+    "empty content of a tool call": (body("", finish="tool_calls"), "an empty one without finish_reason"),
+    "content of parts": (body([{"type": "text"}]), "an answer as text"),
+    "message of text": (body().replace(b'{"role": "assistant", "content": "2"}', b'"2"'), "an answer with choices"),
+    "choices as an object": (b'{"choices": {"0": 1}}', "an answer with choices"),
+    "text": (b'"hello"', "an answer with choices"),
+    "not utf-8": (b'{"choices": "\xff\xfe\x00"}', "JSON"),
+    "nothing": (b"", "JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD_BODIES)
+def test_what_is_no_answer_is_a_named_fault(kind):
+    raw, named = BAD_BODIES[kind]
+    assert named in failure_of(http(raw))
+
+
+@pytest.mark.parametrize(("content", "finish"), [("2", None), ("2", "length"), ("", "stop"), (None, "length"), ("2", "tool_calls")])
+def test_a_model_s_own_answer_is_one_also_when_it_is_empty(content, finish):
+    assert read_answer(body(content, finish), 0.1, SAMPLING).text == (content or "")
+
+
+@pytest.mark.parametrize("reason", ["refusal", "content_filter"])
+def test_what_is_refused_is_not_asked_again(reason):
+    refused = body(None, message={"refusal": "no"}) if reason == "refusal" else body(finish="content_filter")
+    seen = []
+    with raw_server(lambda count: seen.append(count) or http(refused)) as url:
+        outcomes(url, REQUEST, most=5)
+    assert seen == [1]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def near_answers(draw):
+    """A good answer in which one thing, or a few, are something else."""
+    data = json.loads(body())
+    for _ in range(draw(st.integers(1, 3))):
+        owner, key = draw(
+            st.sampled_from(
+                [(data, "choices"), (data, "usage"), (data, "error")]
+                + [(choice, key) for choice in data["choices"] for key in ("message", "finish_reason", "error")]
+                + [(data["usage"], key) for key in USAGE]
+                + [(data["choices"][0]["message"], key) for key in ("content", "refusal")]
+            )
+        )
+        owner[key] = draw(JSON)
+        if not isinstance(data["choices"], list) or not isinstance(data["usage"], dict) or not data["choices"]:
+            break
+        if not all(isinstance(c, dict) and isinstance(c.get("message"), dict) for c in data["choices"]):
+            break
+    return json.dumps(data).encode()
+
+
+@settings(max_examples=500, deadline=None)
+@given(near_answers() | st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_body_is_an_answer_or_a_named_fault(raw):
+    try:
+        found = read_answer(raw, 0.1, SAMPLING)
+    except Fault:
+        pass
+    else:
+        found.text.encode()
+        assert 0 <= found.prompt_tokens <= MOST_TOKENS
+        assert 0 <= found.completion_tokens <= MOST_TOKENS
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=300), st.booleans())
+def test_any_bytes_on_the_wire_are_an_answer_or_a_named_fault(raw, framed):
+    with raw_server(lambda count: http(raw) if framed else raw) as url:
+        (found,) = outcomes(url, REQUEST, timeout_s=5)
+    assert isinstance(found, Completion | CallFailed), found
+
+
+@st.composite
+def near_responses(draw):
+    """A good response, or one of those above, of which a few bytes are something else."""
+    good = [http(body()), http(gzip.compress(body()), "Content-Encoding: gzip"), events(body()), *BROKEN_HTTP.values()]
+    raw = bytearray(draw(st.sampled_from([response[:3000] for response in good])))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(raw)))
+        raw[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3) | st.sampled_from([b"\r\n", b":", b"0", b"-", b"\0"]))
+    return bytes(raw)
+
+
+@settings(max_examples=60, deadline=None)
+@given(near_responses(), st.booleans())
+def test_any_response_that_is_nearly_one_is_an_answer_or_a_named_fault(raw, stream):
+    with raw_server(lambda count: raw) as url:
+        (found,) = outcomes(url, REQUEST, timeout_s=5, stream=stream)
+    assert isinstance(found, Completion | CallFailed | ContextOverflow | EndpointError), found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps({"error": value}).encode()), st.integers(300, 599))
+def test_any_error_s_body_is_a_named_fault(raw, status):
+    with raw_server(lambda count: http(raw, "Retry-After: 0", status=f"{status} Oh")) as url:
+        (found,) = outcomes(url, REQUEST, timeout_s=5)
+    assert isinstance(found, CallFailed | ContextOverflow | EndpointError), found
+
+
+def events(*chunks: bytes) -> bytes:
+    data = b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + data
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.binary(max_size=60) | JSON.map(lambda v: json.dumps(v).encode()) | near_answers(), max_size=4))
+def test_any_stream_is_an_answer_or_a_named_fault(chunks):
+    with raw_server(lambda count: events(*chunks, b"[DONE]")) as url:
+        (found,) = outcomes(url, REQUEST, timeout_s=5, stream=True)
+    assert isinstance(found, Completion | CallFailed), found
+
+
+@pytest.mark.parametrize("usage", ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'])
+def test_a_stream_whose_usage_is_none_is_a_fault(usage):
+    text = b'{"choices": [{"delta": {"content": "2"}, "finish_reason": "stop"}]}'
+    raw = events(text, f'{{"choices": [], "usage": {usage}}}'.encode(), b"[DONE]")
+    assert "token usage" in failure_of(raw, stream=True)
+
+
+class TestSurrogates:
+    def test_a_lone_surrogate_in_an_answer_is_replaced(self):
+        found = read_answer(body("a\ud800b\ude00 \ud83d\ude00"), 0.1, SAMPLING)
+        assert found.text == "a\ufffdb\ufffd \U0001f600"
+
+    @given(st.text(st.characters(exclude_categories=()), max_size=20))
+    def test_any_text_becomes_valid_and_a_valid_one_stays(self, text):
+        whole = whole_text(text)
+        whole.encode()
+        assert whole_text(whole) == whole
+        assert len(whole) <= len(text)
+
+    def test_a_question_with_a_lone_surrogate_is_sent(self):
+        stub = StubServer(("m",))
+        with serve(stub) as url:
+            (found,) = outcomes(url, Request("small", "r1", (Message("user", "Q: 1 + \ud8001"),), SAMPLING))
+        assert isinstance(found, Completion)
+        assert stub.requests[0]["messages"][0]["content"] == "Q: 1 + \ufffd1"
+
+
+class TestBounds:
+    BOMB = gzip.compress(b" " * 2**26 + body(), 9)
+
+    def test_an_answer_is_unpacked_no_further_than_its_bound(self):
+        assert len(self.BOMB) < 2**17
+        assert "at most 4 MiB" in failure_of(http(self.BOMB, "Content-Encoding: gzip"))
+
+    def test_a_packed_error_is_bounded_too(self):
+        assert "at most 4 MiB" in failure_of(http(self.BOMB, "Content-Encoding: gzip", status="400 Bad"))
+
+    @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+    def test_a_small_packed_answer_is_read(self, encoding, pack):
+        with raw_server(lambda count: http(pack(body()), f"Content-Encoding: {encoding}")) as url:
+            (found,) = outcomes(url, REQUEST)
+        assert found.text == "2"
+
+    @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip", "compress"])
+    def test_what_can_t_be_unpacked_within_a_bound_is_a_fault(self, encoding):
+        assert "expected an answer" in failure_of(http(body(), f"Content-Encoding: {encoding}"))
+
+    def test_a_redirect_is_not_followed_with_the_prompt(self):
+        elsewhere = StubServer(("m",))
+        with serve(elsewhere) as other:
+            said = failure_of(http(b"", f"Location: {other}/chat/completions", status="307 Temporary Redirect"))
+        assert said == "HTTP 307 (a redirect, which is not followed; correct base_url)"
+        assert elsewhere.requests == []
+
+    @pytest.mark.parametrize(
+        ("said", "seconds"),
+        [
+            ("3", 3.0),
+            ("0.5", 0.5),
+            ("-7", 0.0),
+            ("1e9", 600.0),
+            ("nan", None),
+            ("inf", None),
+            ("-inf", None),
+            ("soon", None),
+            ("", None),
+            ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0),
+            ("Thu, 01 Jan 1970 00:00:05 GMT", 0.0),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", 600.0),
+            ("Fri, 31 Feb 2026 23:59:59 GMT", None),
+        ],
+    )
+    def test_how_long_to_wait_is_a_number_or_a_date(self, said, seconds):
+        assert retry_after({"retry-after": said}, now=10.0) == seconds
+
+    @given(st.text())
+    def test_any_other_wish_is_ignored(self, said):
+        found = retry_after({"retry-after": said}, now=10.0)
+        assert found is None or 0 <= found <= 600
+
+
+class TestAgent:
+    def ask(self, raw, **changes):
+        async def run(url):
+            client = AgentClient(Endpoint((url,), "guide"), agent_settings(**changes))
+            async with aclosing(client):
+                return await client.complete(REQUEST)
+
+        with raw_server(lambda count: raw) as url:
+            return asyncio.run(run(url))
+
+    @pytest.mark.parametrize("kind", BROKEN_HTTP)
+    def test_a_broken_response_is_a_failed_call(self, kind):
+        with pytest.raises(CallFailed, match="agent small at"):
+            self.ask(BROKEN_HTTP[kind])
+
+    @pytest.mark.parametrize("kind", BAD_BODIES)
+    def test_what_is_no_answer_is_a_failed_call(self, kind):
+        raw, named = BAD_BODIES[kind]
+        with pytest.raises(CallFailed) as caught:
+            self.ask(http(raw))
+        assert named in str(caught.value)
+
+    def test_its_answers_have_a_bound(self):
+        with pytest.raises(CallFailed, match="at most 4 MiB"):
+            self.ask(http(b" " * (MAX_BODY_BYTES + 1)))
+        with pytest.raises(CallFailed, match="at most 4 MiB"):
+            self.ask(http(TestBounds.BOMB, "Content-Encoding: gzip"))
+
+    def test_a_whole_attempt_has_a_limit_also_when_bytes_keep_coming(self):
+        async def run():
+            async def drip(reader, writer):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not writer.is_closing():
+                    writer.write(b" ")
+                    await asyncio.sleep(0.02)
+
+            async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+                url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+                async with aclosing(AgentClient(Endpoint((url,), "guide"), agent_settings(timeout_s=0.3))) as client:
+                    await client.complete(REQUEST)
+
+        with pytest.raises(CallFailed, match="timed out"):
+            asyncio.run(asyncio.wait_for(run(), 10))
+
+    def test_it_follows_no_redirect(self):
+        elsewhere = StubServer(("m",))
+        with serve(elsewhere) as other, pytest.raises(CallFailed, match="HTTP 308"):
+            self.ask(http(b"", f"Location: {other}/chat/completions", status="308 Permanent Redirect"))
+        assert elsewhere.requests == []
+
+
+def test_a_server_that_lists_no_models_in_any_way_is_named():
+    for raw in [*BROKEN_HTTP.values(), http(b"[" * 100_000), http(b'{"data": [{"id": 3}]}'), http(TestBounds.BOMB)]:
+
+        async def check(url):
+            client = OpenAIClient({"small": Endpoint((url,), "m")}, Retries(0, 0.001, 5))
+            async with aclosing(client):
+                await client.check()
+
+        with raw_server(lambda count, raw=raw: raw) as url, pytest.raises(EndpointError, match=url):
+            asyncio.run(check(url))

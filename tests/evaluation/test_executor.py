@@ -1,0 +1,228 @@
+import asyncio
+import gc
+import math
+import warnings
+
+import pytest
+
+from pipeline.base.errors import GraphError, RunStopped
+from pipeline.evaluation.environment import Environment, wilson
+from pipeline.evaluation.executor import run_graph
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.roles import Role, register_role
+from pipeline.graphs.topologies import branches, chain, parallel, single
+from pipeline.models.client import Completion, Request, Sampling, Usage
+from pipeline.pool.spec import ModelPool, ModelSpec, Price
+from pipeline.runtime.limits import Meter, MeteredClient
+from pipeline.settings.stages import LimitSettings
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.prompts import Prompt
+from tests.support.fakes import ScriptedClient, unit_draw
+
+POOL = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)), ModelSpec("n", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0))))
+MATH = Prompt(get_task("math"), "Answer.", "few_shot")
+QUESTION = Question("q1", "3 + 4", "7")
+
+
+def run(graph, client, prompt=MATH, question=QUESTION):
+    return asyncio.run(run_graph(graph, question, prompt, Sampling(), POOL, client))
+
+
+def test_every_node_sees_the_question_and_its_predecessors_answers():
+    client = ScriptedClient(lambda r: "5" if "Draft" not in r.messages[-1].content else "6")
+    answer = run(chain(["m", "m"]), client)
+    first, second = (request.messages[-1].content for request in client.requests)
+    assert "3 + 4" in first
+    assert "3 + 4" in second
+    assert "Draft: 5" in second
+    assert answer.text == "6"
+    assert answer.node_texts == {0: "5", 1: "6"}
+
+
+def test_parallel_nodes_of_one_model_are_different_draws():
+    client = ScriptedClient(lambda r: f"{r.replica}")
+    run(parallel(["m"] * 4, "m", "voter"), client)
+    assert sorted(request.replica for request in client.requests) == [0, 1, 2, 3]
+    assert len({request.key() for request in client.requests}) == 4
+
+
+def test_equal_answers_upstream_still_give_different_draws_downstream():
+    # Two branches whose first nodes answer alike must not share their second nodes' call.
+    client = ScriptedClient(lambda r: "5")
+    run(branches([["m", "m"]] * 2, "m", "voter"), client)
+    assert len({request.key() for request in client.requests}) == 4
+
+
+def test_graphs_that_share_a_prefix_ask_the_same_calls():
+    one, other = ScriptedClient(lambda r: f"{unit_draw(r):.3f}"), ScriptedClient(lambda r: f"{unit_draw(r):.3f}")
+    run(parallel(["m"] * 2, "m"), one)
+    run(parallel(["m"] * 3, "m"), other)
+    assert len({r.key() for r in one.requests} & {r.key() for r in other.requests}) == 2
+
+
+def test_nodes_of_one_level_and_questions_run_together():
+    waiting, most = 0, 0
+
+    class Slow(ScriptedClient):
+        async def complete(self, request: Request):
+            nonlocal waiting, most
+            waiting += 1
+            most = max(most, waiting)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            waiting -= 1
+            return await super().complete(request)
+
+    environment = Environment(MATH, Sampling(), POOL, Slow())
+    asyncio.run(environment.evaluate(parallel(["m"] * 4, "m"), [Question(str(k), f"{k} + 1", "7") for k in range(3)]))
+    assert most == 12
+
+
+def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
+    second_step = asyncio.Event()
+
+    class Uneven(ScriptedClient):
+        async def complete(self, request: Request):
+            if request.model == "n":
+                await second_step.wait()  # the slow branch waits for the second step of the quick one
+            elif "Draft" in request.messages[-1].content:
+                second_step.set()
+            return await super().complete(request)
+
+    async def run_within(seconds: float):
+        graph = branches([["m", "m"], ["n", "m"]], "m", "voter")
+        return await asyncio.wait_for(run_graph(graph, QUESTION, MATH, Sampling(), POOL, Uneven()), seconds)
+
+    assert asyncio.run(run_within(20)).text == "7"
+
+
+@pytest.mark.parametrize("graph", [branches([["m", "m", "m"]] * 3, "m"), branches([["m", "n"], ["n", "m", "m"], ["m"]], "n")])
+def test_what_is_asked_and_answered_does_not_depend_on_timing(graph):
+    class Uneven(ScriptedClient):
+        def __init__(self, seed: int) -> None:
+            super().__init__(lambda r: str(int(unit_draw(r) * 3)))
+            self.seed = seed
+
+        async def complete(self, request: Request):
+            for _ in range((int(request.key()[:8], 16) + self.seed) % (5 + self.seed)):
+                await asyncio.sleep(0)
+            return await super().complete(request)
+
+    runs = []
+    for seed in range(8):
+        client = Uneven(seed)
+        answer = run(graph, client)
+        runs.append((answer.text, dict(sorted(answer.node_texts.items())), answer.usage, sorted(r.key() for r in client.requests)))
+    assert runs.count(runs[0]) == len(runs)
+    assert len(set(runs[0][3])) == len(graph.nodes)
+
+
+def test_answers_that_are_there_at_once_need_no_task():
+    class Quick(ScriptedClient):
+        def begin(self, request: Request):
+            tasks.add(asyncio.current_task())
+            return Completion("7", 10, 2, 0.5)
+
+        async def complete(self, request: Request):
+            raise AssertionError("expected to be asked by begin alone")
+
+    tasks: set[asyncio.Task | None] = set()
+    answer = run(branches([["m", "m"]] * 3, "n"), Quick())
+    assert (answer.text, answer.usage.calls, answer.latency_s, len(tasks)) == ("7", 7, 1.5, 1)
+
+
+def test_an_error_that_is_no_failed_call_ends_the_run_as_itself():
+    class Broken(ScriptedClient):
+        async def complete(self, request: Request):
+            await asyncio.sleep(0)
+            raise RunStopped("enough")
+
+    with pytest.raises(RunStopped, match="enough"):
+        run(parallel(["m"] * 3, "m"), Broken())
+
+
+@pytest.mark.parametrize("metered", [False, True])
+def test_calls_that_nobody_comes_to_make_were_never_begun(metered):
+    class Broken(ScriptedClient):
+        async def complete(self, request: Request):
+            raise RunStopped("enough")
+
+    client = MeteredClient(Broken(), Meter(LimitSettings()), POOL) if metered else Broken()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(RunStopped, match="enough"):
+            run(parallel(["m"] * 3, "m"), client)
+        gc.collect()
+    assert [str(one.message) for one in told] == []
+
+
+def test_latency_is_the_critical_path_and_usage_adds_up():
+    answer = run(branches([["m", "m"]] * 3, "n"), ScriptedClient())
+    assert answer.latency_s == pytest.approx(1.5)
+    assert answer.usage.calls == 7
+    assert answer.usage.dollars == pytest.approx(7 * (10 * 1.0 + 2 * 2.0) / 1e6)
+    assert Usage(1, 2, 3.0, 3.0, 4, 1) + Usage(1, 1, 1.0, 0.0, 1, 1) == Usage(2, 3, 4.0, 3.0, 5, 2)
+
+
+def test_a_vote_costs_no_call_and_takes_the_most_frequent_answer():
+    client = ScriptedClient(lambda r: ["7", "9", "7", "I don't know"][r.replica])
+    answer = run(parallel(["m"] * 4, "m", "voter"), client)
+    assert answer.text == "7"
+    assert len(client.requests) == 4
+
+
+def test_a_fuser_with_top_k_reads_the_best_supported_answers():
+    nodes = (*(Node(i, "assistant", "m") for i in range(4)), Node(4, "fuser", "m", top_k=2))
+    graph = CollaborationGraph(nodes, tuple((i, 4) for i in range(4)))
+    client = ScriptedClient(lambda r: ["9", "7", "8", "7"][r.replica] if "Candidate" not in r.messages[-1].content else "7")
+    run(graph, client)
+    assert "Candidate: 7\nCandidate: 7\nA:" in client.requests[-1].messages[-1].content
+
+
+def test_a_failed_call_is_unscored_and_never_wrong():
+    client = ScriptedClient(fails=lambda r: "3 + 4" in r.messages[-1].content)
+    environment = Environment(MATH, Sampling(), POOL, client)
+    questions = [QUESTION, Question("q2", "5 + 2", "7"), Question("q3", "5 + 1", "6")]
+    feedback = asyncio.run(environment.evaluate(single("m"), questions))
+    assert [result.correct for result in feedback.results] == [None, True, False]
+    assert (feedback.n_scored, feedback.n_unscored, feedback.accuracy) == (2, 1, 0.5)
+    assert "went away" in feedback.error
+
+
+def test_nothing_scored_has_no_accuracy():
+    environment = Environment(MATH, Sampling(), POOL, ScriptedClient(fails=lambda r: True))
+    feedback = asyncio.run(environment.evaluate(single("m"), [QUESTION]))
+    assert math.isnan(feedback.accuracy)
+    assert feedback.interval == (0.0, 1.0)
+
+
+def test_calls_made_before_a_failure_are_counted():
+    client = ScriptedClient(fails=lambda r: "Draft" in r.messages[-1].content)
+    answer = run(chain(["m", "m"]), client)
+    assert answer.text is None
+    assert answer.usage.calls == 1
+
+
+def test_wilson_interval_matches_a_worked_example():
+    # 40 of 100: centre (0.4 + z2/200) / (1 + z2/100), half-width by the score formula
+    low, high = wilson(40, 100)
+    assert (low, high) == pytest.approx((0.3094, 0.4980), abs=1e-4)
+
+
+def test_a_role_of_ones_own_is_one_function_and_one_registration():
+    def critic(prompt, question, answers):
+        from pipeline.models.client import Message
+
+        return (Message("user", f"Criticise {answers[0]}"),)
+
+    register_role(Role("critic", speak=critic, min_in_degree=1))
+    graph = CollaborationGraph((Node(0, "assistant", "m"), Node(1, "critic", "m")), ((0, 1),))
+    client = ScriptedClient(lambda r: "5")
+    run(graph, client)
+    assert client.requests[-1].messages[-1].content == "Criticise 5"
+
+
+def test_a_role_needs_exactly_one_way_to_act():
+    with pytest.raises(GraphError, match="exactly one of speak and decide"):
+        Role("nothing")

@@ -1,0 +1,58 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import Closed, parse
+from pipeline.evaluation.objective import Objective, pareto_front
+from tests.search.test_search import feedback
+
+JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
+
+
+class Section(Closed):
+    objective: Objective
+
+
+class TestValue:
+    def test_accuracy_alone_ignores_latency(self):
+        assert Objective().of(0.6, 1.0) == Objective().of(0.6, 100.0) == 0.6
+
+    def test_joint_is_the_weighted_sum_of_accuracy_and_speed(self):
+        assert JOINT.of(0.5, 10.0) == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
+        assert JOINT.of(0.5, 0.0) == pytest.approx(0.6 * 0.5 + 0.4)
+
+    def test_the_value_of_feedback_takes_its_accuracy_and_latency(self):
+        assert JOINT.value(feedback(0.5)) == pytest.approx(JOINT.of(0.5, 1.0))
+
+    @given(st.floats(0, 1), st.floats(0, 1e6), st.floats(0, 1))
+    def test_it_stays_within_0_and_1_and_never_rewards_waiting(self, accuracy, latency, weight):
+        objective = Objective(kind="joint", weight=weight)
+        assert 0.0 <= objective.of(accuracy, latency) <= 1.0
+        assert objective.of(accuracy, latency + 1.0) <= objective.of(accuracy, latency)
+
+    @pytest.mark.parametrize("weight", [-0.1, 1.5])
+    def test_a_weight_outside_its_range_is_one_clear_line(self, weight):
+        with pytest.raises(
+            SettingsError, match=rf"^profile: key 'objective\.weight': .* or equal to [01], found {weight}$"
+        ) as caught:
+            parse(Section, {"objective": {"kind": "joint", "weight": weight}}, "profile")
+        assert "\n" not in str(caught.value)
+
+
+class TestParetoFront:
+    def test_from_fast_to_slow_without_what_is_beaten(self):
+        points = [(0.5, 5.0), (0.6, 9.0), (0.4, 6.0), (0.7, 20.0), (0.6, 8.0), (math.nan, 1.0)]
+        assert pareto_front(points) == [0, 4, 3]
+
+    def test_of_equal_points_the_first_stays(self):
+        assert pareto_front([(0.5, 5.0), (0.5, 5.0)]) == [0]
+
+    @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 100)), max_size=30))
+    def test_a_point_is_left_out_exactly_if_another_is_as_good_in_both(self, points):
+        front = pareto_front(points)
+        for k, (accuracy, latency) in enumerate(points):
+            covered = any(points[j][0] >= accuracy and points[j][1] <= latency for j in front if j != k)
+            assert (k in front) != covered

@@ -1,0 +1,139 @@
+"""Statistics of graded answers: where all grades are right or wrong, they are those that right and wrong have."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from pipeline.base.errors import SettingsError
+from pipeline.deployment.promotion import Arm, choose, paired
+from pipeline.evaluation.environment import Feedback, QuestionResult, total_of, wilson
+from pipeline.evaluation.scores import mean_interval, paired_flips_p
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.topologies import single
+from pipeline.models.client import Usage
+from pipeline.response.evidence import Evidence, passing_grade
+from pipeline.tasks.base import Question
+from pipeline.tasks.grading import Grader
+from pipeline.tasks.words import SimilarityTask
+
+
+def feedback(*grades: float | None) -> Feedback:
+    return Feedback(tuple(QuestionResult(f"q{k}", grade) for k, grade in enumerate(grades)), Usage(), 0.0)
+
+
+def test_scores_make_a_mean_with_students_interval() -> None:
+    found = feedback(0.25, 0.75, 0.5, None)
+    assert found.accuracy == 0.5
+    assert (found.n_correct, found.n_scored) == (1.5, 3)
+    low, high = found.interval
+    assert 0 <= low < 0.5 < high <= 1
+    assert found.interval == mean_interval([0.25, 0.75, 0.5], 0.95)
+
+
+def test_right_and_wrong_keep_wilsons_interval() -> None:
+    found = feedback(True, False, True, None)
+    assert found.interval == wilson(2, 3)
+    assert isinstance(found.n_correct, int)
+    assert feedback(1.0, 0.0, 1.0).interval == wilson(2, 3)
+
+
+def test_the_interval_holds_what_it_promises() -> None:
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):
+        low, high = mean_interval(rng.beta(2, 5, 20).tolist(), 0.95)
+        held += low <= 2 / 7 <= high
+    assert held / 400 >= 0.95
+
+
+def test_few_that_agree_are_not_certain() -> None:
+    low, high = mean_interval([0.8, 0.8], 0.95)
+    assert high - low > 0.5
+    assert mean_interval([], 0.95) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
+@pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (9, 0), (0, 2)])
+def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(ahead: int, behind: int, alternative: str) -> None:
+    expected = binomtest(ahead, ahead + behind, 0.5, alternative=alternative).pvalue
+    assert paired_flips_p([1.0] * ahead + [-1.0] * behind + [0.0] * 7, alternative) == pytest.approx(expected)
+
+
+def test_flips_count_all_signs_of_few_differences() -> None:
+    differences = [0.5, 0.3, -0.1]
+    sums = [sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((1, -1), repeat=3)]
+    assert paired_flips_p(differences, "greater") == sum(s >= 0.7 - 1e-9 for s in sums) / 8
+    assert paired_flips_p([]) == 1.0
+
+
+def test_many_differences_keep_the_error_rate() -> None:
+    rng = np.random.default_rng(1)
+    p = [paired_flips_p(rng.normal(0, 0.2, 40).tolist()) for _ in range(200)]
+    assert np.mean(np.array(p) < 0.05) < 0.1
+    assert paired_flips_p(rng.normal(0.2, 0.2, 40).tolist()) < 0.001
+
+
+def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
+    first = {f"q{k}": 0.6 for k in range(8)} | {"x": None}
+    second = {f"q{k}": 0.5 for k in range(8)} | {"x": 1.0}
+    pairs = paired(first, second)
+    assert (pairs.questions, pairs.first_only, pairs.second_only) == (8, 8, 0)
+    assert pairs.p_value("greater") == pytest.approx(1 / 256)
+    assert paired({"a": True, "b": False}, {"a": False, "b": False}).differences == ()
+
+
+def test_the_gate_puts_up_the_better_mean_score() -> None:
+    found = Arm("found", 5.0, {f"q{k}": 0.4 for k in range(20)})
+    single_ = Arm("one call", 1.0, {f"q{k}": 0.55 for k in range(20)})
+    chosen = choose([found, single_], margin=0.02, confidence=0.95)
+    assert (chosen.place, chosen.verdict) == (1, "better")
+    assert "55.0 % against 40.0 %" in chosen.reason
+
+
+def test_totals_of_right_answers_stay_whole() -> None:
+    assert all(isinstance(total_of(right / 7, 7), int) for right in range(8))
+    assert total_of(0.35, 3) == pytest.approx(1.05)
+
+
+def test_evidence_takes_the_mean_score_of_graded_answers() -> None:
+    places = np.arange(400)
+    shares = np.mean([passing_grade(int(place)) < 0.3 for place in places])
+    assert shares == pytest.approx(0.3, abs=0.01)
+    assert all(0 < passing_grade(int(place)) < 1 for place in places)
+    questions = [Question(f"q{k}", "?", "x") for k in range(3)]
+    evidence = Evidence(questions)
+    graph: CollaborationGraph = single("m")
+    evidence.add(graph, feedback(0.2, True, 0.9))
+    assert evidence.graphs[graph].right.tolist() == [0.2, 1.0, 0.9]
+
+
+class Odd(SimilarityTask):
+    """Grades what it is told to."""
+
+    def __init__(self, found: object) -> None:
+        super().__init__()
+        self.found, self.count = found, 0
+
+    def grade(self, question: Question, text: str) -> float:
+        self.count += 1
+        return self.found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("grade", [1.5, -0.1, math.nan, "good", None])
+def test_a_grade_that_is_none_names_the_kind_and_the_question(grade: object) -> None:
+    expected = "kind 'similarity': expected a grade that is right, wrong or a score from 0 to 1, found .* for question q"
+    with pytest.raises(SettingsError, match=expected):
+        asyncio.run(Grader(Odd(grade)).grade(Question("q", "?", "x"), "text"))
+
+
+def test_texts_without_a_form_are_graded_apart() -> None:
+    grader = Grader(Odd(0.5))
+    for text in ("one", "two", "one"):
+        asyncio.run(grader.grade(Question("q", "?", "x"), text))
+    assert grader.task.count == 2  # type: ignore[attr-defined]

@@ -1,0 +1,142 @@
+"""A search on a real Dask cluster of two worker processes over TCP, calls kept in a folder that they share."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pipeline.base.journal import read_journal
+from tests.base.test_journal import MADE_NOW
+from tests.support.processes import wait_until
+from tests.support.project import Project
+from tests.support.stub_server import StubServer, serve
+
+pytestmark = pytest.mark.slow
+DELAY_S = 0.1
+MEASURED = ["latency_s"]
+"""What a real socket never takes twice alike."""
+
+
+class Cluster:
+    """A scheduler and two workers, each a process of its own without anyone to start it again."""
+
+    def __init__(self, folder: Path, stack: ExitStack, env: dict[str, str]) -> None:
+        self._env, self._folder, self._stack = env, folder, stack
+        file = folder / "scheduler.json"
+        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"), 60)
+        self.address = json.loads(file.read_text())["address"]
+        self.workers = [
+            self._start("worker", self.address, "--nthreads", "2", "--no-nanny", "--no-dashboard", "--name", name) for name in "ab"
+        ]
+
+    def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
+        log = self._stack.enter_context((self._folder / f"{what}-{len(list(self._folder.glob('*.log')))}.log").open("wb"))
+        process = subprocess.Popen(command, cwd=self._folder, env=self._env, stdout=log, stderr=log)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[tuple[StubServer, str]]:
+    stub = StubServer(("small", "large"), delay_s=DELAY_S)
+    with serve(stub) as url:
+        yield stub, url
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, stub) -> Iterator[Project]:
+    """A project ready to search, and a Prefect server."""
+    project = Project(tmp_path_factory.mktemp("cluster"), stub[1])
+    project.profile["engine"] |= {"seeds": True, "concurrency": 4}
+    project.profile["search"] |= {"max_iterations": 3, "patience": 3}
+    project.params["methods"] = ["random"]
+    project.save()
+    with project.ready_to_search():
+        yield project
+
+
+COMMAND = (sys.executable, "-m", "flows.search", "--task", "math", "--method", "random")
+
+
+@contextmanager
+def cluster(project: Project, name: str) -> Iterator[Cluster]:
+    """A cluster that the project's profile names, with an empty store."""
+    with ExitStack() as stack:
+        folder = project.folder / name
+        folder.mkdir()
+        made = Cluster(folder, stack, os.environ | {"PYTHONPATH": str(project.folder)})
+        project.profile["workers"] = {"kind": "dask", "address": made.address, "store": str(folder / "store")}
+        project.save()
+        yield made
+
+
+def outcome(project: Project) -> tuple[str, str]:
+    """The found graph and the archive, without what this very run measured; the search's files go."""
+    folder = project.folder / "results" / "stub" / "math" / "random"
+    table = pd.read_parquet(folder / "archive.parquet")
+    numbers = [entry["candidate_id"] for entry in read_journal(folder / "journal.jsonl") if entry["type"] == "record"]
+    assert numbers == table["candidate_id"].tolist() == list(range(len(table)))
+    assert (table["n_unscored"] == 0).all()
+    found = (folder / "graph.json").read_text(), table.drop(columns=MADE_NOW + MEASURED).to_json()
+    for path in folder.glob("*"):
+        path.unlink()
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(project) -> tuple[str, str]:
+    """What the search leaves in one process; its calls are not in the stores of the others."""
+    project.profile["workers"] = {"kind": "local", "store": str(project.folder / "store-of-one")}
+    project.save()
+    done = project.run(*COMMAND)
+    assert done.returncode == 0, done.stderr
+    return outcome(project)
+
+
+def test_two_workers_find_what_one_process_finds(project, undisturbed, stub):
+    with cluster(project, "two") as made:
+        asked = len(stub[0].requests)
+        done = project.run(*COMMAND)
+        assert done.returncode == 0, done.stderr
+        assert [worker.poll() for worker in made.workers] == [None, None]
+    assert outcome(project) == undisturbed
+    asked, kept = len(stub[0].requests) - asked, len(list((project.folder / "two" / "store").glob("*/*")))
+    assert kept <= asked <= 1.05 * kept  # a call is made once, whoever asks; two pieces may ask at one moment
+
+
+def test_a_worker_that_is_killed_in_the_middle_loses_nothing(project, undisturbed, stub):
+    with cluster(project, "killed") as made:
+        asked = len(stub[0].requests)
+        env = os.environ | {"PYTHONPATH": str(project.folder)}
+        running = subprocess.Popen(COMMAND, cwd=project.folder, env=env, text=True, stderr=subprocess.PIPE)
+        try:
+            wait_until(lambda: len(stub[0].requests) > asked + 40 or running.poll() is not None, 120)
+            made.workers[0].send_signal(signal.SIGKILL)
+            assert running.poll() is None, "the search ended before a worker could be killed"
+            _, errors = running.communicate(timeout=300)
+        finally:
+            running.kill()
+        assert running.returncode == 0, errors
+        assert made.workers[0].wait() == -signal.SIGKILL
+        assert made.workers[1].poll() is None
+    assert outcome(project) == undisturbed
+
+
+def test_a_cluster_that_is_not_there_is_named(project, undisturbed):
+    project.profile["workers"] = {"kind": "dask", "address": "tcp://127.0.0.1:9", "store": str(project.folder / "none")}
+    project.save()
+    done = project.run("env", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=2s", *COMMAND)
+    assert done.returncode == 2, done.stderr
+    assert "error: workers of kind dask: expected a cluster at tcp://127.0.0.1:9, but" in done.stderr

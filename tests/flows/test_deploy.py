@@ -1,0 +1,149 @@
+"""Re-search as a deployment, with a real Prefect server and a real MLflow server on a database, through a restart of each."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack, chdir, contextmanager
+from pathlib import Path
+
+import pytest
+
+from flows.lineage import lineage
+from tests.support.simulated_project import SimulatedProject
+
+pytestmark = pytest.mark.long
+BIN = Path(sys.executable).parent
+STRONG, USELESS = "llama-3.1-8b", "gemma-1.1-2b"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Service:
+    """A server process on a port of its own, which keeps its state in a folder and can be restarted."""
+
+    def __init__(self, name: str, command: list[str], health: str, log: Path, env: dict[str, str] | None = None) -> None:
+        self.name, self.command, self.health, self.log, self.env = name, command, health, log, os.environ | (env or {})
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.env, start_new_session=True)
+        until(lambda: self.answers(), f"{self.name} to answer", 180)
+
+    def answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()[-2000:]
+        try:
+            with urllib.request.urlopen(self.health, timeout=2):
+                return True
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+
+
+def until(holds, what: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.5)
+
+
+@contextmanager
+def running(service: Service):
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+def mlflow_server(folder: Path) -> tuple[Service, str]:
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    store = ["--backend-store-uri", f"sqlite:///{folder}/server.db", "--artifacts-destination", str(folder / "artifacts")]
+    command = [str(BIN / "mlflow"), "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", *store]
+    return Service("mlflow", command, f"{url}/health", folder / "mlflow.log"), url
+
+
+def prefect_server(folder: Path) -> tuple[Service, str]:
+    url = f"http://127.0.0.1:{(port := free_port())}/api"
+    command = [str(BIN / "prefect"), "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port)]
+    env = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": url}
+    return Service("prefect", command, f"{url}/health", folder / "prefect.log", env), url
+
+
+def runs(url: str) -> list[dict]:
+    request = urllib.request.Request(
+        f"{url}/flow_runs/filter", b'{"flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}}}', method="POST"
+    )
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+
+
+def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restarted(tmp_path, monkeypatch):
+    servers, folder = tmp_path / "servers", tmp_path / "project"
+    servers.mkdir()
+    folder.mkdir()
+    (mlflow, uri), (prefect, api) = mlflow_server(servers), prefect_server(servers)
+    with ExitStack() as stack:
+        stack.enter_context(running(mlflow))
+        stack.enter_context(running(prefect))
+        monkeypatch.setenv("PREFECT_API_URL", api)
+        monkeypatch.setenv("PREFECT_HOME", str(servers / "client"))
+        project = SimulatedProject(folder)
+        project.uri = uri
+        project.settings["deploy"] = {"promote": "better", "confidence": 0.6}
+        project.settings["research"] = {"watch_s": 1}
+        project.build("agent_reinforce")
+        outcome = folder / "research" / "simulated-small" / "math" / "outcome.json"
+
+        def champion(number: str) -> bool:
+            with project.registry() as registry:
+                return registry.champion("math").number == number
+
+        assert champion("1")
+        path = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder), "PREFECT_API_URL": api}
+        command = ["/bin/sh", "-c", f"cd {folder} && exec {sys.executable} -m flows.deploy"]
+        stack.enter_context(running(Service("deploy", command, f"{api}/health", servers / "deploy.log", path)))
+        until(lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)), "the first run to find nothing changed", 180)
+        assert not outcome.exists()
+
+        project.settings["pool"][USELESS] = project.whole_pool[USELESS]
+        project.save()
+        until(outcome.exists, "the re-search with the first newcomer", 240)
+        assert champion("1")
+
+        mlflow.stop()
+        prefect.stop()
+        project.settings["pool"][STRONG] = project.whole_pool[STRONG]
+        project.save()
+        mlflow.start()
+        prefect.start()
+        until(lambda: json.loads(outcome.read_text())["promoted"], "the re-search with the second newcomer", 240)
+        assert champion("2")
+
+        before = len(runs(api))
+        with chdir(folder):
+            assert lineage("math@champion", uri).broken == ()
+        code = "from flows.deploy import trigger; print(trigger('math', 'one change').id, trigger('math', 'one change').id)"
+        first, second = project.run(sys.executable, "-c", code).stdout.split()
+        assert first == second
+        until(lambda: all(run["state_type"] == "COMPLETED" for run in runs(api)[before:]), "the last run", 180)
+        assert [run["state_type"] for run in runs(api)].count("FAILED") == 0

@@ -1,0 +1,265 @@
+"""The gate on a real MLflow database: one call that is as good is registered and served, and a champion can lose its models.
+
+The models are a simulated pool in which a graph of several calls is worth nothing. The tests run in order.
+"""
+
+import json
+import re
+from contextlib import chdir
+
+import mlflow
+import pandas as pd
+import pytest
+
+from flows import evaluate, report, research
+from flows.lineage import lineage
+from flows.registry import RegistryLoader
+from pipeline.base.errors import DeploymentError
+from pipeline.deployment.bundle import Deployed
+from pipeline.deployment.provenance import TestResult
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.topologies import single
+from tests.support.simulated_project import SimulatedProject
+
+pytestmark = pytest.mark.slow
+SMALL, BEST = "llama-3.2-1b", "llama-3.2-3b"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Searched at random in a world where reading others' answers ruins one's own, and the wrong ones agree."""
+    project = SimulatedProject(tmp_path_factory.mktemp("gate"))
+    world = project.settings["simulation"]["tasks"]["math"]
+    world |= {"corrupt": 0.9, "repair": 0.0, "mend": 0.0, "insight": -2.0, "discernment": 0.1, "favourite": [0.9, 0.95]}
+    project.build()
+    return project
+
+
+def told(project):
+    return json.loads((project.results / "random" / "lineage.json").read_text())
+
+
+def row(project, arm, label):
+    table = pd.read_parquet(project.results / "random" / "test.parquet")
+    return table[(table["arm"] == arm) & (table["label"] == label)].iloc[0]
+
+
+def aliases(project):
+    with project.registry() as registry:
+        return {alias: version.label for version in registry.versions("math") for alias in version.aliases}
+
+
+def test_one_call_that_is_as_good_becomes_the_champion_and_the_found_graph_is_kept(project):
+    gate, record = told(project)["gate"], told(project)["record"]
+    found = CollaborationGraph.read(project.results / "random" / "graph.json")
+    assert (told(project)["promoted"], gate["arm"], gate["label"]) == (True, "single", BEST), gate
+    assert len(found.nodes) > 1
+    assert row(project, "found", "found graph")["graph_hash"] == found.content_hash == record["baseline"]["instead_of"]
+    assert row(project, "single", BEST)["graph_hash"] == record["graph_hash"] == single(BEST).content_hash
+    assert record["method"] == f"baseline single: {BEST}"
+    assert record["test"]["accuracy"] == row(project, "single", BEST)["accuracy"]
+    assert aliases(project) == {"champion": "math/1"}
+
+
+def test_it_is_served_and_explained_as_what_it_is(project):
+    with chdir(project.folder):
+        assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
+    lines = project.ttsgraph("explain", "math@champion").stdout.splitlines()
+    assert lines[0].startswith(f"math/1, a baseline ({BEST}), put up instead of what random found")
+    assert "chosen on these questions, so this score is optimistic" in lines[0]
+    assert lines[1].startswith("1 node, 1 model call")
+
+
+def test_its_lineage_holds_and_a_changed_baseline_in_the_run_is_named(project):
+    with chdir(project.folder):
+        walked = lineage("math@champion", project.uri)
+        assert walked.broken == ()
+        assert ("baseline", f"single: {BEST}") in {(link.name, link.subject) for link in walked.links}
+        client, run = mlflow.MlflowClient(project.uri), walked.record.run_id
+        path = f"baselines/{walked.record.graph_hash}.json"
+        before = mlflow.artifacts.load_text(f"{client.get_run(run).info.artifact_uri}/{path}")
+        for key, value in (("accuracy", 0.99), ("label", "another"), ("instead_of", "0")):
+            client.log_text(run, json.dumps(json.loads(before) | {key: value}), path)
+            assert [link.name for link in lineage("math@champion", project.uri).broken] == ["baseline"]
+        client.log_text(run, before, path)
+        assert lineage("math@champion", project.uri).broken == ()
+
+
+def test_the_reports_first_line_says_so_with_the_figures_of_the_test(project):
+    with chdir(project.folder):
+        report.report.fn()
+    page = (project.folder / "reports" / "simulated-small" / "index.html").read_text()
+    first = page.partition('<section id="math"')[2].partition("</h2>")[2].partition("</p>")[0]
+    words = " ".join(re.sub("<[^>]*>", "", first).replace("\N{NO-BREAK SPACE}", " ").split())
+    one, found = row(project, "single", BEST), row(project, "found", "found graph")
+    stands = "as good" if one["p_differs"] >= 0.05 else "better"
+    assert words.startswith(f"Don't use a graph: one call of {BEST} is {stands} (p"), words
+    right = f"{100 * one['accuracy']:.1f} % right ({100 * one['accuracy_low']:.1f} to {100 * one['accuracy_high']:.1f})"
+    assert f"{right} against {100 * found['accuracy']:.1f} %, for $" in words
+    more = " ".join(re.sub("<[^>]*>", "", page).replace("\N{NO-BREAK SPACE}", " ").split())
+    assert "So it is registered instead of the found graph, as math/1, and was made the champion." in more
+
+
+def test_evaluating_again_finds_the_version_and_comes_to_the_same_decision(project, capsys):
+    path = project.results / "random" / "lineage.json"
+    before = path.read_text()
+    path.unlink()
+    with chdir(project.folder):
+        evaluate.evaluate.fn("math", "random")
+    assert path.read_text() == before
+    assert aliases(project) == {"champion": "math/1"}
+    said = capsys.readouterr().err
+    assert f"put up is a baseline instead of the found graph: {BEST} is" in said
+    assert "version math/1 is promoted: there was no champion" in said
+    project.commit()
+
+
+def registered(registry, model, share, **changes):
+    """A version whose graph is one call of a model, right on this share of the test questions."""
+    record = registry.provenance(registry.find("math/1"))
+    questions = sorted(record.test.outcomes)
+    outcomes = {question: place < share * len(questions) for place, question in enumerate(questions)}
+    test = record.test.model_copy(update={"accuracy": share, "outcomes": outcomes} | changes)
+    deployed = Deployed("math", single(model), registry.deployed(registry.find("math/1")).profile)
+    return registry.register(deployed, record.model_copy(update={"graph_hash": single(model).content_hash, "test": test}))
+
+
+class Stopped(BaseException):
+    """As if the process had been killed."""
+
+
+class Stopping:
+    """An MLflow client that ends at its n-th change, once that is made."""
+
+    CHANGES = ("create_model_version", "set_", "delete_")
+
+    def __init__(self, client, changes):
+        self.client, self.left = client, changes
+
+    def __getattr__(self, name):
+        method = getattr(self.client, name)
+
+        def call(*arguments, **options):
+            done = method(*arguments, **options)
+            if name.startswith(self.CHANGES):
+                self.left -= 1
+                if self.left == 0:
+                    raise Stopped
+            return done
+
+        return call
+
+
+def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_same_decision(project):
+    with project.registry() as registry:
+        champion = registry.champion("math")
+        record, deployed, client = registry.provenance(champion), registry.deployed(champion), registry._client
+        questions, stops = sorted(record.test.outcomes), 0
+        for k in range(1, 20):
+            # Each is sure to be better than the one before; the first answers what the champion does, and more.
+            right = {q: bool(record.test.outcomes[q]) or place < 10 * k for place, q in enumerate(questions)}
+            its = TestResult(accuracy=sum(right.values()) / 200, low=0, high=1, questions=record.test.questions, outcomes=right)
+            new = record.model_copy(update={"seed": 100 + k, "test": its})
+            registry._client = Stopping(client, k)
+            try:
+                decision = registry.judge(registry.register(deployed, new), "better", 0.6)
+            except Stopped:
+                stops += 1
+                decision = None
+            registry._client = client
+            assert all(len(version.aliases) <= 1 for version in registry.versions("math"))
+            if decision is None:
+                again = registry.judge(registry.register(deployed, new), "better", 0.6)
+                assert again.promote
+                assert again.reason.startswith("better: of 200 test questions"), again
+            known = len(registry.versions("math"))
+            version = registry.register(deployed, new)
+            assert (registry.judge(version, "better", 0.6).promote, version.aliases) == (True, ("champion",))
+            assert len(registry.versions("math")) == known == k + 1
+            assert "challenger" not in aliases(project)
+            if decision is not None:
+                break
+        assert stops == 8
+        first = registry.judge(registry.find("math/1"), "better", 0.6)
+        assert (first.promote, first.reason) == (True, "there was no champion")  # though replaced since
+        registry.rollback("math")
+        assert all(len(version.aliases) <= 1 for version in registry.versions("math"))
+
+
+@pytest.fixture
+def without_best(project):
+    """The profile without the champion's model."""
+    taken = project.settings["pool"].pop(BEST)
+    project.save()
+    yield project
+    project.settings["pool"][BEST] = taken
+    project.save()
+
+
+def test_where_nothing_can_be_served_the_error_names_the_model(without_best):
+    with without_best.registry() as registry:
+        champion = registry.champion("math").label
+        with pytest.raises(DeploymentError, match=f"^{champion} uses {BEST}, which left the pool of simulated-small, and no other"):
+            RegistryLoader(without_best.uri).resolve("math@champion")
+        assert registry.settled("math").label == champion
+        with pytest.raises(DeploymentError, match=f"uses {BEST}, which left the pool of simulated-small: it can't be served"):
+            registry.promote(registry.find("math/1"))
+
+
+def test_what_is_not_better_becomes_champion_where_the_champion_cant_be_served(without_best):
+    with without_best.registry() as registry:
+        before = registry.champion("math")
+        version = registered(registry, SMALL, 0.06)
+        decision = registry.judge(version, "better", 0.6)
+        assert (decision.promote, decision.reason) == (True, f"{before.label} uses {BEST}, which left the pool of simulated-small")
+        assert registry.find(version.label).aliases == ("champion",)
+        with pytest.raises(DeploymentError, match="it can't be served"):
+            registry.rollback("math")
+
+
+def test_the_best_version_that_can_be_served_takes_the_place_of_one_that_cant(project):
+    with project.registry() as registry:
+        good = registered(registry, SMALL, 0.08)
+        registered(registry, SMALL, 0.9, questions="others")
+        bad = registered(registry, SMALL, 0.04)
+        registry.promote(registry.find("math/1"))
+        assert RegistryLoader(project.uri).resolve("math@champion").version == "1"
+    project.settings["pool"].pop(BEST)
+    project.save()
+    with project.registry() as registry:
+        assert RegistryLoader(project.uri).resolve("math@champion").version == good.number
+        now = registry.champion("math")
+        why = f"math/1 uses {BEST}, which left the pool of simulated-small"
+        assert (now.label, now.tags["decision"], now.tags["stands_in"]) == (good.label, why, why)
+        assert now.aliases == ("champion",)
+        assert aliases(project) == {"champion": good.label, "challenger": bad.label}
+        assert RegistryLoader(project.uri).resolve("math/1").version == "1"  # who asks for a version by number gets it
+
+
+def test_a_champion_that_stands_in_means_that_a_search_is_due_until_one_was_made(project):
+    with project.registry() as registry:
+        stage, now = research.load_stage("math"), registry.champion("math")
+        plan, _ = research.planned(stage, registry, now)
+        assert (plan.kind, plan.reason) == ("cold", f"{now.tags['stands_in']}; {now.label} stands in")
+        registry.searched_without(now)
+        plan, _ = research.planned(stage, registry, registry.champion("math"))
+        assert (plan.kind, plan.reason) == ("nothing", "no model joined the pool since the champion's search")
+
+
+@pytest.mark.long
+def test_the_search_that_is_due_is_made_without_the_model(project):
+    project.settings["pool"][BEST] = project.whole_pool[BEST]
+    project.save()
+    with project.registry() as registry:
+        registry.promote(registry.find("math/1"))
+        registered(registry, SMALL, 0.08)
+    del project.settings["pool"][BEST]
+    project.save()
+    with project.registry() as registry:
+        outcome = research.research.fn("math")
+        assert (outcome["plan"], outcome["promoted"]) == ("cold", True), outcome
+        assert outcome["reason"].startswith(f"math/1 uses {BEST}, which left the pool of simulated-small; math/")
+        record = registry.provenance(registry.champion("math"))
+        assert BEST not in record.models
+        again = research.research.fn("math")
+        assert (again["plan"], again["champion"]) == ("nothing", outcome["champion"]), again

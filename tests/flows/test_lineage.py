@@ -1,0 +1,232 @@
+"""Lineage of a registered version, on a real MLflow database and a real DVC cache: it holds, and tampering is found and named."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import chdir
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pytest
+
+from flows.lineage import dependents, lineage
+from flows.registry import Registry, RegistryLoader
+from pipeline.base.errors import DeploymentError, InputError
+from tests.support.simulated_project import SimulatedProject
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    project = SimulatedProject(tmp_path_factory.mktemp("project"))
+    project.build()
+    return project
+
+
+@pytest.fixture
+def project(built, tmp_path, monkeypatch):
+    """A copy of the built project to tamper with, as the working directory; MLflow's absolute paths are those of the copy."""
+    folder = tmp_path / "copy"
+    shutil.copytree(built.folder, folder)
+    with sqlite3.connect(folder / "mlflow.db") as store:
+        for table, column in (
+            ("runs", "artifact_uri"),
+            ("experiments", "artifact_location"),
+            ("logged_models", "artifact_location"),
+        ):
+            store.execute(f"update {table} set {column} = replace({column}, ?, ?)", (str(built.folder), str(folder)))
+        for column in ("source", "storage_location"):
+            store.execute(f"update model_versions set {column} = replace({column}, ?, ?)", (str(built.folder), str(folder)))
+    monkeypatch.chdir(folder)
+    copy = object.__new__(SimulatedProject)
+    copy.__dict__ |= built.__dict__ | {"folder": folder, "uri": f"sqlite:///{folder}/mlflow.db"}
+    copy.save()
+    return copy
+
+
+def broken(project, version="math@champion"):
+    return {(link.name, link.subject): link.detail for link in lineage(version, project.uri).broken}
+
+
+def test_every_link_of_a_version_holds(project):
+    walked = lineage("math@champion", project.uri)
+    assert walked.broken == ()
+    names = [link.name for link in walked.links]
+    for name in (
+        "version",
+        "graph",
+        "search run",
+        "candidates",
+        "agent exchanges",
+        "dataset",
+        "code",
+        "settings",
+        "prompts",
+        "model",
+    ):
+        assert name in names
+    assert len(walked.candidates) == walked.record.candidates > 0
+    assert {"candidate_id", "graph_hash", "accuracy", "run_id"} <= walked.candidates[0].keys()
+    assert walked.record.dataset.splits == {"shots": 0, "train": 40, "val": 30, "test": 200}
+    assert set(walked.record.models) == {"llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b"}
+
+
+def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(project):
+    done = project.ttsgraph("lineage", "math@champion")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("math/1 @champion\n")
+    (project.results / "random" / "archive.parquet").write_bytes(b"forged")
+    done = project.ttsgraph("lineage", "math@champion", "--json")
+    assert done.returncode == 5
+    assert "broken: file results/simulated-small/math/random/archive.parquet" in done.stderr
+    assert json.loads(done.stdout)["intact"] is False
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "link"),
+    [
+        ("results/simulated-small/math/random/archive.parquet", lambda data: data[:-9] + b"x" + data[-8:], "file"),
+        ("results/simulated-small/math/random/history.jsonl", lambda data: data.replace(b"accuracy", b"accurecy", 1), "file"),
+        (
+            "results/simulated-small/math/random/graph.json",
+            lambda data: data.replace(b"llama-3.2-1b", b"llama-3.2-3b", 1) + b" ",
+            "file",
+        ),
+        ("data/simulated-small/math/questions.parquet", lambda data: data + b" ", "dataset"),
+    ],
+)
+def test_a_file_changed_in_the_working_tree_is_named(project, path, change, link):
+    file = Path(path)
+    file.write_bytes(change(file.read_bytes()))
+    found = broken(project)
+    assert any(name == link and path in subject for name, subject in found), found
+    assert "not what DVC recorded" in " ".join(found.values())
+
+
+def test_a_change_that_dvc_was_told_of_leaves_the_version_as_it_was(project):
+    file = project.results / "random" / "graph.json"
+    file.write_text(file.read_text() + " ")
+    project.commit()
+    assert broken(project) == {}
+
+
+def test_data_that_is_no_longer_kept_or_damaged_in_the_cache_is_named(project):
+    digest = lineage("math@champion", project.uri).record.dataset.md5
+    kept = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
+    kept.chmod(0o644)
+    kept.write_bytes(b"damaged")
+    assert "the copy in DVC's cache is damaged" in " ".join(broken(project).values())
+    kept.unlink()
+    assert "only in the working tree" in " ".join(broken(project).values())
+    Path("data/simulated-small/math/questions.parquet").unlink()
+    assert "neither in the working tree nor in DVC's cache" in " ".join(broken(project).values())
+
+
+def test_data_that_only_a_remote_has_is_found_there(project, tmp_path):
+    project.dvc("remote", "add", "-d", "store", str(tmp_path / "remote"))
+    project.dvc("push", "-q")
+    shutil.rmtree(".dvc/cache/files")
+    walked = lineage("math@champion", project.uri)
+    assert walked.broken == ()
+    assert "in the DVC remote" in " ".join(link.detail for link in walked.links)
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "lineage.json"])
+def test_a_file_changed_in_the_registry_is_named_and_not_served(project, name):
+    (file,) = Path("mlruns").rglob(name)
+    file.write_text(file.read_text().replace('"llama-3.2-1b"', '"llama-3.2-3b"', 1))
+    found = broken(project)
+    assert f"{name} is not the file that was registered" in " ".join(found.values())
+    if name == "bundle.json":
+        with pytest.raises(InputError, match=r"bundle\.json is not the file that was registered"):
+            RegistryLoader(project.uri).resolve("math@champion")
+
+
+def test_a_candidate_changed_or_deleted_in_mlflow_is_named(project):
+    walked = lineage("math@champion", project.uri)
+    client = mlflow.MlflowClient(project.uri)
+    client.log_metric(walked.candidates[0]["run_id"], "accuracy", 0.999, step=99)
+    assert "the accuracy in the run of candidate 0" in " ".join(broken(project).values())
+    client.delete_run(walked.candidates[0]["run_id"])
+    assert "the child runs: expected" in " ".join(broken(project).values())
+    client.delete_run(walked.record.run_id)
+    assert ("search run", walked.record.run_id) in broken(project)
+
+
+def test_what_mlflow_runs_to_load_a_version_is_verified(project):
+    code = next(path for path in Path("mlruns").rglob("pipeline/runtime/asking.py"))
+    code.write_text(code.read_text() + "\n# changed\n")
+    assert "the hash of the logged model's files" in " ".join(broken(project).values())
+
+
+@pytest.mark.parametrize("tag", ["dataset", "models", "test_accuracy", "graph_hash", "profile"])
+def test_a_tag_that_one_searches_by_is_verified(project, tag):
+    client = mlflow.MlflowClient(project.uri)
+    client.set_model_version_tag("ttsgraph-math", "1", tag, '{"other": "r1"}')
+    assert f"the version's tag {tag}" in " ".join(broken(project).values())
+
+
+def test_a_record_that_was_changed_is_not_read(project):
+    (file,) = Path("mlruns").rglob("lineage.json")
+    file.write_text(file.read_text().replace('"seed":0', '"seed":1').replace('"seed": 0', '"seed": 1'))
+    registry = Registry(project.uri)
+    with pytest.raises(InputError, match=r"lineage\.json is not the file that was registered"):
+        registry.provenance(registry.find("math@champion"))
+
+
+@pytest.mark.parametrize("metric", ["test_single_accuracy", "test_found_accuracy_low", "val_accuracy", "train_best"])
+def test_a_metric_of_the_search_that_was_changed_is_named(project, metric):
+    walked = lineage("math@champion", project.uri)
+    mlflow.MlflowClient(project.uri).log_metric(walked.record.run_id, metric, 0.123, step=1)
+    assert metric.replace("_", " ") in " ".join(broken(project).values())
+
+
+def test_a_test_score_that_was_changed_is_named(project):
+    file = project.results / "random" / "test.parquet"
+    table = pd.read_parquet(file)
+    table.loc[table["arm"] == "single", "accuracy"] -= 0.01
+    table.to_parquet(file)
+    assert ("rivals", "test.parquet") in broken(project)
+
+
+@pytest.mark.parametrize(
+    ("where", "what"), [("params", "status"), ("params", "iteration"), ("metrics", "dollars"), ("history", "accuracy")]
+)
+def test_what_was_changed_of_a_candidate_is_named(project, where, what):
+    run_id = lineage("math@champion", project.uri).candidates[0]["run_id"]
+    with sqlite3.connect("mlflow.db") as store:
+        if where == "params":
+            store.execute("update params set value = 'x' where run_uuid = ? and key = ?", (run_id, what))
+        elif where == "metrics":
+            store.execute("update latest_metrics set value = 9 where run_uuid = ? and key = ?", (run_id, what))
+        else:
+            store.execute("update metrics set value = 0.5 + value / 3 where run_uuid = ? and key = ?", (run_id, what))
+    assert f"the {what} in the run of candidate 0" in " ".join(broken(project).values())
+
+
+def test_what_depends_on_a_dataset_or_a_model_revision(project):
+    record = lineage("math@champion", project.uri).record
+    assert [v.label for v in dependents(project.uri, dataset=record.dataset.md5)] == ["math/1"]
+    assert [v.label for v in dependents(project.uri, model="gemma-3-1b")] == ["math/1"]
+    assert [v.label for v in dependents(project.uri, model="gemma-3-1b@unpinned")] == ["math/1"]
+    assert dependents(project.uri, model="gemma-3-1b@other") == dependents(project.uri, dataset="0" * 32) == []
+    done = project.ttsgraph("lineage", "--dataset", record.dataset.path)
+    assert [row["version"] for row in json.loads(done.stdout)] == ["math/1"]
+
+
+def test_an_unknown_version_is_one_line_with_exit_code_2(project):
+    with pytest.raises(DeploymentError, match=r"nothing is registered as 'math/7'; there is math/1 \(@champion\)"):
+        lineage("math/7", project.uri)
+    done = project.ttsgraph("lineage", "chess@champion")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "no version of chess" in done.stderr
+
+
+def test_a_version_answers_as_a_pyfunc(project):
+    with chdir(project.folder):
+        mlflow.set_tracking_uri(project.uri)
+        model = mlflow.pyfunc.load_model("models:/ttsgraph-math@champion")
+        question = project.questions("test")[0]
+        assert isinstance(model.predict([question.text])[0], str)

@@ -1,0 +1,129 @@
+"""The view of a run: what a person sees while it goes on, on a real terminal and in a log."""
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from flows.live import PlainLines, View
+from pipeline.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
+from pipeline.models.client import Usage
+from pipeline.settings.stages import LimitSettings
+
+ROOT = Path(__file__).parents[2]
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+# A stage without a model: what it publishes is what the environment and the driver do.
+STAGE = """
+import sys, time
+from flows.live import live
+from flows.ending import say
+from pipeline.models.client import Usage
+from pipeline.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
+from pipeline.settings.stages import LimitSettings
+with live(run_state("search math random", 40, at_most=True), LimitSettings(dollars=5, tokens=1000)) as publish:
+    for number in (1, 2):
+        publish(IterationBegan(number, 2, 40 - 20 * (number - 1)))
+        for k in range(20):
+            publish(Answered(Usage(10, 2, 0.1, 0.05, calls=4, cached_calls=1)))
+            publish(Spent(0.05 * k, 12 * k, 1.0))
+        publish(Best(0.5 + number / 10, 0.4, 0.8, f"iteration {number}"))
+        say(f"a line of the stage {number}")
+        time.sleep(0.3)  # a display refreshes four times a second
+"""
+
+
+def on_a_terminal(**environment: str) -> str:
+    """What the stage writes to a real pseudo-terminal."""
+    ours, theirs = pty.openpty()
+    env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
+    env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"} | environment
+    with subprocess.Popen([sys.executable, "-c", STAGE], stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        assert process.wait(60) == 0, shown
+    os.close(ours)
+    return shown.decode()
+
+
+def test_a_terminal_shows_the_state_while_it_changes():
+    shown = on_a_terminal()
+    assert "\x1b[" in shown  # the display is drawn over itself
+    text = ANSI.sub("", shown)
+    for part in (
+        "search math random, iteration 1 of 2",
+        "search math random, iteration 2 of 2",
+        "best 0.70 (0.40 to 0.80; iteration 2)",
+        "calls/s, 25 % reused",
+        "$0.9500 of $5.00, 228 of 1,000 tokens spent",
+        "100 %",
+        "left (estimate)",
+    ):
+        assert part in text
+    assert text.count("a line of the stage 1") == 1  # above the display, once
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_that_wants_plain_text_gets_it(environment):
+    shown = on_a_terminal(**environment)
+    assert "\x1b" not in shown
+    assert "search math random, iteration 2 of 2: done in" in shown
+
+
+def test_a_log_gets_plain_lines_even_where_colours_are_forced():
+    env = os.environ | {"PYTHONPATH": str(ROOT), "FORCE_COLOR": "1", "TERM": "xterm"}
+    done = subprocess.run([sys.executable, "-c", STAGE], capture_output=True, text=True, env=env, timeout=60, check=True)
+    assert "\x1b" not in done.stderr
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("search")]
+    assert len(lines) == 1
+    assert re.search(r"iteration 2 of 2: done in \d:\d\d:\d\d; best 0\.70 \(0\.40 to 0\.80; iteration 2\)", lines[-1])
+
+
+def test_time_left_is_estimated_from_what_this_start_did():
+    state = run_state("search math random", 100, at_most=True)
+    assert state.seconds_left(5.0) is None
+    for _ in range(20):
+        state = state.after(Answered(recalled=True))
+    assert (state.left, state.fresh, state.reused, state.seconds_left(5.0)) == (80, 0, None, None)
+    for _ in range(10):
+        state = state.after(Answered(Usage(calls=4, cached_calls=3)))
+    assert (state.left, state.seconds_left(5.0)) == (70, pytest.approx(35.0))
+    assert (state.made_calls, state.reused) == (10, 0.75)
+    # An iteration that needed fewer questions than it might have leaves fewer than counted.
+    assert state.after(IterationBegan(3, 4, 50)).left == 50
+
+
+def test_the_view_shows_what_was_published_and_nothing_else():
+    now = [0.0]
+    view = View(run_state("pilot math", 4), LimitSettings(wall_s=60), clock=lambda: now[0])
+    written: list[str] = []
+    lines = PlainLines(view, written.append)
+    now[0] = 2.0
+    lines.publish(Answered(Usage(calls=2, cached_calls=1, spent_dollars=0.25)))
+    lines.publish(Best(0.5, 0.1, 0.9, "chain of 2"))
+    lines.publish(Spent(1.5, 10, 30.0))
+    lines.publish(Answered())
+    assert written == []
+    lines.end()
+    assert written == [
+        "pilot math: done in 0:00:02; best 0.50 (0.10 to 0.90; chain of 2), 0.5 calls/s, 50 % reused, "
+        "$1.5000, 0:00:30 of 0:01:00 spent"
+    ]
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(view.panel())
+    assert "chain of 2" in console.export_text()

@@ -1,0 +1,49 @@
+"""A simulated profile through the stages: what they make says that it is simulated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import parse
+from pipeline.settings.profile import Profile, load_profile
+from tests.support.project import ROOT, Project
+
+SIMULATED = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+
+
+@pytest.mark.slow
+def test_stages_run_without_servers_and_their_plots_say_simulated(tmp_path: Path) -> None:
+    project = Project(tmp_path, "http://127.0.0.1:9/v1")
+    settings = SIMULATED | {"pilot": {"questions": 20, "widths": [1, 3], "depths": [1, 2], "max_nodes": 6}}
+    (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(settings))
+    project.params["profile"] = "simulated"
+    project.save()
+    for stage in ("sample", "profile", "pilot", "pilot_plots"):
+        done = project.stage(stage, "--task", "math")
+        assert done.returncode == 0, done.stderr
+    results = tmp_path / "results" / "simulated" / "math"
+    profile = pd.read_parquet(results / "profile.parquet").set_index("model")["accuracy"]
+    assert profile["llama-3.1-8b"] > profile["llama-3.2-3b"] > profile["llama-3.2-1b"]
+    plots = sorted((results / "pilot_plots").glob("*.svg"))
+    assert len(plots) > 3
+    assert all("<!-- simulated -->" in plot.read_text() for plot in plots)
+
+
+def test_a_simulated_profile_has_simulated_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(SIMULATED))
+    with pytest.raises(SettingsError, match=r"mine\.yaml: expected a name with simulated in it"):
+        load_profile("mine", tmp_path)
+
+
+def test_tasks_that_can_not_be_simulated_are_named() -> None:
+    math = SIMULATED["tasks"]["math"]
+    for change in ({"prompt": {"style": "few_shot"}}, {"source": {"kind": "synthetic", "task": "mmlu", "size": 2000}}):
+        with pytest.raises(SettingsError, match="task 'math': expected a synthetic source of its kind and chat prompts"):
+            parse(Profile, SIMULATED | {"tasks": {"math": math | change}}, "profile")
+    with pytest.raises(SettingsError, match=r"task 'math': expected its kind, math, among simulation\.tasks"):
+        parse(Profile, SIMULATED | {"tasks": {"math": math}, "simulation": {}}, "profile")

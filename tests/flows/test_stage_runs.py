@@ -1,0 +1,30 @@
+"""What decided before a search, in MLflow and in words."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from flows.provenance_tags import graph_note, run_tags
+from flows.recorded import why_models
+from pipeline.graphs.topologies import parallel
+
+
+def test_a_note_draws_the_graph_level_by_level() -> None:
+    note = graph_note("Found graph", parallel(["small"] * 2, "large", "fuser"))
+    assert note.splitlines()[2:] == [
+        "```",
+        "[0] assistant small",
+        "[1] assistant small",
+        "   [2] fuser large  <- 0, 1  = answer",
+        "```",
+    ]
+
+
+def test_a_run_has_its_source() -> None:
+    assert run_tags("flows.search")["mlflow.source.name"] == "flows.search"
+
+
+def test_why_these_models_names_the_reason_and_the_best_that_were_tried() -> None:
+    trials = pd.DataFrame({"counts": ['{"a": 1}', '{"a": 2}', '{"a": 2}', '{"b": 1}'], "accuracy": [0.2, 0.5, 0.7, float("nan")]})
+    told = why_models({"a": 2}, {"reason": "a leads"}, trials)
+    assert told == '{"a": 2}: a leads; of 2 multisets tried, the best on average: {"a": 2} 60.0 %; {"a": 1} 20.0 %'

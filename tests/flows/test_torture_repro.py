@@ -1,0 +1,230 @@
+"""`make repro` of a simulated project, killed in every stage and started again: the same files as of one that nothing disturbed.
+
+`make torture` kills it TORTURE_KILLS times (default 30) over all stages, `make test-slow` once in each of three.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+from mlflow.tracking import MlflowClient
+
+from flows.repro import prefect_server
+from pipeline.base.journal import read_journal
+from tests.base.test_journal import MADE_NOW
+from tests.support.simulated_project import SimulatedProject
+
+KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
+COMMAND = (sys.executable, "-m", "flows.repro")
+STAGES = ("sample", "profile", "pilot", "init_family", "init_instances", "search", "evaluate", "report")
+BEGIN = "begin"
+"""What comes before the first stage: looking what changed, and a Prefect server of its own."""
+
+OF_THIS_RUN = ("run_id", "spent_dollars", "spent_tokens", "spent_seconds", "made_calls", "distinct_over_naive_calls")
+"""Of search.json: which run in MLflow it is, and what this very run paid rather than what it found."""
+
+
+@dataclass
+class Running:
+    """A `make repro` under way: the stages that began, each with the second of its beginning, are put into `began`."""
+
+    process: subprocess.Popen[str]
+    since: float = field(default_factory=time.monotonic)
+    began: SimpleQueue[tuple[str, float]] = field(default_factory=SimpleQueue)
+    said: list[str] = field(default_factory=list)
+
+    def listen(self) -> None:
+        """Follow what it prints to its end."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line)
+            if line.startswith("Running stage '"):
+                stage = line.removeprefix("Running stage '").partition("'")[0].partition("@")[0]
+                self.began.put((stage, time.monotonic() - self.since))
+
+    def wait_for(self, stage: str) -> bool:
+        """Until this stage begins; False when the run ends without it."""
+        if stage == BEGIN:
+            return True
+        while self.process.poll() is None or not self.began.empty():
+            with contextlib.suppress(Empty):
+                if self.began.get(timeout=0.2)[0] == stage:
+                    return True
+        return False
+
+    def kill(self) -> None:
+        """End everything that runs in its folder at once, as a power cut does."""
+        group = psutil.Process(self.process.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            group.suspend()  # starts nothing any more
+        for process in [*group.children(recursive=True), group]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Tortured(SimulatedProject):
+    """A project that can be started, killed, emptied and looked at."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.method = "agent_reinforce"
+        self.save()
+
+    @contextlib.contextmanager
+    def start(self, own_server: bool = False) -> Iterator[Running]:
+        """Begin to rebuild, with a Prefect server of its own or that of the tests."""
+        hidden = {"PREFECT_API_URL"} if own_server else set()
+        environment = {name: value for name, value in self.environment.items() if name not in hidden}
+        process = subprocess.Popen(
+            COMMAND, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        running = Running(process)
+        listener = threading.Thread(target=running.listen)
+        listener.start()
+        try:
+            yield running
+        finally:
+            if process.poll() is None:
+                running.kill()
+            listener.join()
+
+    def repro(self) -> tuple[list[str], dict[str, float]]:
+        """Rebuild to the end; returns what was printed, and the seconds from the start at which each stage began, and the end."""
+        with self.start() as running:
+            running.process.wait(600)
+            ended = time.monotonic() - running.since
+        times = {}
+        while not running.began.empty():
+            stage, second = running.began.get()
+            times[stage] = second
+        assert running.process.returncode == 0, "".join(running.said)
+        return running.said, times | {"end": ended}
+
+    def outcome(self) -> dict[str, Any]:
+        """Everything below data/, results/ and reports/ that a rebuilding has to bring back as it was."""
+        found = {}
+        for top in ("data", "results", "reports"):
+            for path in sorted((self.folder / top).rglob("*")):
+                if path.is_file() and not path.name.startswith(".") and path.name not in ("run.json", "spent.json"):
+                    found[path.relative_to(self.folder).as_posix()] = essence(path)
+        return found
+
+    def recorded(self) -> tuple[list[int], dict[str, str], list[str]]:
+        """What MLflow holds: candidates of the search's run, the aliases, and the versions."""
+        client = MlflowClient(self.uri)
+        summary = json.loads((self.results / self.method / "search.json").read_text())
+        experiment = client.get_run(summary["run_id"]).info.experiment_id
+        query = f"tags.`mlflow.parentRunId` = '{summary['run_id']}'"
+        children = client.search_runs([experiment], query, max_results=1000)
+        with self.registry() as registry:
+            versions = registry.versions("math")
+        aliases = {alias: version.label for version in versions for alias in version.aliases}
+        return sorted(int(run.data.params["candidate_id"]) for run in children), aliases, [v.label for v in versions]
+
+
+def essence(path: Path) -> Any:
+    """What a file says, without what only this very run can say."""
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path).drop(columns=MADE_NOW, errors="ignore").to_json()
+    if path.suffix == ".csv":
+        return pd.read_csv(path).drop(columns=MADE_NOW, errors="ignore").to_json()
+    if path.name == "journal.jsonl":
+        return [{key: value for key, value in entry.items() if key not in MADE_NOW} for entry in read_journal(path)]
+    if path.name == "search.json":
+        return {key: value for key, value in json.loads(path.read_text()).items() if key not in OF_THIS_RUN}
+    if path.name == "lineage.json":
+        told = json.loads(path.read_text())
+        record = {key: told["record"][key] for key in ("graph_hash", "candidates", "method", "test", "budget", "parent")}
+        return {key: told[key] for key in ("version", "promoted", "reason", "gate")} | record
+    if path.suffix == ".html":
+        figures = re.findall(r'<data data-at="([^"]*)"[^>]*>([^<]*)<', path.read_text())
+        return [(at, shown) for at, shown in figures if at.rpartition("/")[2] not in (*MADE_NOW, *OF_THIS_RUN)]
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Any, dict[str, float]]]:
+    """What a rebuilding ends with, what MLflow holds then, and the seconds at which its stages began."""
+    project = Tortured(tmp_path_factory.mktemp("undisturbed"))
+    with prefect_server(project.folder / "server") as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_API_URL", url)
+        _, times = project.repro()
+        outcome = project.outcome()
+        assert all(
+            any(name in path for path in outcome) for name in ("questions", "pilot", "start", "search", "test", "index.html")
+        )
+        yield outcome, project.recorded(), times
+
+
+def kill_in(project: Tortured, stage: str, moment: float, own_server: bool) -> bool:
+    """Start to rebuild, and kill it this many seconds after the stage has begun; False when the stage did not begin any more."""
+    with project.start(own_server) as running:
+        if not running.wait_for(stage):
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(moment)
+            return False
+        running.kill()
+        return True
+
+
+def lengths(times: dict[str, float]) -> dict[str, float]:
+    """Seconds that each stage takes."""
+    starts = {BEGIN: 0.0} | times
+    order = [BEGIN, *STAGES, "end"]
+    return {stage: starts[after] - starts[stage] for stage, after in itertools.pairwise(order)}
+
+
+def torture(
+    folder: Path, undisturbed: tuple[dict[str, Any], Any, dict[str, float]], stages: Sequence[str], chance: random.Random
+) -> int:
+    """Rebuild once, killed in each of these stages on the way; returns the number of kills."""
+    outcome, recorded, times = undisturbed
+    took, project, kills = lengths(times), Tortured(folder), 0
+    for stage in stages:
+        kills += kill_in(project, stage, chance.uniform(0.0, 1.0) * took[stage], own_server=stage in (BEGIN, STAGES[0]))
+    project.repro()
+    found = project.outcome()
+    assert sorted(found) == sorted(outcome)
+    assert [name for name in found if found[name] != outcome[name]] == []
+    assert project.recorded() == recorded
+    assert "up to date" in "".join(project.repro()[0])
+    return kills
+
+
+@pytest.mark.slow
+def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(tmp_path: Path, undisturbed: Any) -> None:
+    assert torture(tmp_path, undisturbed, ["init_instances", "search", "evaluate"], random.Random(3)) >= 2
+
+
+@pytest.mark.long
+def test_thirty_kills_over_all_stages_end_with_the_same_files(tmp_path: Path, undisturbed: Any) -> None:
+    chance, kills = random.Random(4), 0
+    for number in itertools.count():
+        if kills >= KILLS:
+            break
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kills += torture(folder, undisturbed, [BEGIN, *STAGES][: KILLS - kills], chance)
+        shutil.rmtree(folder)

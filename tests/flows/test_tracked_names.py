@@ -1,0 +1,33 @@
+"""What a search's run in MLflow can be sorted and filtered by."""
+
+from __future__ import annotations
+
+from mlflow.tracking import MlflowClient
+
+from flows.tracking import SERIES, add_note, metric_name, search_params
+from pipeline.settings.profile import load_profile
+from tests.support.project import ROOT
+
+
+def test_final_figures_stand_in_groups_and_series_keep_their_names() -> None:
+    assert metric_name("agent_calls") == "agent/calls"
+    assert metric_name("spent_seconds") == "spent/seconds"
+    assert metric_name("unscored_questions") == "search/unscored_questions"
+    assert [metric_name(key) for key in SERIES] == list(SERIES)
+
+
+def test_the_settings_that_searches_are_compared_by_are_params() -> None:
+    told = search_params(load_profile("laptop", ROOT / "profiles"))
+    assert told["budget.metric"] == "flops"
+    assert told["budget.limit"] == 8
+    assert (told["search.batch"], told["search.max_iterations"], told["agent.kind"]) == (16, 10, "heuristic")
+    assert not any(isinstance(value, dict) for value in told.values())
+
+
+def test_the_description_of_a_run_is_the_sentence_and_the_graph(tmp_path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    client = MlflowClient(uri)
+    run = client.create_run(client.create_experiment("math")).info.run_id
+    add_note(uri, run, "Use this: one call.", ["question ──▶ ▢ a ──▶ answer"])
+    note = client.get_run(run).data.tags["mlflow.note.content"]
+    assert note == "Use this: one call.\n\n```\nquestion ──▶ ▢ a ──▶ answer\n```\n"

@@ -1,0 +1,96 @@
+"""MLflow's database: made whole or not at all, whatever stops it, with advice that works where it is damaged."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from flows import tracking
+from flows.tracking import SearchTracker, add_test_scores, explained
+from pipeline.base.errors import InputError, RunStopped
+
+ROOT = Path(__file__).parents[2]
+# Dies at the given write to the database's folder, as `kill -9` and a full disk would have it.
+DIES = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+left = int(sys.argv[1])
+@event.listens_for(Engine, "before_cursor_execute")
+def count(*_):
+    global left
+    left -= 1
+    if left < 0: os.kill(os.getpid(), signal.SIGKILL)
+from flows.tracking import SearchTracker
+SearchTracker("sqlite:///mlflow.db", "x", "y", {})
+"""
+
+
+def start(folder):
+    tracker = SearchTracker(f"sqlite:///{folder}/mlflow.db", "experiment", "name", {"a": 1})
+    assert MlflowClient(f"sqlite:///{folder}/mlflow.db").get_run(tracker.run_id).data.params == {"a": "1"}
+    return tracker
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statements", [0, 5, 150])
+def test_what_is_killed_while_it_makes_the_database_leaves_a_project_that_starts(tmp_path, statements):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    died = subprocess.run(
+        [sys.executable, "-c", DIES, str(statements)], cwd=tmp_path, env=environment, capture_output=True, check=False
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    start(tmp_path)
+
+
+def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    def full(uri, root):
+        Path(uri.removeprefix("sqlite:///")).write_bytes(b"half")
+        raise tracking.SQLAlchemyError("(sqlite3.OperationalError) database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking, "SqlAlchemyStore", full)
+        with pytest.raises(RunStopped, match="the disk is full; what was computed is kept, free space and start again"):
+            start(tmp_path)
+    assert not (tmp_path / "mlflow.db").exists()
+    start(tmp_path)
+
+
+def test_an_empty_file_is_no_database_yet(tmp_path):
+    (tmp_path / "mlflow.db").touch()
+    start(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "half of the tables", "cut"])
+def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
+    file = tmp_path / "mlflow.db"
+    if damage == "garbage":
+        file.write_bytes(os.urandom(4096))
+    elif damage == "cut":
+        tracking._make_database(file)
+        file.write_bytes(file.read_bytes()[:8192])
+    else:
+        import sqlite3
+
+        with sqlite3.connect(file) as store:
+            store.execute("create table experiments (experiment_id integer)")
+    uri = f"sqlite:///{file}"
+    tracking.SqlAlchemyStore._engine_map.pop(uri, None)
+    with pytest.raises(InputError, match=rf"if {file} is damaged, move it away and start again"), explained(uri):
+        tracking.SqlAlchemyStore(uri, str(tmp_path))
+    file.rename(tmp_path / "away")
+    tracking.SqlAlchemyStore._engine_map.pop(uri, None)
+    start(tmp_path)
+
+
+def test_scores_of_a_search_whose_run_is_gone_say_how_to_have_it_again(tmp_path):
+    import pandas as pd
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with pytest.raises(InputError, match="expected the search's run nothing, found none; run the search again"):
+        add_test_scores(uri, "nothing", pd.DataFrame())

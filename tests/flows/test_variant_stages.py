@@ -1,0 +1,69 @@
+"""Variants through the stages, the registry, the report and a re-search, on the simulated pool."""
+
+from __future__ import annotations
+
+from contextlib import chdir
+
+import pandas as pd
+import pytest
+
+from flows import report, research
+from flows.lineage import dependents, lineage
+from pipeline.graphs.graph import CollaborationGraph
+from tests.support.simulated_project import SimulatedProject
+
+pytestmark = pytest.mark.slow
+SMALL = "llama-3.2-1b"
+WISE = f"{SMALL}:wise"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Searched with a variant that is by far the best there is, and one that is as its model."""
+    project = SimulatedProject(tmp_path_factory.mktemp("variants"))
+    variants = {"wise": {"reasoning_effort": "high"}, "t0": {"temperature": 0}}
+    project.settings["pool"][SMALL] = project.settings["pool"][SMALL] | {"variants": variants}
+    project.settings["simulation"]["tasks"]["math"]["skill"][WISE] = 4.0
+    project.build("agent_reinforce")
+    return project
+
+
+def test_a_search_finds_a_graph_of_the_best_variant_and_has_to_beat_it_alone(project):
+    profile = pd.read_parquet(project.results / "profile.parquet").set_index("model")
+    assert profile.loc[WISE, "accuracy"] > profile.loc[SMALL, "accuracy"] + 0.3
+    assert profile.loc[WISE, "budget_units"] == profile.loc[SMALL, "budget_units"]
+    found = CollaborationGraph.read(project.results / "agent_reinforce" / "graph.json")
+    assert WISE in found.model_counts()
+    test = pd.read_parquet(project.results / "agent_reinforce" / "test.parquet").set_index("arm")
+    assert test.loc["single", "label"] == WISE
+
+
+def test_its_lineage_holds_and_lists_the_variant(project):
+    with chdir(project.folder):
+        walked = lineage("math@champion", project.uri)
+        assert walked.broken == ()
+        assert f"{WISE}@unpinned" in {link.subject for link in walked.links if link.name == "model"}
+        assert [version.label for version in dependents(project.uri, model=f"{WISE}@unpinned")] == ["math/1"]
+
+
+def test_the_report_says_in_words_what_a_variant_is(project):
+    with chdir(project.folder):
+        report.report.fn()
+    page = (project.folder / "reports" / "simulated-small" / "index.html").read_text()
+    assert f"{SMALL} at reasoning effort high" in page
+
+
+def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champion(project):
+    def plan(**variants):
+        pool = project.settings["pool"]
+        project.settings["pool"] = pool | {SMALL: pool[SMALL] | {"variants": pool[SMALL]["variants"] | variants}}
+        project.save()
+        project.settings["pool"] = pool
+        with chdir(project.folder):
+            registry = research.Registry(project.uri)
+            return research.make_plan(research.load_stage("math"), research._last(registry, registry.find("math@champion")))
+
+    assert plan().kind == "nothing"
+    joined = plan(cold={"temperature": 0.1})
+    assert (joined.kind, joined.newcomers) == ("warm", (f"{SMALL}:cold",))
+    assert plan(wise={"reasoning_effort": "low"}).reason == f"the champion uses {WISE}, which left the pool or changed"

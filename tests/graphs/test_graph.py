@@ -1,0 +1,123 @@
+import json
+import random
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.base.errors import GraphError
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.plots import to_networkx
+
+
+def graph(n: int, *edges: tuple[int, int], roles: str = "", models: str = "") -> CollaborationGraph:
+    names = {"a": "assistant", "f": "fuser", "v": "voter"}
+    nodes = tuple(Node(i, names[(roles or "a" * n)[i]], (models or "m" * n)[i]) for i in range(n))
+    return CollaborationGraph(nodes, edges)
+
+
+@st.composite
+def graphs(draw: st.DrawFn, most: int = 7) -> CollaborationGraph:
+    n = draw(st.integers(1, most))
+    pairs = [(i, j) for i in range(n - 1) for j in range(i + 1, n)]
+    edges = {pair for pair in pairs if draw(st.booleans())}
+    for i in range(n - 1):
+        if not any(a == i for a, _ in edges):
+            edges.add((i, n - 1))
+    roles = "".join(draw(st.lists(st.sampled_from("af"), min_size=n, max_size=n)))
+    models = "".join(draw(st.lists(st.sampled_from("xy"), min_size=n, max_size=n)))
+    return graph(n, *edges, roles=roles, models=models)
+
+
+def renumbered(original: CollaborationGraph, seed: int) -> CollaborationGraph:
+    ids = [node.id for node in original.nodes]
+    new = dict(zip(ids, random.Random(seed).sample(range(100), len(ids)), strict=True))
+    nodes = tuple(Node(new[n.id], n.role, n.model, n.top_k) for n in original.nodes)
+    return CollaborationGraph(nodes, tuple((new[a], new[b]) for a, b in original.edges))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: CollaborationGraph(()), "at least one node"),
+        (lambda: CollaborationGraph((Node(0, "assistant", "m"), Node(0, "fuser", "m"))), "node id once"),
+        (lambda: graph(2, (0, 1), (1, 0)), "acyclic"),
+        (lambda: graph(4, (0, 1), (1, 2), (2, 1), (2, 3)), r"cycle among nodes \[1, 2, 3\]"),
+        (lambda: graph(2), r"one sink .* found 2: nodes \[0, 1\]"),
+        (lambda: graph(2, (0, 2)), "node 2, which is not among"),
+        (lambda: graph(1, (0, 0)), "loop"),
+        (lambda: graph(2, (0, 1), (0, 1)), "twice"),
+    ],
+)
+def test_a_broken_graph_is_refused_with_the_reason(build, message):
+    with pytest.raises(GraphError, match=message):
+        build()
+
+
+def test_width_depth_and_levels_count_llm_nodes():
+    diamond = graph(5, (0, 2), (1, 2), (2, 3), (3, 4), (0, 4))
+    assert diamond.levels == ((0, 1), (2,), (3,), (4,))
+    assert (diamond.width, diamond.depth, diamond.sink) == (2, 4, 4)
+    assert diamond.in_degree(4) == 2
+    assert graph(1).width == graph(1).depth == 1
+
+
+@given(graphs())
+def test_json_round_trip(original):
+    assert CollaborationGraph.from_json(original.to_json()) == original
+
+
+@given(graphs())
+def test_depth_and_width_agree_with_networkx(original):
+    other = to_networkx(original)
+    assert original.depth == nx.dag_longest_path_length(other) + 1
+    assert original.width == max(len(layer) for layer in nx.topological_generations(other))
+
+
+@given(graphs(), st.integers(0, 5))
+def test_hash_ignores_numbering(original, seed):
+    assert renumbered(original, seed).content_hash == original.content_hash
+
+
+@given(graphs(5), graphs(5))
+def test_equal_hash_means_isomorphic(one, other):
+    match = nx.algorithms.isomorphism.categorical_node_match(["role", "model"], [None, None])
+    isomorphic = nx.is_isomorphic(to_networkx(one), to_networkx(other), node_match=match)
+    assert (one.content_hash == other.content_hash) == isomorphic
+
+
+def test_hash_sees_sharing_that_an_unfolding_hides():
+    shared = graph(4, (0, 1), (0, 2), (1, 3), (2, 3))
+    apart = graph(5, (0, 2), (1, 3), (2, 4), (3, 4))
+    assert shared.content_hash != apart.content_hash
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "expected JSON"),
+        ("[]", 'expected an object with "nodes"'),
+        ('{"nodes": [], "edges": [], "x": 1}', "unknown key 'x'"),
+        ('{"nodes": [{"id": "0", "role": "assistant", "model": "m"}], "edges": []}', "id of type int, found '0'"),
+        ('{"nodes": [{"id": 0, "role": "assistant"}], "edges": []}', "model of type str, found None"),
+        ('{"nodes": [{"id": 0, "role": "fuser", "model": "m", "top_k": 0}], "edges": []}', "top_k"),
+        ('{"nodes": [{"id": 0, "role": "assistant", "model": "m"}], "edges": [[0]]}', r"\[from, to\]"),
+        ('{"nodes": [{"id": 0, "role": "assistant", "model": "m", "colour": 1}]}', "unknown key 'colour'"),
+    ],
+)
+def test_malformed_json_is_explained(text, message):
+    with pytest.raises(GraphError, match=message):
+        CollaborationGraph.from_json(text)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(GraphError, match=r"nothing\.json: expected a graph file .* no such file"):
+        CollaborationGraph.read(tmp_path / "nothing.json")
+
+
+def test_top_k_survives_json():
+    nodes = (Node(0, "assistant", "m"), Node(1, "fuser", "m", top_k=2))
+    text = CollaborationGraph(nodes, ((0, 1),)).to_json()
+    assert json.loads(text)["nodes"][1]["top_k"] == 2
+    assert CollaborationGraph.from_json(text).node(1).top_k == 2

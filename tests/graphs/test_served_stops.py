@@ -1,0 +1,79 @@
+"""Over real sockets: what an answer did without stands in the response and in the metrics."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from starlette.responses import JSONResponse
+
+from pipeline.graphs.graph import CollaborationGraph
+from tests.service.test_service import VOTED, ask, chat, deployed, post
+from tests.support.service import PoolStub, graph_of, running
+
+GATED = CollaborationGraph.from_dict(
+    {
+        "nodes": [
+            {"id": 0, "role": "assistant", "model": "small"},
+            {"id": 1, "role": "assistant", "model": "small"},
+            {"id": 2, "role": "fuser", "model": "large", "gate": {"over": 0}},
+        ],
+        "edges": [[0, 2], [1, 2]],
+    }
+)
+FUSED = graph_of("fuser", "small", "small")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    stub = PoolStub()
+    with running(stub.app) as url:
+        stub.url = f"{url}/v1"
+        yield stub
+
+
+def origin(answer):
+    return answer.model_extra["ttsgraph"]
+
+
+def test_a_closed_gate_saves_its_call_and_the_metrics_count_it(pool):
+    with deployed(pool, GATED) as url:
+        answer = ask(url)
+        assert (answer.choices[0].message.content, origin(answer)["calls"], origin(answer)["left_out"]) == ("7", 2, [2])
+        figures = httpx.get(f"{url}/metrics").text
+    assert 'ttsgraph_calls_saved_total{how="left_out",model="math@champion"} 1.0' in figures
+    assert 'ttsgraph_gates_total{gate="closed",model="math@champion"} 1.0' in figures
+
+
+def test_a_vote_that_is_decided_gives_up_the_calls_under_way(pool):
+    with deployed(pool, VOTED) as url:
+        pool.holds = lambda body: body["model"] == "large"
+        answer = ask(url)
+        assert (answer.choices[0].message.content, origin(answer)["cancelled"]) == ("7", [2])
+        assert 'ttsgraph_calls_saved_total{how="cancelled",model="math@champion"} 1.0' in httpx.get(f"{url}/metrics").text
+
+
+def test_a_dead_model_loses_no_vote_and_is_named(pool):
+    with deployed(pool, VOTED) as url:
+        pool.reply = lambda body: JSONResponse({}, 500) if body["model"] == "large" else "7"
+        answers = [ask(url) for _ in range(6)]
+    assert {answer.choices[0].message.content for answer in answers} == {"7"}
+
+
+def test_a_deadline_of_the_request_answers_with_what_there_is(pool):
+    with deployed(pool, FUSED) as url:
+        pool.holds = lambda body: body["model"] == "large"
+        answer = ask(url, extra_body={"timeout_s": 1.0})
+        assert answer.choices[0].message.content == "7"
+        assert origin(answer)["deadline_passed"] is True
+        assert origin(answer)["cancelled"] == [2]
+        pool.holds = lambda body: True
+        assert post(url, chat(timeout_s=0.2)).status_code == 504
+        assert post(url, chat(timeout_s=-1)).status_code == 400
+
+
+def test_a_fallback_is_named_in_the_response(pool):
+    with deployed(pool, FUSED, fallback=True) as url:
+        pool.reply = lambda body: JSONResponse({}, 500) if body["model"] == "large" else "7"
+        answer = ask(url)
+    assert answer.choices[0].message.content == "7"
+    assert origin(answer)["fallbacks"] == [{"node": 2, "model": "large", "answered_by": [0, 1]}]

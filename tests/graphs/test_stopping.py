@@ -1,0 +1,423 @@
+"""Votes that stop when the answer is clear, and gates: the same answers for fewer calls, whatever came first."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.base.errors import GraphError
+from pipeline.evaluation.executor import run_graph
+from pipeline.graphs import topologies
+from pipeline.graphs.budget import CostModel, Lengths, prune_and_trim
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.roles import check_roles, get_role
+from pipeline.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided
+from pipeline.models.client import Completion, Request, Sampling
+from pipeline.pool.spec import ModelPool, ModelSpec, Price
+from pipeline.reporting.drawing import draw
+from pipeline.reporting.explain import explain, steps
+from pipeline.settings.profile import load_profile
+from pipeline.settings.stages import BudgetSettings
+from pipeline.stages.estimate import estimate_run
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.prompts import Prompt
+from tests.support.fakes import ScriptedClient, unit_draw
+
+MODELS = ("m", "n")
+POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in MODELS))
+TASK = get_task("math")
+PROMPT = Prompt(TASK, "Answer.", "few_shot")
+QUESTION = Question("q1", "3 + 4", "7")
+BETA = Stop("beta", 0.95)
+
+
+def run(graph, client):
+    return asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, client))
+
+
+def vote(count, waves=(), stop=LOSSLESS):
+    graph = topologies.parallel(["m"] * count, "m", "voter")
+    return with_sink(graph, waves=waves, stop=stop)
+
+
+def with_sink(graph, **settings_of_it):
+    sink = replace(graph.node(graph.sink), **settings_of_it)
+    return CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
+
+
+def saying(*replies):
+    return ScriptedClient(lambda request: replies[request.replica])
+
+
+def said(client):
+    return sorted(request.replica for request in client.requests)
+
+
+def plain(graph):
+    """The graph with neither waves nor stops nor gates."""
+    nodes = tuple(Node(n.id, n.role, n.model, n.top_k, NEVER) for n in graph.nodes)
+    return CollaborationGraph(nodes, graph.edges)
+
+
+# The rules.
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 4, 5])
+def test_a_vote_is_decided_exactly_when_no_completion_changes_it(total):
+    forms = ("a", "b", None)
+    for known in product((*forms, "missing"), repeat=total):
+        there = {k: form for k, form in enumerate(known) if form != "missing"}
+        gaps = [k for k in range(total) if k not in there]
+        winners = set()
+        for filling in product((*forms, "c"), repeat=len(gaps)):
+            whole = there | dict(zip(gaps, filling, strict=True))
+            answers = [whole[k] or "nothing" for k in range(total)]
+            # `majority` by its own words, over answers whose text is their form.
+            votes = {f: answers.count(f) for f in answers if f != "nothing"}
+            winners.add(max(votes, key=lambda f: votes[f]) if votes else "nothing")
+        if gaps and not any(there.values()):
+            assert not decided(there, total)
+        else:
+            assert decided(there, total) == (len(winners) == 1), known
+
+
+@pytest.mark.parametrize(("votes", "least", "most"), [((4,), 0.96875, 0.96876), ((3,), 0.9375, 0.9376), ((5, 1), 0.9375, 0.9376)])
+def test_beta_is_the_posterior_of_a_coin(votes, least, most):
+    assert least <= confidence("beta", votes) <= most
+
+
+@pytest.mark.parametrize("votes", [(1,), (4,), (3, 1), (6, 2, 1)])
+def test_dirichlet_is_what_draws_of_the_posterior_say(votes):
+    draws = np.random.default_rng(0).dirichlet([count + 1 for count in (*votes, 0)], size=200_000)
+    share = float((draws.argmax(axis=1) == 0).mean())
+    assert confidence("dirichlet", votes) == pytest.approx(share, abs=4 * np.sqrt(0.25 / 200_000))
+
+
+# In the executor.
+
+
+def test_a_vote_in_waves_stops_once_it_is_decided():
+    client = saying("7", "7", "9", "7", "8", "9", "9")
+    answer = run(vote(7, waves=(3, 1)), client)
+    assert (answer.text, said(client)) == ("7", [0, 1, 2, 3, 4])
+    client = saying("7", "7", "7", "7", "8", "9", "9")
+    assert (run(vote(7, waves=(4, 1)), client).text, said(client)) == ("7", [0, 1, 2, 3])
+
+
+def test_one_wave_asks_all_whatever_the_rule():
+    client = saying(*"7777777")
+    run(vote(7), client)
+    assert said(client) == list(range(7))
+
+
+def test_stop_none_asks_all_in_waves():
+    client = saying(*"7777777")
+    run(vote(7, waves=(4,), stop=NEVER), client)
+    assert said(client) == list(range(7))
+
+
+def test_the_beta_rule_stops_a_vote_that_is_clear_before_it_is_decided():
+    client = saying(*"777788888")
+    answer = run(vote(9, waves=(1,), stop=BETA), client)
+    assert (answer.text, said(client)) == ("7", [0, 1, 2, 3])
+
+
+def test_answers_without_a_form_never_stop_a_vote():
+    client = saying(*["no idea"] * 4, "7")
+    answer = run(vote(5, waves=(1,), stop=BETA), client)
+    assert (answer.text, len(client.requests)) == ("7", 5)
+
+
+def test_waves_of_branches_leave_whole_branches_out():
+    graph = with_sink(topologies.branches([["m", "n"]] * 5, "m", "voter"), waves=(3, 1))
+    client = ScriptedClient(lambda request: "7")
+    answer = run(graph, client)
+    assert answer.usage.calls == 6
+    assert answer.latency_s == pytest.approx(1.0)
+
+
+def test_a_vote_that_goes_on_takes_the_time_of_its_waves():
+    assert run(vote(5, waves=(2, 2, 1)), saying(*"78787")).latency_s == pytest.approx(1.5)
+    assert run(vote(5, waves=(3, 1)), saying(*"77777")).latency_s == pytest.approx(0.5)
+
+
+def shared_by_two_votes():
+    """Votes 5 (over 0, 1, 2) and 6 (over 2, 3, 4), both in waves; a fuser reads them and node 4."""
+    nodes = [Node(i, "assistant", "m") for i in range(5)]
+    nodes += [Node(5, "voter", "m", waves=(2, 1)), Node(6, "voter", "m", waves=(2, 1)), Node(7, "fuser", "n")]
+    edges = [(0, 5), (1, 5), (2, 5), (2, 6), (3, 6), (4, 6), (4, 7), (5, 7), (6, 7)]
+    return CollaborationGraph(tuple(nodes), tuple(edges))
+
+
+def test_what_another_node_needs_runs_though_a_vote_does_not():
+    client = ScriptedClient(lambda request: "7")
+    answer = run(shared_by_two_votes(), client)
+    # 2 is left out by vote 5 and asked by vote 6; 4 is left out by vote 6 and read by the fuser.
+    assert sorted(answer.completions) == [0, 1, 2, 3, 4, 7]
+
+
+@st.composite
+def voting_graphs(draw, gates=False):
+    """DAGs of up to nine nodes with votes in waves, and perhaps gates."""
+    n = draw(st.integers(2, 9))
+    edges = {(i, j) for j in range(n) for i in range(j) if draw(st.booleans())}
+    edges |= {(i, n - 1) for i in range(n - 1) if not any(a == i for a, _ in edges)}
+    nodes = []
+    for i in range(n):
+        before = [a for a, b in sorted(edges) if b == i]
+        role = draw(st.sampled_from(("voter", "voter", "assistant", "fuser"))) if before else "assistant"
+        gate = None
+        if gates and before and draw(st.booleans()):
+            watches = tuple(draw(st.sets(st.sampled_from(before), min_size=1)))
+            if role != "voter" or len(watches) < len(before):
+                gate = Gate(draw(st.sampled_from((0.0, 0.34, 0.5))), watches)
+        waves = tuple(draw(st.lists(st.integers(1, 3), max_size=3))) if role == "voter" else ()
+        nodes.append(Node(i, role, draw(st.sampled_from(MODELS)), waves=waves, gate=gate))
+    return CollaborationGraph(tuple(nodes), tuple(edges))
+
+
+def replying(seed):
+    """Answers with ties, and some without a form."""
+
+    def reply(request: Request) -> str:
+        number = int(unit_draw(replace(request, revision=f"{seed}")) * 5)
+        return "I don't know" if number == 4 else f"{number % 3} it is, says draw {request.replica}: {number % 3}"
+
+    return reply
+
+
+@settings(max_examples=60, deadline=None)
+@given(voting_graphs(), st.integers(0, 1000))
+def test_lossless_stops_answer_what_the_whole_graph_answers(graph, seed):
+    whole, stopped = run(plain(graph), ScriptedClient(replying(seed))), run(graph, ScriptedClient(replying(seed)))
+    assert stopped.text == whole.text
+    assert {i: whole.node_texts[i] for i in stopped.node_texts} == dict(stopped.node_texts)
+    assert set(stopped.completions) <= set(whole.completions)
+
+
+def needed(graph, texts):
+    """The nodes that a question needs, by asking from the sink, given what every node answers if it is asked."""
+    found, asked = set(), [graph.sink]
+    while asked:
+        i = asked.pop()
+        if i in found:
+            continue
+        found.add(i)
+        node, heard = graph.node(i), []
+        for k, stage in enumerate(graph.stages[i]):
+            asked += stage
+            heard += stage
+            forms = [TASK.extract(texts[p]) for p in heard]
+            if node.gate and k == 0:
+                heard = []
+                most = max((forms.count(f) for f in forms if f is not None), default=0)
+                if 1 - most / len(forms) <= node.gate.over:
+                    break
+            elif decided(dict(enumerate(forms)), len(graph.reads[i])):
+                break
+    return found
+
+
+class Uneven(ScriptedClient):
+    """Answers after a while that differs between calls and seeds."""
+
+    def __init__(self, reply, seed):
+        super().__init__(reply)
+        self.seed = seed
+
+    async def complete(self, request: Request) -> Completion:
+        for _ in range((int(request.key()[:8], 16) + self.seed) % (5 + self.seed)):
+            await asyncio.sleep(0)
+        return await super().complete(request)
+
+
+@settings(max_examples=40, deadline=None)
+@given(voting_graphs(gates=True), st.integers(0, 1000))
+def test_what_is_asked_does_not_depend_on_timing(graph, seed):
+    check_roles(graph)
+    runs = []
+    for pace in range(4):
+        client = Uneven(replying(seed), pace)
+        answer = run(graph, client)
+        runs.append((answer.text, dict(answer.node_texts), answer.latency_s, sorted(r.key() for r in client.requests)))
+    assert runs.count(runs[0]) == len(runs)
+    text, texts, _, keys = runs[0]
+    assert text == texts[graph.sink]
+    assert set(texts) == needed(graph, texts)
+    ran = [i for i in texts if get_role(graph.node(i).role).calls_model]
+    assert len(keys) <= len(ran)  # a closed gate needs no call
+
+
+# Gates.
+
+
+def fused_where_contested(over=0.0):
+    graph = topologies.parallel(["m"] * 3, "n", "fuser")
+    return with_sink(graph, gate=Gate(over))
+
+
+def cascade(over=0.0):
+    """Three cheap votes, and two of another model that alone decide where those disagree."""
+    graph = topologies.parallel(["m"] * 3 + ["n"] * 2, "m", "voter")
+    return with_sink(graph, gate=Gate(over, (0, 1, 2)))
+
+
+def test_a_gate_that_agrees_answers_without_a_call():
+    client = saying("7", "7", "7")
+    answer = run(fused_where_contested(), client)
+    assert (answer.text, answer.usage.calls, answer.closed, answer.latency_s) == ("7", 3, (3,), 0.5)
+
+
+def test_a_gate_that_disagrees_runs_its_node():
+    client = ScriptedClient(lambda r: "9" if r.model == "n" else ["7", "8", "7"][r.replica])
+    answer = run(fused_where_contested(), client)
+    assert (answer.text, answer.usage.calls, answer.closed, answer.latency_s) == ("9", 4, (), 1.0)
+    assert client.requests[-1].messages[-1].content.count("Candidate: ") == 3
+    assert run(fused_where_contested(0.34), saying("7", "8", "7", "9")).text == "7"
+
+
+def test_answers_without_a_form_open_a_gate():
+    client = ScriptedClient(lambda r: "9" if r.model == "n" else "no idea")
+    assert run(fused_where_contested(), client).text == "9"
+
+
+def test_a_branch_behind_a_gate_runs_only_where_it_is_needed_and_alone_decides():
+    client = ScriptedClient(lambda r: "9" if r.model == "n" else "7")
+    answer = run(cascade(), client)
+    assert (answer.text, [r.model for r in client.requests]) == ("7", ["m"] * 3)
+    client = ScriptedClient(lambda r: "9" if r.model == "n" else ["7", "8", "7"][r.replica])
+    answer = run(cascade(), client)
+    assert (answer.text, [r.model for r in client.requests]) == ("9", ["m"] * 3 + ["n"] * 2)
+    assert answer.latency_s == pytest.approx(1.0)
+
+
+# As values.
+
+
+def test_defaults_are_not_written_and_change_no_hash():
+    graph = topologies.parallel(["m"] * 3, "m", "voter")
+    assert graph.to_json() == vote(3).to_json()
+    assert set(graph.to_dict()["nodes"][-1]) == {"id", "role", "model"}
+    assert graph.content_hash == vote(3).content_hash == "8843c589be8ef530"
+
+
+@settings(max_examples=40, deadline=None)
+@given(voting_graphs(gates=True), st.integers(0, 99))
+def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
+    assert CollaborationGraph.from_json(graph.to_json()) == graph
+    moved = [
+        replace(n, id=n.id + shift, gate=n.gate and Gate(n.gate.over, tuple(i + shift for i in n.gate.watches)))
+        for n in graph.nodes
+    ]
+    edges = tuple((a + shift, b + shift) for a, b in graph.edges)
+    assert CollaborationGraph(tuple(moved), edges).content_hash == graph.content_hash
+
+
+def test_what_is_asked_later_is_another_graph():
+    graphs = [vote(5), vote(5, (3,)), vote(5, (3, 1)), vote(5, (1,), BETA), vote(5, (1,), Stop("beta", 0.9)), vote(5, (1,), NEVER)]
+    nodes = [Node(i, "assistant", m) for i, m in enumerate("mmnn")]
+    edges = tuple((i, 4) for i in range(4))
+    for watches in ((0, 1), (0, 2), (2, 3)):
+        graphs.append(CollaborationGraph((*nodes, Node(4, "fuser", "m", gate=Gate(0.2, watches))), edges))
+    assert len({graph.content_hash for graph in graphs}) == len(graphs)
+
+
+@pytest.mark.parametrize(
+    ("settings_of_it", "message"),
+    [
+        ({"stop": "soon"}, "node 3: expected stop as one of none, lossless, beta, dirichlet, found 'soon'"),
+        ({"stop": {"rule": "beta"}}, "node 3: expected stop as none, lossless or"),
+        ({"stop": {"rule": "beta", "level": 0.4}, "wave": 1}, "level above 0.5 and below 1, found 0.4"),
+        ({"stop": {"rule": "beta", "level": 0.9}}, "node 3: stop beta needs wave"),
+        ({"wave": 0}, "node 3: expected wave as a size of at least 1"),
+        ({"wave": [2, "x"]}, "node 3: expected wave as a size"),
+        ({"gate": 0.3}, 'node 3: expected gate as {"over": 0.3}'),
+        ({"gate": {"over": 1}}, "expected a gate's over from 0 to below 1"),
+        ({"gate": {"over": 0.3, "watches": [7]}}, "node 3: its gate watches node 7, which is not among its predecessors"),
+        ({"gate": {"over": 0.3}}, "node 3: a vote over what its gate watches is the same either way"),
+        ({"role": "fuser", "wave": 2}, "node 3: stop and wave are for votes, and role 'fuser' takes none"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it, message):
+    data = topologies.parallel(["m"] * 3, "m", "voter").to_dict()
+    data["nodes"][3] |= settings_of_it
+    with pytest.raises(GraphError) as caught:
+        check_roles(CollaborationGraph.from_dict(data))
+    assert message in str(caught.value)
+
+
+def test_a_gate_needs_something_to_watch():
+    with pytest.raises(GraphError, match="node 0: a gate needs predecessors"):
+        CollaborationGraph((Node(0, "assistant", "m", gate=Gate(0.1)),))
+
+
+def test_in_the_worst_case_a_gated_node_is_paid_for_what_it_reads():
+    cost = CostModel(POOL, Lengths(100, 10), "dollars")
+    opened = cascade()
+    assert cost.graph_cost(opened) == pytest.approx(5 * cost.single("m"))
+    fused = fused_where_contested()
+    assert cost.graph_cost(fused) == pytest.approx(cost.graph_cost(plain(fused)))
+
+
+def test_words_say_when_a_vote_stops_and_a_gate_opens():
+    said_of = [what for _, what in steps(vote(9, (3, 1), BETA), POOL)]
+    assert "in waves of 3, then 1" in said_of[-1]
+    assert "stops once the leader stays ahead of the runner-up with probability 0.95" in said_of[-1]
+    said_of = [what for _, what in steps(cascade(0.34), POOL)]
+    assert any("only where nodes 0, 1 and 2 disagree by more than 0.34" in what for what in said_of)
+
+
+def test_a_picture_shows_gates_waves_and_what_is_asked_for_later():
+    drawing = draw(cascade(0.34), POOL)
+    assert drawing.boxes[-1].when == "gate > 0.34"
+    assert {arrow.source for arrow in drawing.arrows if arrow.later} == {3, 4}
+    drawing = draw(vote(5, (3, 1), BETA), POOL)
+    assert drawing.boxes[-1].when == "waves 3, 1; beta 0.95"
+    assert not any(box.when for box in draw(vote(5), POOL).boxes)
+
+
+def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
+    cost = CostModel(POOL, Lengths(100, 10), "dollars")
+    whole = prune_and_trim(list(cascade().nodes), adjacency(cascade()), cost, np.inf)
+    assert whole == cascade()
+    smaller = prune_and_trim(list(cascade().nodes), adjacency(cascade()), cost, 3 * cost.single("m"))
+    check_roles(smaller)
+    assert smaller.node(5).gate == Gate(0.0, (2,))
+    smallest = prune_and_trim(list(cascade().nodes), adjacency(cascade()), cost, 1.5 * cost.single("m"))
+    assert smallest.node(5).gate is None
+    left = prune_and_trim(list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool), cost, np.inf)
+    assert left.nodes == (Node(3, "assistant", "m"),)
+
+
+def adjacency(graph):
+    found = np.zeros((len(graph.nodes),) * 2, dtype=bool)
+    for a, b in graph.edges:
+        found[a, b] = True
+    return found
+
+
+def test_explain_says_what_the_budget_limits():
+    profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
+    models = ["llama-3.1-8b"] * 15
+    graph = with_sink(topologies.parallel(models, models[0], "voter"), waves=(3, 2), stop=BETA)
+    of_means = profile.model_copy(update={"budget": profile.budget.model_copy(update={"of": "mean"})})
+    said = "\n".join(explain(graph, of_means, "math"))
+    assert "that is the worst case: at most 148 units a question" in said
+    assert "the budget limits what a question costs on average: 80 units" in said
+    assert "OVER the budget, which limits the worst case: 148 of 80 units" in "\n".join(explain(graph, profile, "math"))
+    assert "on average" in estimate_run(of_means, "math")["note"]
+
+
+def test_a_budget_says_of_means_only_where_it_is_one():
+    profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
+    assert set(profile.budget.model_dump()) == {"metric", "limit", "max_nodes"}
+    data = {"limit": 3, "of": "mean", "wave": [4, 1]}
+    assert BudgetSettings(**data).model_dump(mode="json") == data | {"metric": "flops", "max_nodes": 24}

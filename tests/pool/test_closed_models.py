@@ -1,0 +1,71 @@
+"""Models of which nothing is known but a name, prices and an endpoint."""
+
+import math
+
+import pytest
+import yaml
+
+from pipeline.agent.base import Brief
+from pipeline.agent.context import pool_table
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import parse
+from pipeline.evaluation.environment import Feedback, QuestionResult, Usage
+from pipeline.graphs.budget import CostModel, Lengths
+from pipeline.graphs.topologies import parallel
+from pipeline.reporting.explain import explain
+from pipeline.settings.profile import Profile
+from pipeline.stages.estimate import estimate_run
+from pipeline.stages.schemas import Profiles, read_table, write_table
+from pipeline.stages.trials import cases_table, profile_table, single_cases
+from tests.support.project import ROOT
+
+URL = "http://127.0.0.1:1/v1"
+PRICES = {"large": {"prompt": 2, "completion": 8}, "small": 0.1, "middle": {"prompt": 0.4, "completion": 1.6}}
+
+
+def profile(metric: str = "dollars", **facts) -> Profile:
+    """Three closed models: names, prices, base URL, key variable."""
+    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    laptop["engine"] = {"kind": "external"}
+    laptop["budget"] = {"metric": metric, "limit": 0.002}
+    laptop["pool"] = {
+        name: {"price": price, "base_url": URL, "api_key_env": "CLOSED_KEY"} | facts for name, price in PRICES.items()
+    }
+    return parse(Profile, laptop, "here")
+
+
+def test_a_model_is_a_name_and_a_price_and_an_endpoint():
+    pool = profile().model_pool()
+    assert [spec.family for spec in pool.values()] == ["large", "small", "middle"]
+    assert list(pool.families) == ["small", "middle", "large"]  # by price, where sizes are not known
+    assert pool.unknown.keys() == pool.keys()
+
+
+@pytest.mark.parametrize("metric", ["dollars", "runtime"])
+def test_only_a_flops_budget_asks_for_facts(metric):
+    assert profile(metric, speed=[1e-5, 1e-3]).cost_model("math").single("small") > 0
+    with pytest.raises(SettingsError, match="FLOPs budget needs total, non_embedding, layers, hidden of model 'large'"):
+        profile("flops")
+    with pytest.raises(SettingsError, match="needs layers of model 'large'"):
+        profile("flops", total=2, non_embedding=1, hidden=8)
+    with pytest.raises(SettingsError, match="a FLOPs budget needs total, non_embedding, layers, hidden of model 'large'"):
+        CostModel(profile().model_pool(), Lengths(10, 2), "flops")
+
+
+def test_what_is_told_of_closed_models_leaves_out_what_is_not_known(tmp_path):
+    closed = profile()
+    cost = closed.cost_model("math")
+    right = Feedback((QuestionResult("1", True, "2", 0.1),), Usage(10, 2, 1e-6, 1e-6, 1, 0), 0.1)
+    cases = single_cases(cost.pool)
+    table = profile_table(cases_table(cases, [right] * len(cases), cost), cost)
+    table = table.assign(mean_read_tokens=math.nan, mean_more_tokens=math.nan)
+    write_table(table, Profiles, tmp_path / "profile.parquet")
+    read = read_table(Profiles, tmp_path / "profile.parquet", "profile")
+    assert math.isnan(read["total"][0])
+    assert read["layers"].isna().all()
+    brief = Brief("math", cost, 0.002, {"small": 0.5}, ("assistant",), 8)
+    assert "small: family small, accuracy alone 0.500" in pool_table(brief, ["small"], 1000)
+    told = "\n".join(explain(parallel(["small"] * 2, "large", "fuser"), closed, "math"))
+    assert "FLOPs" not in told
+    assert "a question of math costs about $" in told
+    assert estimate_run(closed, "math")["seconds"] is None

@@ -1,0 +1,397 @@
+"""Variants of models: members of the pool that ask a model in another way, and share all else with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import yaml
+
+from pipeline.agent.base import Brief
+from pipeline.agent.context import pool_table
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import parse
+from pipeline.deployment.bundle import Deployed
+from pipeline.deployment.newcomers import pool_fingerprint
+from pipeline.deployment.provenance import revisions, settings_sha256
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import OpenAIClient, Retries
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.executor import run_graph
+from pipeline.graphs.budget import CostModel
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.topologies import chain, parallel, single
+from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.client import Completion, Message, Request, Sampling
+from pipeline.reporting.drawing import draw
+from pipeline.reporting.explain import explain
+from pipeline.runtime.clients import endpoints, local_specs
+from pipeline.runtime.limits import Meter, MeteredClient
+from pipeline.settings.profile import Profile
+from pipeline.settings.stages import LimitSettings
+from pipeline.stages import trials
+from pipeline.stages.ablation import node_table
+from pipeline.stages.estimate import estimate_run
+from pipeline.stages.trials import best_single, evaluate_cases, profile_table, single_cases
+from pipeline.tasks.base import Question
+from tests.simulated.test_simulated import client_of, evaluate, questions_of
+from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.project import MODEL
+from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, serving
+from tests.support.stub_server import StubServer, serve
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "t0": {"temperature": 0},
+    "t0.5": {"temperature": 0.5, "top_p": 0.8},
+    "same": {"temperature": 0.9},  # as the task itself
+    "brief": {"max_tokens": 5, "stop": ["."], "instruction": "Say the number."},
+    "thinking": {"reasoning_effort": "high"},
+}
+QUESTION = Question("q1", "3 + 4", "7")
+
+
+def profile(
+    variants: dict[str, Any] = VARIANTS, url: str = "http://127.0.0.1:9/v1", style: str = "chat", **sections: Any
+) -> Profile:
+    """Two models, `small` with these variants, on a task that samples at 0.9 and at most 64 tokens."""
+    data = profile_of(url, style).model_dump(mode="json", exclude_none=True)
+    data["pool"]["small"] |= {"variants": variants, "revision": "r1"}
+    return parse(Profile, data | sections, "mine.yaml")
+
+
+def run(graph: CollaborationGraph, client: Any, known: Profile | None = None) -> Any:
+    known = known or profile()
+    deployed = Deployed("math", graph, known)
+    return asyncio.run(deployed.runner(client).answer(QUESTION))
+
+
+class TestSettings:
+    def test_each_variant_is_a_member_of_the_pool_with_its_models_facts(self):
+        pool = profile().model_pool()
+        assert list(pool) == ["small", "small:t0", "small:t0.5", "small:same", "small:brief", "small:thinking", "large"]
+        plain, variant = pool["small"], pool["small:t0"]
+        assert (variant.model, plain.model) == ("small", "small")
+        assert replace(variant, name="small", variant_of=None, variant=None) == plain
+        assert next(spec.name for spec in pool.families["f"]) == "small"
+
+    @pytest.mark.parametrize(
+        ("variants", "message"),
+        [
+            ({"t0": {"temperature": 3}}, r"key 'pool\.small\.variants\.t0\.temperature': .*less than or equal to 2, found 3"),
+            ({"t0": {"temprature": 0}}, r"unknown key 'pool\.small\.variants\.t0\.temprature', did you mean 'temperature'\?"),
+            ({"t0": {}}, r"key 'pool\.small\.variants\.t0': expected one of temperature, top_p, .* in a variant, found none"),
+            ({"a:b": {"temperature": 0}}, r"variants': expected a variant named with letters, digits, .* found 'a:b'"),
+            ({"a": {"top_p": 1}, "b": {"top_p": 1}}, r"expected variants that differ, found 'a' and 'b' with the same settings"),
+            ({"t": {"reasoning_effort": "a lot"}}, r"reasoning_effort': .*found 'a lot'"),
+            ({"t": {"style": "shouting"}}, r"variants\.t\.style': .*'few_shot'"),
+        ],
+    )
+    def test_a_wrong_variant_is_named(self, variants, message):
+        with pytest.raises(SettingsError, match=message) as caught:
+            profile(variants)
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("section", ["pool", "newcomers"])
+    def test_a_variant_can_not_have_a_models_name(self, section):
+        other = {"small:t0": MODEL | {"base_url": "http://x/v1"}}
+        data = profile().model_dump(mode="json", exclude_none=True)
+        data[section] = data.get(section, {}) | other
+        with pytest.raises(SettingsError, match="variant 't0' of 'small': expected a name of its own, but a model has its name"):
+            parse(Profile, data, "mine.yaml")
+
+    def test_without_variants_settings_are_what_they_were_before_there_were_any(self):
+        plain = profile({})
+        assert "variants" not in plain.model_dump(mode="json")["pool"]["small"]
+        assert settings_sha256(plain, "math") != settings_sha256(profile(), "math")
+
+    def test_what_a_variant_asks_is_in_its_identity_and_in_the_pools_and_in_no_models(self):
+        before, after = profile({"t": {"temperature": 0}}), profile({"t": {"temperature": 0.1}})
+        known, changed = revisions(before), revisions(after)
+        assert known["small:t"].revision == known["small"].revision == "r1"
+        assert known["small"] == changed["small"] == revisions(profile({}))["small"]
+        assert known["small:t"] != changed["small:t"]
+        assert len({pool_fingerprint(found) for found in (before, after, profile({}))}) == 3
+
+    def test_words_say_what_is_asked(self):
+        words = {name: spec.words for name, spec in profile().model_pool().items()}
+        assert words["small"] == "small"
+        assert words["small:t0"] == "small at temperature 0"
+        assert words["small:t0.5"] == "small at temperature 0.5, top p 0.8"
+        assert words["small:brief"] == "small with at most 5 tokens, stop sequences of its own, an instruction of its own"
+        assert words["small:thinking"] == "small at reasoning effort high"
+
+
+class TestCalls:
+    def asked(self, *models: str, known: Profile | None = None) -> list[Request]:
+        """What one node of each of these, side by side, asks."""
+        client = ScriptedClient()
+        run(parallel(list(models), "large", "voter"), client, known)
+        return client.requests
+
+    def test_a_call_without_variants_has_the_key_that_it_always_had(self):
+        request = Request("small", "r1", (Message("user", "Q: 1 + 1"),), Sampling(0.9, 1.0, 8, ("\n",)), 2)
+        assert request.key() == "e291d868f38435ba63d60709568d3bed8393a6c79592051ce874587db2d6df08"
+
+    def test_requests_name_the_model_and_have_the_variants_sampling(self):
+        plain, variant = self.asked("small", "small:t0.5")
+        assert (
+            (variant.model, variant.revision)
+            == (plain.model, plain.revision)
+            == ("small", profile().model_pool()["small"].revision)
+        )
+        assert plain.sampling == Sampling(0.9, 1.0, 64, ("\n",))
+        assert variant.sampling == Sampling(0.5, 0.8, 64, ("\n",))
+        assert variant.messages == plain.messages
+
+    def test_a_variants_prompt_is_for_its_nodes_alone(self):
+        plain, variant = self.asked("small", "small:brief")
+        assert variant.messages[0] == Message("system", "Say the number.")
+        assert plain.messages[0] != variant.messages[0]
+        assert (variant.sampling.max_tokens, variant.sampling.stop) == (5, (".",))
+
+    def test_a_variant_of_another_style_is_shown_the_worked_examples(self):
+        known = profile({"shown": {"style": "few_shot", "instruction": ""}})
+        client = ScriptedClient()
+        deployed = Deployed("math", parallel(["small", "small:shown"], "large", "voter"), known, (Question("s", "1 + 1", "2"),))
+        asyncio.run(deployed.runner(client).answer(QUESTION))
+        assert [len(request.messages) for request in client.requests] == [2, 1]
+        assert client.requests[1].messages[0].content == "Q: 1 + 1\nA: 2\n\nQ: 3 + 4\nA:"
+
+    def test_members_that_ask_the_same_share_a_graphs_calls_and_are_different_draws_of_one(self):
+        alone, other = self.asked("small")[0], self.asked("small:same")[0]
+        assert alone.key() == other.key()
+        assert [request.replica for request in self.asked("small", "small:same", "small:t0.5", "small")] == [0, 1, 0, 2]
+
+    def test_greedy_calls_that_ask_the_same_are_one(self, tmp_path):
+        client = ScriptedClient(lambda request: f"{unit_draw(request):.6f}")
+        graph = parallel(["small:t0"] * 3 + ["small"] * 2, "large", "fuser")
+        with contextlib.closing(CallCache(tmp_path)) as cache:
+            answer = run(graph, CachedClient(client, cache))
+        assert [(r.sampling.temperature, r.replica) for r in client.requests] == [(0, 0), (0.9, 0), (0.9, 1), (0.9, 0)]
+        assert len({answer.node_texts[i] for i in range(3)}) == 1
+        assert (answer.usage.calls, answer.usage.cached_calls) == (6, 2)
+
+    def test_greedy_nodes_that_read_different_answers_ask_apart(self):
+        client = ScriptedClient(lambda request: f"{unit_draw(request):.6f}")
+        nodes = (*(Node(i, "assistant", "small") for i in (0, 1)), *(Node(i, "assistant", "small:t0") for i in (2, 3)))
+        run(CollaborationGraph((*nodes, Node(4, "voter", "small")), ((0, 2), (1, 3), (2, 4), (3, 4))), client)
+        assert len({request.key() for request in client.requests if request.sampling.temperature == 0}) == 2
+
+    def test_reasoning_effort_is_part_of_a_call_only_where_it_is_set(self):
+        plain, thinking = self.asked("small", "small:thinking")
+        assert "reasoning_effort" not in plain.sampling.to_dict()
+        assert thinking.sampling.to_dict()["reasoning_effort"] == "high"
+        efforts = [replace(plain, sampling=replace(plain.sampling, reasoning_effort=effort)) for effort in (None, "low", "high")]
+        assert len({request.key() for request in efforts}) == 3
+        assert efforts[0].key() == plain.key()
+
+    def test_a_limit_pays_for_a_variants_call_at_its_models_price(self):
+        meter, pool = Meter(LimitSettings()), profile().model_pool()
+        answer = run(single("small:t0"), MeteredClient(ScriptedClient(), meter, pool))
+        assert meter.spent.dollars == answer.usage.dollars == pool["small"].dollars(10, 2) > 0
+
+    def test_a_nodes_table_shows_what_its_variant_is_sent(self):
+        known, graph = profile(), parallel(["small", "small:brief"], "large", "voter")
+        deployed, cost = Deployed("math", graph, known), known.cost_model("math")
+        untried = asyncio.run(Environment(deployed.prompt, Sampling(), cost.pool, ScriptedClient()).evaluate(graph, [QUESTION]))
+        table = node_table(graph, cost, deployed.prompt, QUESTION, {}, untried, {})
+        assert ["Say the number." in prompt for prompt in table["prompt"]] == [False, True, False]
+
+
+def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parameters():
+    stub = StubServer(("small", "large"))
+    graph = parallel(["small", "small:t0", "small:t0.5", "small:brief", "small:thinking"], "large", "fuser")
+    with serve(stub) as url:
+        known = profile(url=url)
+
+        async def ask() -> None:
+            client = OpenAIClient(endpoints(known, {}), Retries(0), Patience())
+            await client.check()
+            settings = known.task("math")
+            prompt = Deployed("math", graph, known).prompt
+            await run_graph(graph, QUESTION, prompt, settings.sampling.sampling(), known.model_pool(), client)
+            await client.aclose()
+
+        asyncio.run(ask())
+    assert {body["model"] for body in stub.requests} == {"small", "large"}
+    sent = sorted(
+        (body["temperature"], body["top_p"], body["max_tokens"], body.get("reasoning_effort", "")) for body in stub.requests
+    )
+    assert sent == [(0, 1, 64, ""), (0.5, 0.8, 64, ""), (0.9, 1, 5, ""), (0.9, 1, 64, ""), (0.9, 1, 64, ""), (0.9, 1, 64, "high")]
+    assert sum("reasoning_effort" in body for body in stub.requests) == 1
+    assert not any("seed" in body for body in stub.requests)
+
+
+def test_a_variant_costs_what_its_model_costs_and_does_not_move_the_unit():
+    cost, plain = profile().cost_model("math"), profile({}).cost_model("math")
+    assert cost.unit == plain.unit
+    for name, spec in cost.pool.items():
+        assert cost.single(name) == plain.single(spec.model)
+    assert cost.graph_cost(chain(["small", "small:t0"])) == plain.graph_cost(chain(["small", "small"]))
+    more = estimate_run(profile(), "math")["calls"]["profile"] / estimate_run(profile({}), "math")["calls"]["profile"]
+    assert more == 7 / 2
+
+
+def profiled(cost: CostModel, **right: float) -> Any:
+    """The profile stage's table where each model answers this share of 20 questions right."""
+    client = ScriptedClient(lambda r: "7" if int(r.messages[-1].content.split("+")[0]) < 20 * right[_kind(r)] else "0")
+    known = profile()
+    environment = Environment(
+        Deployed("math", single("small"), known).prompt, known.task("math").sampling.sampling(), cost.pool, client
+    )
+    asked = [Question(str(k), f"{k}+1", "7") for k in range(20)]
+    return profile_table(asyncio.run(evaluate_cases(single_cases(cost.pool), environment, cost, asked)), cost)
+
+
+def _kind(request: Request) -> str:
+    return "greedy" if request.sampling.temperature == 0 else request.model
+
+
+def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answers_differ():
+    cost = profile().cost_model("math")
+    table = profiled(cost, greedy=0.9, small=0.5, large=0.2)
+    assert list(table["model"]) == list(cost.pool)
+    best, voting = (best_single(table, cost, 100, repeated=repeated) for repeated in (False, True))
+    assert (best, voting) == ("small:t0", "small")
+    none = table.assign(budget_units=1e9)
+    arms = {case.columns["arm"]: case.columns["label"] for case in trials.test_cases(single(best), none, cost, 4, 12, best, voting)}
+    assert arms == {"found": "found graph", "single": "small:t0", "self_consistency": "majority of 4 x small"}
+
+
+class TestServing:
+    GRAPH = parallel(["small:t0", "small:t0", "small:brief"], "small:thinking", "fuser")
+
+    def test_a_model_has_one_server_for_all_its_variants(self, tmp_path):
+        data = profile().model_dump(mode="json", exclude_none=True)
+        data["engine"] = {"kind": "vllm", "device": "cpu"}
+        data["pool"] = {
+            name: model | {"base_url": None, "weights": {"path": str(tmp_path)}} for name, model in data["pool"].items()
+        }
+        specs = local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
+        assert [spec.served_models for spec in specs] == [("small",), ("large",)]
+
+    def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(self, tmp_path):
+        made = Deployed("math", self.GRAPH, profile())
+        read = Deployed.read(made.write(tmp_path))
+        assert (read.profile, read.bundle_hash) == (made.profile, made.bundle_hash)
+        assert set(read.serving_profile.pool) == {"small"}
+        assert set(endpoints(read.serving_profile, {})) == {"small"}
+
+    def test_a_graph_whose_variant_is_gone_is_refused(self):
+        with pytest.raises(SettingsError, match="unknown model 'small:t0'; the pool has small, small:brief, large"):
+            Deployed("math", self.GRAPH, profile({"brief": VARIANTS["brief"]}))
+
+    def test_a_served_graph_asks_as_its_variants_say_and_extends_their_instructions(self):
+        stub = PoolStub()
+        messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
+        with running(stub.app) as pool:
+            version = Deployed("math", self.GRAPH, profile(url=f"{pool}/v1"), (), "1")
+            with serving(Shelf(math_champion=version)) as service:
+                client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+                stub.reply = lambda body: "w " * 64
+                answer = client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
+        assert {body["model"] for body in stub.bodies} == {"small"}
+        assert [body["temperature"] for body in stub.bodies].count(0) == 2  # a service has no call cache unless it is told to
+        assert stub.bodies[-1]["reasoning_effort"] == "high"
+        brief = next(body for body in stub.bodies if body["max_tokens"] == 5)
+        assert brief["messages"][0]["content"] == "Say the number.\n\nBe kind."
+        assert answer.choices[0].finish_reason == "length"
+
+    def test_a_node_of_a_few_shot_variant_has_no_place_for_a_conversation(self):
+        stub = PoolStub()
+        known = {"shown": {"style": "few_shot"}}
+        messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
+        with running(stub.app) as pool:
+            version = Deployed("math", chain(["small:shown", "large"]), profile(known, f"{pool}/v1"), (), "1")
+            with serving(Shelf(math_champion=version)) as service:
+                client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+                with pytest.raises(openai.BadRequestError, match="answers a single question"):
+                    client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
+
+
+def test_an_agent_is_told_what_a_variant_is():
+    known = profile()
+    brief = Brief("math", known.cost_model("math"), 8, {"small:t0": 0.5}, ("assistant",), 8)
+    assert "small:t0: family f, 0.1B parameters, at temperature 0, accuracy alone 0.500" in pool_table(
+        brief, ["small", "small:t0"], 500
+    )
+
+
+class TestPictures:
+    GRAPH = parallel(["small", "small:t0", "small:t0", "large"], "small:t0", "fuser")
+
+    def test_explain_says_what_a_variant_is(self):
+        first, *lines = explain(self.GRAPH, profile(), "math")
+        assert "5 model calls a question (1 of large, 1 of small, 3 of small at temperature 0)" in first
+        assert any(line.startswith("step 1: nodes 1 and 2 (assistant, small at temperature 0) each answer") for line in lines)
+        assert any(re.search(r"where the money goes: .*% small at temperature 0", line) for line in lines)
+
+    def test_a_drawing_has_one_colour_for_a_model_and_its_variants_and_tells_them_apart_in_words(self):
+        drawing = draw(self.GRAPH, profile().model_pool())
+        assert dict(drawing.models) == {"small": "var(--series-0)", "large": "var(--series-1)"}
+        assert {(box.model, box.words, box.colour) for box in drawing.boxes} == {
+            ("small", "small", "var(--series-0)"),
+            ("small:t0", "small at temperature 0", "var(--series-0)"),
+            ("large", "large", "var(--series-1)"),
+        }
+
+
+class TestSimulated:
+    BASE = "llama-3.2-1b"
+
+    def profile(self, variants: dict[str, Any], **skills: float) -> Profile:
+        data = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "simulated.yaml").read_text())
+        data["pool"] = {self.BASE: data["pool"][self.BASE] | {"variants": variants}}
+        data["simulation"]["tasks"]["math"]["skill"] |= {f"{self.BASE}:{name}": skill for name, skill in skills.items()}
+        return parse(Profile, data, "simulated.yaml")
+
+    def answers(self, known: Profile, model: str) -> list[bool | None]:
+        feedback = evaluate(known, "math", single(model), questions_of(known, "math", 300), client_of(known))
+        return [result.correct for result in feedback.results]
+
+    def test_a_variant_is_as_able_as_its_model_unless_it_has_traits_of_its_own(self):
+        known = self.profile({"t0": {"temperature": 0}, "wise": {"reasoning_effort": "high"}}, wise=9.0)
+        plain, cold, wise = (self.answers(known, f"{self.BASE}{name}") for name in ("", ":t0", ":wise"))
+        assert plain == self.answers(self.profile({}), self.BASE)
+        assert cold != plain
+        assert abs(sum(map(bool, cold)) - sum(map(bool, plain))) < 40
+        assert sum(map(bool, wise)) > 250
+
+    def test_of_two_variants_that_a_call_may_be_of_it_is_the_one_that_says_more(self):
+        known = self.profile({"t0": {"temperature": 0}, "both": {"temperature": 0, "max_tokens": 99}}, both=9.0)
+        assert (
+            sum(map(bool, self.answers(known, f"{self.BASE}:both"))) > 250 > sum(map(bool, self.answers(known, f"{self.BASE}:t0")))
+        )
+
+    def test_an_instruction_tells_a_variant_too(self):
+        known = self.profile({"told": {"instruction": "Think."}}, told=9.0)
+        assert sum(map(bool, self.answers(known, f"{self.BASE}:told"))) > 250 > sum(map(bool, self.answers(known, self.BASE)))
+
+    def test_a_greedy_variant_answers_all_nodes_alike(self):
+        known = self.profile({"t0": {"temperature": 0}})
+        client, seen = client_of(known), []
+
+        class Watching:
+            def begin(self, request: Request) -> Completion:
+                seen.append(client.begin(request).text)
+                return client.begin(request)
+
+            async def complete(self, request: Request) -> Completion:
+                return self.begin(request)
+
+            async def aclose(self) -> None:
+                """Nothing is open."""
+
+        evaluate(known, "math", parallel([f"{self.BASE}:t0"] * 4, self.BASE, "voter"), questions_of(known, "math", 1), Watching())
+        assert len(seen) == 4
+        assert len(set(seen)) == 1
+
+    def test_only_chat_prompts_can_be_simulated(self):
+        with pytest.raises(SettingsError, match=r"variant 'llama-3\.2-1b:shown': expected chat prompts, to be simulated"):
+            self.profile({"shown": {"style": "few_shot"}})

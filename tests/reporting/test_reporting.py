@@ -1,0 +1,297 @@
+"""What the report is made of: colours that tell apart, thinning that keeps what matters, drawings, figures with their source."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+import vl_convert
+
+from pipeline.base.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.plots import pilot_plots
+from pipeline.graphs.topologies import chain, parallel
+from pipeline.pool.spec import ModelPool, ModelSpec, Price
+from pipeline.reporting import figures, sources
+from pipeline.reporting.charts import sweep, validated_front, width_x_depth
+from pipeline.reporting.drawing import HEIGHT, WIDTH, draw
+from pipeline.reporting.sources import Row, Source
+from pipeline.reporting.thinning import MOST, thinned
+from pipeline.reporting.verdicts import put_up_instead, verdict
+from pipeline.stages.schemas import Evaluations, Trajectory
+from tests.support.project import ROOT
+
+# How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
+SIGHT = {
+    "all cones": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
+FARTHEST_ALIKE = 20.0
+
+
+def linear(colour: str) -> np.ndarray:
+    channels = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    x, y, z = (XYZ @ np.clip(rgb, 0, 1)) / (XYZ @ np.ones(3))
+    x, y, z = (np.cbrt(t) if t > 216 / 24389 else (24389 / 27 * t + 16) / 116 for t in (x, y, z))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted(float(XYZ[1] @ linear(colour)) for colour in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", SERIES)
+@pytest.mark.parametrize("sight", SIGHT)
+def test_series_can_be_told_apart_whatever_colours_someone_sees(theme: str, sight: str) -> None:
+    seen = [lab(np.array(SIGHT[sight]) @ linear(colour)) for colour in SERIES[theme]]
+    assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)) >= FARTHEST_ALIKE
+
+
+def test_the_distance_is_one_that_a_confusing_palette_fails() -> None:
+    red, green = (lab(np.array(SIGHT["deuteranopia"]) @ linear(colour)) for colour in ("#c04040", "#708020"))
+    assert (
+        float(np.linalg.norm(red - green)) < FARTHEST_ALIKE < float(np.linalg.norm(lab(linear("#c04040")) - lab(linear("#708020"))))
+    )
+
+
+@pytest.mark.parametrize("theme", SERIES)
+def test_colours_stand_out_from_the_page_and_words_can_be_read(theme: str) -> None:
+    tones = TONES[theme]
+    assert min(contrast(colour, tones["page"]) for colour in SERIES[theme]) >= 3
+    for back in ("page", "raised"):
+        assert min(contrast(tones[name], tones[back]) for name in ("ink", "quiet", "accent", "warn")) >= 4.5
+    assert contrast(tones["ink"], tones["warn-back"]) >= 4.5
+
+
+def test_shape_and_dash_say_the_same_as_the_colour() -> None:
+    assert len(set(SHAPES)) == len(set(DASHES)) == len(SERIES["light"]) == len(SERIES["dark"])
+    scale = by_name(["a", "b"])
+    assert [len(set(map(str, part["range"]))) for part in scale.values()] == [2, 2, 2]
+
+
+def test_files_have_colours_where_the_page_has_variables() -> None:
+    assert fixed("fill:var(--series-0);font:var(--unknown)") == f"fill:{SERIES['light'][0]};font:var(--unknown)"
+
+
+def table(count: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "budget_units": rng.uniform(0, 80, count),
+            "accuracy": rng.integers(0, 17, count) / 16,
+            "split": rng.choice(["train", "val"], count),
+        }
+    )
+
+
+def test_few_candidates_are_all_drawn_and_of_many_one_for_each_place() -> None:
+    assert thinned(table(MOST), set()) == list(range(MOST))
+    many, always = table(20_000), {3, 19_999}
+    rows = thinned(many, always)
+    assert always <= set(rows)
+    assert MOST / 3 < len(rows) <= MOST + len(always)
+    drawn = many.iloc[rows]
+    for column in ("budget_units", "accuracy"):
+        assert drawn[column].min() - many[column].min() < 0.02 * np.ptp(many[column])
+        assert many[column].max() - drawn[column].max() < 0.02 * np.ptp(many[column])
+
+
+def test_candidates_without_a_score_are_not_drawn() -> None:
+    scores = table(5)
+    scores.loc[2, "accuracy"] = np.nan
+    assert thinned(scores, set()) == [0, 1, 3, 4]
+
+
+def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_cost() -> None:
+    frame = pd.DataFrame(
+        {
+            "accuracy": [0.9, 0.5, 0.6, 0.4, 0.8, 0.7, 0.55],
+            "budget_units": [1.0, 2.0, 3.0, 3.0, 9.0, 1.5, 1.5],
+            "split": ["train", *["val"] * 6],
+            "status": ["ok", "ok", "ok", "ok", "failed", "ok", "ok"],
+            "graph": ["a", "b", "c", "d", "e", "f", "f"],
+        }
+    )
+    assert [row.place for row in validated_front([Source("archive.parquet", frame)])] == ["6", "2"]
+
+
+@pytest.mark.parametrize(
+    ("found_only", "rival_only", "p", "answer", "places"),
+    [
+        ([9, 8], [1, 0], [0.02, 0.01], "Yes", (["1", "2"], [], [])),
+        ([9, 5], [1, 4], [0.02, 1.0], "In part", (["1"], ["2"], [])),
+        ([3, 5], [1, 6], [0.6, 1.0], "Not shown", ([], ["1", "2"], [])),
+        ([9, 1], [1, 9], [0.02, 0.02], "No", (["1"], [], ["2"])),
+    ],
+)
+def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(found_only, rival_only, p, answer, places) -> None:
+    frame = pd.DataFrame(
+        {"arm": ["found", "single", "fixed_topology"], "found_only": [0, *found_only], "rival_only": [0, *rival_only]}
+        | {"p_differs": [1.0, *p]}
+    )
+    told = verdict("random", Source("test.parquet", frame))
+    assert told.answer == answer
+    assert tuple([row.place for row in rows] for rows in (told.beaten, told.unclear, told.ahead)) == places
+    assert [row.place for row in told.rivals] == ["1", "2"]
+
+
+@pytest.mark.parametrize(("nodes", "verdict", "one_call"), [(1, "as good", True), (9, "better", False)])
+def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(nodes, verdict, one_call) -> None:
+    frame = pd.DataFrame({"arm": ["found", "single", "single"], "label": ["found graph", "a", "b"], "n_nodes": [4, 1, nodes]})
+    record = Row("lineage.json", "", {"gate": {"arm": "single", "label": "b", "verdict": verdict}})
+    told = put_up_instead("random", Source("test.parquet", frame), record)
+    assert told is not None
+    assert (told.found.place, told.baseline.place, told.one_call) == ("0", "2", one_call)
+
+
+@pytest.mark.parametrize("values", [{}, {"gate": {"arm": "found", "label": "found graph", "verdict": "found"}}])
+def test_where_the_found_graph_was_put_up_there_is_nothing_to_say(values) -> None:
+    frame = pd.DataFrame({"arm": ["found"], "label": ["found graph"], "n_nodes": [4]})
+    assert put_up_instead("random", Source("test.parquet", frame), Row("lineage.json", "", values)) is None
+
+
+WIDE = CollaborationGraph(
+    (Node(0, "assistant", "m"), Node(1, "assistant", "k"), Node(2, "assistant", "m"), Node(3, "voter", "k"), Node(5, "fuser", "k")),
+    ((0, 1), (1, 2), (0, 5), (2, 5), (0, 3), (3, 5)),
+)
+
+
+def pool_of(*models: str) -> ModelPool:
+    return ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in models))
+
+
+@pytest.mark.parametrize("graph", [WIDE, chain(["m"] * 6), parallel(["m", "k"] * 6, "k", "voter")])
+def test_no_node_of_a_drawing_covers_another_and_every_edge_has_its_arrow(graph: CollaborationGraph) -> None:
+    drawing = draw(graph, pool_of("k", "m"))
+    assert {box.id for box in drawing.boxes} == {node.id for node in graph.nodes}
+    for a, b in itertools.combinations(drawing.boxes, 2):
+        assert abs(a.x - b.x) >= WIDTH or abs(a.y - b.y) >= HEIGHT
+    for box in drawing.boxes:
+        assert 0 <= box.x <= drawing.width - WIDTH
+        assert 0 <= box.y <= drawing.height - HEIGHT
+    arrows = {(arrow.source, arrow.target) for arrow in drawing.arrows}
+    sources_of = {(-1, i) for i in graph.levels[0]}
+    assert arrows == set(graph.edges) | sources_of | {(graph.sink, -1)}
+    assert [box.id for box in drawing.boxes if box.is_sink] == [graph.sink]
+
+
+def test_a_model_has_one_colour_in_all_drawings_and_a_voter_has_none() -> None:
+    colours = dict(draw(WIDE, pool_of("k", "other", "m")).models)
+    assert colours == {"k": "var(--series-0)", "m": "var(--series-2)"}
+    voter = next(box for box in draw(WIDE, pool_of("k", "m")).boxes if box.role == "voter")
+    assert (voter.model, voter.colour) == ("no model call", "var(--quiet)")
+
+
+def test_a_figure_says_where_it_is_from() -> None:
+    row = Row("results/a.json", "", {"files": {"x/y.csv": 0.25}, "n": 3})
+    assert sources.num(row, ["files", "x/y.csv"], "percent") == (
+        '<data data-at="results/a.json#/files/x~1y.csv" data-as="percent">25.0\N{NO-BREAK SPACE}%</data>'
+    )
+    assert "files" in row
+    assert "none" not in row
+    source = Source("t.parquet", pd.DataFrame({"calls": [1200, 34], "accuracy": [0.5, np.nan]}))
+    assert 'data-at="t.parquet#sum/calls"' in sources.total(source, "calls")
+    assert ">1,234<" in sources.total(source, "calls")
+    assert figures.shown(source.rows[1]["accuracy"], "percent") == figures.MISSING
+    assert json.loads(json.dumps(source.records(["accuracy", "unknown"]))) == [
+        {"at": "t.parquet#0", "accuracy": 0.5},
+        {"at": "t.parquet#1", "accuracy": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"),
+    [
+        (0.00191, "money", "$0.0019"),
+        (12.345, "money", "$12.35"),
+        (0.0, "money", "$0.00"),
+        (1e-6, "money", "$0.0000010"),
+        (1234.5, "count", "1,234"),
+    ],
+)
+def test_figures_are_written_so_that_they_can_be_read(value: float, form: str, text: str) -> None:
+    assert figures.shown(value, form) == text
+
+
+def test_text_of_a_table_can_not_become_markup() -> None:
+    assert "<script>" not in sources.num(Row("f", "0", {"label": "<script>"}), "label")
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("trajectory", {*Trajectory.to_schema().columns}),
+        ("comparison", {*Evaluations.to_schema().columns, "task", "method", "what"}),
+    ],
+)
+def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name: str, columns: set[str]) -> None:
+    template = (ROOT / ".dvc" / "plots" / f"{name}.json").read_text()
+    assert f"template: {name}\n" in (ROOT / "dvc.yaml").read_text()
+    fields = set(re.findall(r'"(?:field)": "(\w+)"', template))
+    assert {"rev"} < fields <= columns | {"rev"}
+    filled = template.replace('"<DVC_METRIC_DATA>"', "[]").replace("<DVC_METRIC_TITLE>", name)
+    assert "<DVC_" not in filled
+    assert vl_convert.vegalite_to_vega(filled)["marks"]
+
+
+def pilots(**within: bool) -> pd.DataFrame:
+    """Rows of a pilot: two random graphs over the same models, a third over others, and two of width x depth."""
+    labels = ["4 x a", "4 x a", "2 x a + 2 x b", "1 x 2", "2 x 2"]
+    table = pd.DataFrame({"sweep": ["family"] * 3 + ["width_x_depth"] * 2, "label": labels, "accuracy": [0.4, 0.5, 0.6, 0.3, 0.7]})
+    scores = {
+        "accuracy_low": table["accuracy"] - 0.1,
+        "accuracy_high": table["accuracy"] + 0.1,
+        "n_scored": 20,
+        "budget_units": 4.0,
+    }
+    return table.assign(**scores, within_budget=[within.get(sweep, True) for sweep in table["sweep"]])
+
+
+def test_random_graphs_over_the_same_models_share_a_line() -> None:
+    chart = sweep("math", Source("pilot.parquet", pilots()), "family")
+    assert chart is not None
+    assert chart.spec["height"] == 28 * 2 + 10
+    assert len(chart.spec["data"]["values"]) == 3
+
+
+def drawn(table: pd.DataFrame) -> list[str]:
+    """The report's plots of a pilot as SVG."""
+    source = Source("pilot.parquet", table)
+    charts = [sweep("math", source, "family"), width_x_depth("math", source)]
+    return [vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in charts if chart is not None]
+
+
+def test_the_report_marks_pilot_graphs_over_the_budget() -> None:
+    dots, heat_map = drawn(pilots())
+    faint_dots, starred = drawn(pilots(family=False, width_x_depth=False))
+    assert 'opacity="0.35"' in faint_dots
+    assert 'opacity="0.35"' not in dots
+    assert "70%*" in starred
+    assert "70%" in heat_map
+    assert not any("*" in text for text in re.findall(r">([^<]*%[^<]*)<", heat_map))
+
+
+def test_the_pilots_own_plots_mark_graphs_over_the_budget(tmp_path) -> None:
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        for name, table in (("all", pilots()), ("some", pilots(family=False, width_x_depth=False))):
+            assert {path.stem for path in pilot_plots(table, tmp_path / name)} == {"family", "width_x_depth"}
+    family, grid = ((tmp_path / "some" / f"{name}.svg").read_text() for name in ("family", "width_x_depth"))
+    assert family.count(">4 x a<") == 1
+    assert "hollow: over the budget" in family
+    assert "0.70*" in grid
+    family, grid = ((tmp_path / "all" / f"{name}.svg").read_text() for name in ("family", "width_x_depth"))
+    assert "over the budget" not in family + grid
+    assert "*" not in re.findall(r">(0\.70[^<]*)<", grid)[0]

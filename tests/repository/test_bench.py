@@ -1,0 +1,147 @@
+"""The benchmarks' own parts: what they measure against, and how a run ends."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from contextlib import chdir
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks import archive, client_rate, peers, racing, service, wall
+from benchmarks.measured import Ratio
+from benchmarks.pool import questions, stubbed_environment
+from benchmarks.stub import MODEL, stub_server
+from flows import report
+from flows.stage import load_stage
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import Retries
+from pipeline.evaluation.archive import COLUMNS
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.progress import ignore
+from pipeline.graphs.topologies import parallel
+from pipeline.runtime.clients import connect
+from pipeline.stages.schemas import Candidates, read_table
+from pipeline.tasks.base import Question
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_benchmark_is_a_module_that_measures():
+    for name in bench.BENCHMARKS + bench.NAMED:
+        assert "def measure() -> list[Ratio]:" in (ROOT / "benchmarks" / f"{name}.py").read_text()
+
+
+@pytest.mark.parametrize(("value", "rule", "holds"), [(1.0, "at most", True), (1.1, "at most", False), (0.9, "at least", False)])
+def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
+    assert Ratio("r", value, rule, 1.0, {}).holds is holds
+
+
+def test_searches_with_races_are_compared_with_those_without_seed_by_seed():
+    full = [
+        {"score": 0.6, "graph": "a", "search_calls": 100, "loop_calls": 60},
+        {"score": 0.5, "graph": "b", "search_calls": 140, "loop_calls": 40},
+    ]
+    raced = [
+        {"score": 0.58, "graph": "a", "search_calls": 60, "loop_calls": 50},
+        {"score": 0.5, "graph": "c", "search_calls": 60, "loop_calls": 25},
+    ]
+    found = racing.compared(full, raced)
+    assert (found.calls, found.loop, found.same) == (0.5, 0.75, 0.5)
+    assert (found.lost, found.lost_error) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_the_stub_server_answers_through_the_whole_stack():
+    async def run():
+        async with stubbed_environment(0.02) as environment:
+            return await environment.evaluate(parallel([MODEL] * 3, MODEL), questions(2))
+
+    feedback = asyncio.run(run())
+    assert (feedback.n_unscored, feedback.usage.calls, feedback.usage.cached_calls) == (0, 8, 0)
+    assert feedback.latency_s >= 2 * 0.02
+
+
+@pytest.mark.slow
+def test_the_load_test_knows_an_answer_that_is_not_the_questions_own():
+    async def run():
+        with stub_server(0.0, echo=True) as url:
+            version = service.deployed(url)
+            async with connect(version.profile, {}, Retries(), Patience()) as client:
+                asked = [Question("asked", text, "") for text in ("request-1", "request-2 or request-3", "none")]
+                return [(await version.runner(client).answer(question)).text for question in asked]
+
+    assert asyncio.run(run()) == ["request-1", "expected one name, found 2", "expected one name, found 0"]
+
+
+@pytest.mark.slow
+def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "growth"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    stored = json.loads((tmp_path / "reports" / "bench.json").read_text())
+    assert stored["machine"]["cores"] >= 1
+    (row,) = stored["ratios"]
+    assert row["holds"] == (done.returncode == 0)
+    assert row["name"] in done.stdout
+
+
+class OneByOne(Environment):
+    """A scheduler that answers one question after the other."""
+
+    async def outcomes(self, graph, questions, publish=ignore):
+        return [(await super(OneByOne, self).outcomes(graph, [question], publish))[0] for question in questions]
+
+
+class Busy:
+    """A client that computes for 3 ms a call."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def complete(self, request):
+        end = time.process_time() + 0.003
+        while time.process_time() < end:
+            pass
+        return await self.inner.complete(request)
+
+
+@pytest.mark.slow
+def test_the_wall_of_a_scheduler_that_waits_where_there_is_work_fails():
+    slow = lambda e: OneByOne(e.prompt, e.sampling, e.pool, e.client)  # noqa: E731
+    found = asyncio.run(wall.compare(slow, repetitions=1))
+    assert not found.holds
+    assert found.value > 2
+
+
+@pytest.mark.slow
+def test_the_rate_of_a_client_that_computes_more_fails():
+    found = asyncio.run(client_rate.compare(lambda environment: environment.with_client(Busy(environment.client))))
+    assert [ratio.holds for ratio in found] == [False, False]
+
+
+def test_a_peer_that_is_faster_is_a_failure():
+    spent = {"aiohttp by hand": [peers.Spent(0.2, 0.1)], "openai by hand": [peers.Spent(0.6, 0.6)]}
+    good, slow = (peers.ratios_of(spent | {"ours": [peers.Spent(wall, core)]}) for wall, core in ((0.5, 0.3), (0.9, 0.9)))
+    assert [ratio.holds for ratio in good] == [True, True]
+    assert [ratio.holds for ratio in slow] == [False, False]
+
+
+def test_an_unknown_benchmark_lists_the_known_ones(capsys):
+    assert bench.main(["speed"]) == 2
+    assert "unknown benchmark 'speed'; expected some of kernels, client_rate" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_big_archive_is_what_the_stages_leave_and_its_search_goes_on(tmp_path):
+    made = archive.big_archive(tmp_path, candidates=200)
+    with chdir(tmp_path):
+        table = read_table(Candidates, made.method / "archive.parquet", "search")
+        assert (table["split"] == "train").sum() == 200
+        _, again = archive.search(load_stage(archive.TASK), made.method, archive.Forbidden)
+        pd.testing.assert_frame_equal(again.table(), table[list(COLUMNS)])
+        report.report.fn()
+    assert "simulated" in (tmp_path / "reports" / archive.NAME / "index.html").read_text()

@@ -1,0 +1,152 @@
+"""Every command of the command line explains itself: help, an example that runs, completion in a shell."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pipeline.graphs.topologies import parallel
+from tests.support.project import MODEL
+from tests.support.stub_server import StubServer, serve
+from ttsgraph import app
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = re.compile(r"Example: ttsgraph (.*)")
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command below a group, by the words that call it."""
+    if not hasattr(group, "commands"):
+        yield path, group
+        return
+    for name, command in group.commands.items():
+        yield from commands(command, (*path, name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+NAMES = [" ".join(path) for path in COMMANDS]
+
+
+def example(name: str) -> list[str]:
+    """The arguments of a command's example."""
+    found = EXAMPLE.search(" ".join((COMMANDS[tuple(name.split())].help or "").split("\n\n")[-1].split()))
+    assert found, f"{name}: expected 'Example: ttsgraph ...' at the end of its help"
+    return shlex.split(found[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_an_example(name):
+    command, arguments = COMMANDS[tuple(name.split())], example(name)
+    assert command.get_short_help_str()
+    assert " ".join(arguments[: len(name.split())]) == name
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"{name}: {parameter.name} has no help"
+    shown = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "200"}).output
+    assert "Example: ttsgraph" in shown
+
+
+ELSEWHERE = {
+    "prepare": "converts weights in the serve environment (tests/serving/test_real_models.py)",
+    "serve": "serves until it is stopped (tests/flows/test_deploy.py)",
+    "register": "needs results that were pulled (tests/flows/test_verify.py)",
+    "verify": "needs recorded calls (tests/flows/test_verify.py)",
+    "lineage": "needs a registry (tests/flows/test_lineage.py)",
+    "promote": "needs a registry (tests/service/test_deployments.py)",
+    "rollback": "needs a registry (tests/service/test_deployments.py)",
+    "check": "needs a module of one's own (tests/settings/test_plugins.py)",
+    "init": "writes a project (tests/api/test_own_project.py)",
+    "run": "searches a project (tests/api/test_own_project.py)",
+    "compare": "searches many times (tests/api/test_comparing.py)",
+    "export": "needs a found graph (tests/api/test_export.py)",
+    "explain": "its example is of a registry; a file is explained below",
+}
+"""Commands whose examples run in other tests."""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """What the examples name, with a stub for the models: a graph, a profile `mine`, questions."""
+    for name in ("paper", "laptop"):
+        (tmp_path / "profiles").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "profiles" / f"{name}.yaml", tmp_path / "profiles")
+    (tmp_path / "inputs").mkdir()
+    rows = [f'{{"question": "{k} + 1", "answer": "{k + 1}"}}\n' for k in range(20)]
+    (tmp_path / "inputs" / "invoices.jsonl").write_text("".join(rows))
+    (tmp_path / "graph.json").write_text(parallel(["llama-3.2-1b"] * 3, "llama-3.2-1b").to_json())
+    monkeypatch.chdir(tmp_path)
+    with serve(StubServer(("my-model", "llama-3.2-1b"), skill=1.0)) as url:
+        model = {key: value for key, value in MODEL.items() if key != "price"} | {"price": 0.1, "base_url": url}
+        paper = (ROOT / "profiles" / "paper.yaml").read_text()
+        head, rest = paper.split("\npool:\n")
+        tail = rest.split("\ntasks:\n")[1].replace("kind: hf", "kind: jsonl")
+        assert head
+        pool = "\n".join(f"    {key}: {value}" for key, value in model.items())
+        tail = (
+            "  math:\n    kind: math\n    source: {kind: jsonl, path: inputs/invoices.jsonl}\n"
+            "    splits: {train: 8, val: 4, test: 8}\n    prompt: {style: chat}\n    sampling: {max_tokens: 8}\n"
+            "    lengths: {prompt_tokens: 10, generated_tokens: 3}\n" + tail[tail.index("\nroles:") + 1 :].partition("agent:")[0]
+        )
+        mine = f"engine: {{kind: external, max_retries: 0}}\npool:\n  llama-3.2-1b:\n{pool}\ntasks:\n{tail}agent: {{}}\n"
+        (tmp_path / "profiles" / "mine.yaml").write_text(mine)
+        (tmp_path / "params.yaml").write_text("{profile: mine, tasks: [math], methods: [random]}")
+        yield url
+
+
+SIZES = ["--total", "8e9", "--non-embedding", "7e9", "--layers", "32", "--hidden", "4096"]
+MISSING = {"doctor"}
+"""Examples that may say that something is missing here, with exit code 2: the paper's profile needs GPUs."""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
+def test_examples_run(project, name):
+    arguments = [project if part == "https://models.example/v1" else part for part in example(name)]
+    arguments += SIZES if name == "new-model" else []
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0 or (name in MISSING and done.exit_code == 2), f"{arguments}: {done.output} {done.exception}"
+    assert done.output.strip()
+
+
+def test_a_graph_is_explained_in_words(project):
+    done = CliRunner().invoke(app, ["explain", "graph.json"])
+    assert done.exit_code == 0, done.output
+    for part in (
+        "4 nodes, 4 model calls a question (4 of llama-3.2-1b); width 3, depth 2",
+        "step 1: nodes 0, 1 and 2 (assistant, llama-3.2-1b) each answer the question alone",
+        "step 2: node 3 (fuser, llama-3.2-1b) reads nodes 0, 1 and 2: weighs them and writes one final answer",
+        "the final answer is that of node 3, the fuser",
+        "49 tokens read and 12 written",  # 4 prompts of 10, and 3 answers of 3 read by the fuser
+        "within the budget",
+        "where the money goes: 100 % llama-3.2-1b; the dearest node is 3",
+    ):
+        assert part in done.output
+
+
+def complete(line: str) -> list[str]:
+    """What bash is offered for a line, as its completion script asks for it."""
+    words = line.split(" ")
+    env = os.environ | {"_TTSGRAPH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    env["PYTHONPATH"] = str(ROOT)
+    program = "import sys; sys.argv = ['ttsgraph']; from ttsgraph import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False, timeout=60)
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_and_options():
+    assert complete("ttsgraph new-") == ["new-task", "new-model"]
+    assert set(complete("ttsgraph graph ")) == {"validate", "cost", "draw", "ask"}
+    assert "--profile" in complete("ttsgraph estimate --pro")
+
+
+def test_the_completion_script_can_be_shown(monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    done = CliRunner().invoke(app, ["--show-completion", "bash"], prog_name="ttsgraph")
+    assert "complete -o default -F _ttsgraph_completion ttsgraph" in done.output

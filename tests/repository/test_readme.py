@@ -1,0 +1,69 @@
+"""README's answer is that of the last report: one command puts it there."""
+
+from __future__ import annotations
+
+import json
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+
+from flows.answers import answers_file
+from flows.readme import BEGIN, END, OVERVIEW, PICTURE, readme, with_block
+from pipeline.base.errors import InputError
+from tests.support.project import ROOT
+
+TOLD = {
+    "profile": "laptop",
+    "simulated": False,
+    "tasks": [
+        {
+            "task": "math",
+            "sentence": "Use this: three calls of a and their majority.",
+            "serve": "ttsgraph serve math@champion",
+            "graph": ["question"],
+            "heads": ["graph", "right"],
+            "rows": [["→ found by random", "50.8 %"], ["a", "47.3 %"]],
+        }
+    ],
+}
+
+
+def test_the_answer_goes_between_its_marks_and_nothing_else_changes() -> None:
+    before = (ROOT / "README.md").read_text()
+    after = with_block(before, TOLD)
+    head, tail = before.partition(BEGIN)[0], before.partition(END)[2]
+    assert after.startswith(head)
+    assert after.endswith(tail)
+    assert "**math**: Use this: three calls of a and their majority." in after
+    assert "| → found by random | 50.8 % |" in after
+    assert after.count(BEGIN) == after.count(END) == 1
+    assert f"]({OVERVIEW})" in after
+    assert with_block(after, TOLD) == after
+
+
+def test_what_is_simulated_says_so() -> None:
+    assert "Simulated: no language model answered." in with_block(f"{BEGIN}{END}", TOLD | {"simulated": True})
+
+
+def test_a_readme_without_marks_is_left_alone() -> None:
+    with pytest.raises(InputError, match="expected the lines"):
+        with_block("# A project", TOLD)
+
+
+def test_the_pictures_come_with_it(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(f"# A\n{BEGIN}\n{END}\n")
+    (tmp_path / "params.yaml").write_text("{profile: laptop, tasks: [math], methods: [random]}")
+    with chdir(tmp_path):
+        with pytest.raises(InputError, match="`make repro` makes it"):
+            readme()
+        plots = answers_file("laptop").parent / "plots" / "math"
+        plots.mkdir(parents=True)
+        answers_file("laptop").write_text(json.dumps(TOLD))
+        (plots / "graph_to_use.svg").write_text("<svg>graph</svg>")
+        (plots / "overview.svg").write_text("<svg>scores</svg>")
+        readme()
+        assert PICTURE.read_text() == "<svg>graph</svg>"
+        assert OVERVIEW.read_text() == "<svg>scores</svg>"
+        assert "Use this: three calls" in Path("README.md").read_text()

@@ -1,0 +1,152 @@
+"""The recipes of CONTRIBUTING.md, done as they stand there in a copy of the project."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from tests.support.project import Project
+from tests.support.simulated_project import SimulatedProject
+from tests.support.stub_server import StubServer, serve
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+# A block of code, with the file that the line before it names, if any.
+BLOCK = re.compile(r"(?:`([\w/]+\.py)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def blocks(recipe: str) -> list[tuple[str, str, str]]:
+    """The blocks of a recipe: file, language, text."""
+    section = TEXT.split(f"\n## {recipe}\n")[1].split("\n## ")[0]
+    assert len(section.splitlines()) < 80, "a recipe is a page at most"
+    return [(file, language, text) for file, language, text in BLOCK.findall(section)]
+
+
+def apply(recipe: str, folder: Path) -> list[str]:
+    """Do what a recipe says to files; returns the commands that it then runs."""
+    commands, written, changed = [], set(), set()
+    for file, language, text in blocks(recipe):
+        if language == "python":
+            assert not (folder / file).exists()
+            (folder / file).write_text(text)
+            written.add(file)
+        elif language == "diff":
+            patch(folder / file, text)
+            changed.add(file)
+        elif language == "sh":
+            commands += text.strip().splitlines()
+    assert len(written) <= 1, "one file"
+    assert len(changed) <= 1, "one registration"
+    return commands
+
+
+def patch(path: Path, diff: str) -> None:
+    """Apply the hunks of a diff without line numbers; each must fit in exactly one place."""
+    text = path.read_text()
+    for hunk in diff.split("@@\n"):
+        lines = hunk.splitlines()
+        before = "\n".join(line[1:] for line in lines if line[0] in " -")
+        after = "\n".join(line[1:] for line in lines if line[0] in " +")
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("recipe", ["Add a model", "Add a task", "Add a role", "Add a method"])
+def test_a_recipe_fits_the_code(tmp_path, recipe):
+    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    assert apply(recipe, tmp_path)
+    changed = [str(path) for path in (tmp_path / "pipeline").rglob("*.py") if not same(path, tmp_path)]
+    for check in (("ruff", "check", "-q"), ("ruff", "format", "-q", "--check")) if changed else ():
+        done = subprocess.run([*check, *changed], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout
+
+
+def same(path: Path, folder: Path) -> bool:
+    original = ROOT / path.relative_to(folder)
+    return original.exists() and original.read_bytes() == path.read_bytes()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Project]:
+    """A project whose profile, mine, has models behind a real socket."""
+    with serve(StubServer(("small", "large", "org/rival-8b"), skill=0.9)) as url:
+        project = Project(tmp_path, url)
+        project.params["profile"] = "mine"
+        project.save()
+        (tmp_path / "profiles" / "stub.yaml").rename(tmp_path / "profiles" / "mine.yaml")
+        project.url = url
+        yield project
+
+
+def run(project: Project | SimulatedProject, commands: list[str]) -> None:
+    for command in commands:
+        done = project.run(*shlex.split(command.replace("http://127.0.0.1:8000/v1", getattr(project, "url", ""))))
+        assert done.returncode == 0, command + done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated project in which everything but the last search has run."""
+    project = SimulatedProject(tmp_path_factory.mktemp("searched"))
+    project.settings["search"]["max_iterations"] = 2
+    project.build("random")
+    return project.folder
+
+
+@pytest.fixture
+def simulated(searched: Path, tmp_path: Path) -> SimulatedProject:
+    """The same in a folder of its own."""
+    project = SimulatedProject(tmp_path)
+    shutil.copytree(searched / "data", tmp_path / "data")
+    shutil.copytree(searched / "results", tmp_path / "results")
+    return project
+
+
+@pytest.mark.slow
+class TestTheRecipesWork:
+    def test_a_model(self, served):
+        run(served, apply("Add a model", served.folder))
+        table = pd.read_parquet(served.folder / "results" / "mine" / "math" / "profile.parquet")
+        assert set(table["model"]) == {"small", "large", "rival-8b"}
+        assert table.set_index("model").loc["rival-8b", "accuracy"] > 0
+
+    def test_a_task(self, served):
+        inputs = served.folder / "inputs"
+        rows = [(f"{k} + {k + 1}", str(2 * k + 1)) for k in range(30)]
+        (inputs / "additions.jsonl").write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows))
+        (inputs / "moods.jsonl").write_text("".join(json.dumps({"text": q, "label": a}) + "\n" for q, a in rows))
+        run(served, apply("Add a task", served.folder))
+        tasks = yaml.safe_load((served.folder / "profiles" / "mine.yaml").read_text())["tasks"]
+        assert (tasks["additions"]["kind"], tasks["moods"]["kind"]) == ("math", "label")
+        questions = pd.read_parquet(served.folder / "data" / "mine" / "moods" / "questions.parquet")
+        assert len(questions) == 30
+
+    def test_a_role(self, simulated):
+        commands = apply("Add a role", simulated.folder)
+        simulated.settings["roles"] = [*simulated.settings["roles"], "critic"]
+        simulated.settings["search"]["candidates"] = 12
+        simulated.save()
+        run(simulated, commands)
+        table = pd.read_parquet(simulated.results / "random" / "archive.parquet")
+        with_critic = [text for text in table["graph"] if '"critic"' in text]
+        assert with_critic
+        (simulated.folder / "graph.json").write_text(with_critic[0])
+        explained = simulated.ttsgraph("explain", "graph.json").stdout
+        assert "names the worst mistake in them, then answers" in explained
+
+    def test_a_method(self, simulated):
+        commands = apply("Add a method", simulated.folder)
+        shutil.copytree(ROOT / "tests", simulated.folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", simulated.folder)
+        run(simulated, commands)
+        found = json.loads((simulated.results / "growing" / "search.json").read_text())
+        assert found["candidates"] > 0

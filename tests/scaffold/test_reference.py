@@ -1,0 +1,80 @@
+"""The reference of the settings and the schema for editors: every key is there, with what it means, as the files are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from pipeline.scaffold.meanings import MEANINGS
+from pipeline.scaffold.reference import FILES, meaning, page, schema, sections, settings_of, write_schemas
+from pipeline.settings.profile import Profile
+from tests.support.project import ROOT
+
+MODELS = {model.__name__: model for file in FILES.values() for model in sections(file)}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_setting_says_what_it_means(name: str) -> None:
+    model = MODELS[name]
+    assert [key for key in model.model_fields if not meaning(model, key)] == []
+
+
+def test_no_meaning_is_of_a_setting_that_is_gone_or_says_it_itself() -> None:
+    assert set(MEANINGS) <= set(MODELS)
+    for name, meanings in MEANINGS.items():
+        fields = MODELS[name].model_fields
+        assert [key for key in meanings if key not in fields or fields[key].description] == [], name
+
+
+def test_the_reference_has_each_key_with_type_default_unit_and_meaning() -> None:
+    settings = {setting.key: setting for setting in settings_of("profile")}
+    limit = settings["budget.limit"]
+    assert (limit.type, limit.default, limit.unit) == ("number", "", "budget.metric's")
+    timeout = settings["engine.timeout_s"]
+    assert (timeout.type, timeout.default, timeout.unit, timeout.meaning) == ("number", "120", "seconds", "of one attempt")
+    assert settings["budget.metric"].type == "flops or dollars or runtime"
+    assert settings["pool.<name>.variants.<name>.temperature"].default == "none"
+    assert settings["tasks.<name>.source(mixture).parts[](jsonl).path"].type == "path"
+    assert len(settings) > 150
+    for setting in settings.values():
+        assert f"| `{setting.key}` |" in page()
+
+
+def keys(data: dict, prefix: str = "") -> set[str]:
+    """All keys of a YAML file."""
+    own = {f"{prefix}{key}" for key in data}
+    return own.union(*(keys(value, f"{prefix}{key}.") for key, value in data.items() if isinstance(value, dict)))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "profiles").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_schema_takes_every_profile_and_refuses_a_key_that_is_not_known(path: Path) -> None:
+    profile = yaml.safe_load(path.read_text())
+    checker = jsonschema.Draft202012Validator(schema("profile"))
+    assert [error.message for error in checker.iter_errors(profile)] == []
+    profile["budget"]["limt"] = 3
+    assert any("limt" in error.message for error in checker.iter_errors(profile))
+
+
+def test_params_too_and_each_key_has_its_meaning() -> None:
+    params = schema("params")
+    jsonschema.validate(yaml.safe_load((ROOT / "params.yaml").read_text()), params)
+    assert params["properties"]["seed"]["description"] == "of every random choice; the same seed gives the same results"
+    for part in (params, *params["$defs"].values()):
+        assert [key for key, told in part.get("properties", {}).items() if not told.get("description")] == []
+
+
+def test_the_schemas_are_written_where_the_files_say_that_they_are(tmp_path: Path) -> None:
+    paths = write_schemas(tmp_path / ".ttsgraph" / "schema")
+    assert [path.name for path in paths] == ["params.json", "profile.json"]
+    assert json.loads(paths[1].read_text())["title"] == Profile.__name__
+    for file in (ROOT / "params.yaml", *(ROOT / "profiles").glob("*.yaml")):
+        first = file.read_text().splitlines()[0]
+        place, _, name = first.partition("$schema=")
+        assert place == "# yaml-language-server: "
+        assert (file.parent / name).resolve() == ROOT / ".ttsgraph/schema" / (
+            "params.json" if file.name == "params.yaml" else "profile.json"
+        )

@@ -1,0 +1,215 @@
+"""The loop with a fake model by injection: everything but the language model is real."""
+
+import asyncio
+import re
+
+import numpy as np
+import pytest
+
+from pipeline.agent.base import Brief
+from pipeline.agent.edits import EdgeEdit, Edits
+from pipeline.agent.heuristic import HeuristicAgent
+from pipeline.base.errors import DataError, RunStopped, TTSGraphError
+from pipeline.base.journal import Journal, read_journal
+from pipeline.evaluation.archive import COLUMNS, Archive
+from pipeline.evaluation.environment import Environment
+from pipeline.evaluation.objective import Objective
+from pipeline.graphs.budget import CostModel, Lengths
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.graphs.topologies import chain, parallel, single
+from pipeline.models.client import Sampling
+from pipeline.pool.spec import ModelPool, ModelSpec, Price
+from pipeline.search import SEARCHERS, Problem, Searcher, make_searcher
+from pipeline.search.driver import Driver
+from pipeline.search.summary import validated_front
+from pipeline.search.terms import plain_terms, require_equal_terms
+from pipeline.settings.profile import AgentSettings, SearchSettings
+from pipeline.stages.schemas import Candidates, Trajectory, check
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from pipeline.tasks.prompts import Prompt
+from tests.support.fakes import ArithmeticClient
+
+LAPTOP_POOL = ModelPool(
+    (
+        ModelSpec("small", "a", 1e8, 1e8, 10, 500, Price(0.01, 0.01)),
+        ModelSpec("large", "b", 3e8, 3e8, 20, 800, Price(0.03, 0.03)),
+    )
+)
+
+
+def arithmetic(count: int, start: int = 0) -> list[Question]:
+    return [Question(f"q{k}", f"{k} + {k % 7}", str(k + k % 7)) for k in range(start, start + count)]
+
+
+class TestDriver:
+    """The loop with a fake model by injection: everything but the language model is real."""
+
+    cost = CostModel(LAPTOP_POOL, Lengths(60, 5))
+    brief = Brief("math", cost, 8.0, {"small": 0.35, "large": 0.45}, ("assistant", "voter"), 12)
+
+    def search(self, folder, client=None, method="agent_reinforce", on_record=lambda record: None, searcher=None, **settings):
+        client = client or ArithmeticClient({"small": 0.35, "large": 0.45})
+        wanted = SearchSettings(**({"max_iterations": 8, "patience": 4, "batch": 12} | settings))
+        searcher = searcher or make_searcher(method, Problem(self.brief, wanted, AgentSettings(), {"small": 6}, 0))
+        archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
+        environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
+        driver = Driver(self.cost, wanted, archive, on_record)
+        return asyncio.run(driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))), archive, client
+
+    @pytest.mark.parametrize("method", sorted(SEARCHERS))
+    def test_it_finds_a_legal_graph_and_records_every_candidate(self, tmp_path, method):
+        heard = []
+        found, archive, _ = self.search(tmp_path, method=method, on_record=heard.append)
+        assert self.cost.graph_cost(found.graph) <= 8.0
+        assert heard == archive.records
+        table = check(archive.table(), Candidates, "archive")
+        check(found.trajectory, Trajectory, "trajectory")
+        assert set(COLUMNS) == set(table.columns)
+        assert (table["split"] == "train").sum() == 4 * found.trajectory["iteration"].max()
+        journal = [entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "record"]
+        assert len(journal) == len(table)
+
+    def test_every_method_is_searched_on_the_same_terms(self, tmp_path):
+        terms = {m: plain_terms(self.search(tmp_path, method=m, max_iterations=1)[0].terms) for m in sorted(SEARCHERS)}
+        require_equal_terms(terms)
+        assert [entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "terms"]
+        terms["random"]["budget"] = 9.0
+        with pytest.raises(
+            DataError, match=r"agent_reinforce and random were not searched on the same terms: budget is 8\.0 and 9\.0"
+        ):
+            require_equal_terms(terms)
+
+    @pytest.mark.parametrize(
+        ("graphs", "message"),
+        [
+            ([single("small")] * 3, "greedy: expected 4 candidates, found 3"),
+            ([parallel(["large"] * 9, "large", "voter")] * 4, r"within the budget 8, found 10 nodes at"),
+            ([parallel(["small"] * 12, "small", "voter")] * 4, r"at most 12 nodes .* found 13 nodes"),
+            ([single("gpt-9")] * 4, r"models \['gpt-9'\]"),
+        ],
+    )
+    def test_proposals_that_break_the_terms_are_refused(self, tmp_path, graphs, message):
+        class Greedy(Searcher):
+            name = "greedy"
+            propose = learn = result = lambda self, *_: graphs
+
+        brief = Brief("math", self.cost, 8.0, {}, ("assistant", "voter"), 12)
+        searcher = Greedy(Problem(brief, SearchSettings(), AgentSettings(), {}, 0))
+        environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({}))
+        with pytest.raises(TTSGraphError, match=message):
+            asyncio.run(Driver(self.cost, SearchSettings(), Archive()).run(searcher, environment, arithmetic(8), arithmetic(8, 8)))
+
+    def test_under_a_joint_objective_a_fast_result_can_beat_a_better_one(self, tmp_path):
+        fast, slow = single("small"), chain(["small", "large"])
+
+        class TurnByTurn(Searcher):
+            name, shown = "turns", 0
+            propose = lambda self, count: [fast] * count  # noqa: E731
+            learn = lambda self, results: setattr(self, "shown", self.shown + 1)  # noqa: E731
+            result = lambda self: slow if self.shown == 1 else fast  # noqa: E731
+
+        def found(objective: Objective) -> CollaborationGraph:
+            brief = Brief("math", self.cost, 8.0, {}, ("assistant", "voter"), 12, objective)
+            settings = SearchSettings(max_iterations=2)
+            searcher = TurnByTurn(Problem(brief, settings, AgentSettings(), {}, 0))
+            client = ArithmeticClient({"small": 0.2, "large": 0.9})
+            environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
+            driver = Driver(self.cost, settings, Archive())
+            return asyncio.run(driver.run(searcher, environment, arithmetic(8), arithmetic(60, 8))).graph
+
+        assert found(Objective()) == slow
+        assert found(Objective(kind="joint", weight=1.0)) == fast
+
+    def test_the_best_validated_result_wins_and_patience_ends_the_search(self, tmp_path):
+        found, _, _ = self.search(tmp_path, max_iterations=30, patience=3)
+        table = found.trajectory
+        assert found.val_accuracy == table["best_val_value"].max()
+        assert found.stopped_by == "patience"
+        assert table["iteration"].max() - found.iteration == 3
+
+    def test_validation_runs_beside_the_next_candidates_but_none_are_asked_for_nothing(self, tmp_path):
+        asked_again = asyncio.Event()
+
+        class Client(ArithmeticClient):
+            async def complete(self, request):
+                if int(re.findall(r"Q: (\d+)", request.messages[0].content)[-1]) >= 24:
+                    await asyncio.wait_for(asked_again.wait(), 30)
+                return await super().complete(request)
+
+        class Same(Searcher):
+            name, asked = "same", 0
+
+            def propose(self, count):
+                self.asked += 1
+                if self.asked == 2:
+                    asked_again.set()
+                return [single("small")] * count
+
+            learn = lambda self, results: None  # noqa: E731
+            result = lambda self: [single("small"), single("large"), chain(["small"] * 2)][self.asked % 3]  # noqa: E731
+
+        settings = SearchSettings(max_iterations=9, patience=2)
+        searcher = Same(Problem(self.brief, settings, AgentSettings(), {}, 0))
+        client = Client({"small": 1.0, "large": 1.0})
+        found, _, _ = self.search(tmp_path, client, searcher=searcher, max_iterations=9, patience=2)
+        assert (found.iteration, found.stopped_by, searcher.asked) == (3, "patience", 3)
+
+    def test_an_ensemble_with_a_vote_beats_one_small_model(self, tmp_path):
+        found, _, _ = self.search(tmp_path, max_iterations=12, patience=12)
+        alone = asyncio.run(
+            Environment(
+                Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({"small": 0.35})
+            ).evaluate(single("small"), arithmetic(30, 24))
+        )
+        assert found.val_accuracy > alone.accuracy
+
+    def test_a_candidate_with_too_many_unscored_questions_is_failed_not_scored(self, tmp_path):
+        client = ArithmeticClient({"small": 0.5, "large": 0.5})
+        # Every other training question (0 to 23) loses the second of identical calls: wide candidates fail, narrow ones don't.
+        client.fails = lambda r: r.replica >= 1 and int(re.findall(r"Q: (\d+)", r.messages[0].content)[-1]) in range(0, 24, 2)
+        _, archive, _ = self.search(tmp_path, client, method="random")
+        table = archive.table()
+        failed = table[table["status"] == "failed"]
+        assert len(failed) > 0
+        assert (failed["n_unscored"] > 0).all()
+        assert (table[table["status"] == "ok"]["n_unscored"] <= 3).all()
+
+    def test_a_dead_endpoint_stops_the_run_with_its_state_kept(self, tmp_path):
+        client = ArithmeticClient({"small": 0.5, "large": 0.5})
+        client.fails = lambda request: True
+        with pytest.raises(RunStopped, match=r"iteration 1: all 4 candidates failed .*start again to continue"):
+            self.search(tmp_path, client)
+        kept = read_journal(tmp_path / "journal.jsonl")
+        assert [entry["type"] for entry in kept] == ["terms", *["record"] * 4]
+
+    def test_a_journal_cut_short_is_read_up_to_the_cut(self, tmp_path):
+        self.search(tmp_path)
+        path = tmp_path / "journal.jsonl"
+        whole = read_journal(path)
+        path.write_text(path.read_text()[:-40])
+        assert read_journal(path) == whole[:-1]
+
+    def test_no_update_makes_the_outcome_worse_than_the_start(self, tmp_path):
+        class Spoiler(HeuristicAgent):
+            def update(self, distribution, history, brief):
+                """Takes away all edges: what is left is the sink alone."""
+                ids = distribution.ids
+                pairs = [(a, b) for k, b in enumerate(ids) for a in ids[:k]]
+                return Edits(edge_changes=tuple(EdgeEdit(source=a, target=b, probability=0.0, reason="r") for a, b in pairs))
+
+        searcher = make_searcher("agent_reinforce", Problem(self.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0))
+        start = searcher.initial()
+        searcher.agent = Spoiler(np.random.default_rng(0))
+        found, _, _ = self.search(tmp_path, searcher=searcher)
+        assert (found.graph, found.iteration) == (start, 0)
+        assert set(found.trajectory["n_nodes"]) == {1}
+
+
+def test_the_front_of_a_search_has_its_fastest_and_its_best_validated_graph(tmp_path):
+    _, archive, _ = TestDriver().search(tmp_path, method="random")
+    rows = archive.table().query("split == 'val' and status == 'ok'")
+    front = validated_front(archive.table())
+    assert front[0]["latency_s"] == rows["latency_s"].min()
+    assert front[-1]["accuracy"] == rows["accuracy"].max()
+    assert [point["accuracy"] for point in front] == sorted({point["accuracy"] for point in front})

@@ -1,0 +1,97 @@
+"""Whole searches against endpoints that go wrong, on real sockets: what they find, or how they stop."""
+
+import asyncio
+import time
+
+import pytest
+
+from pipeline.base.errors import LimitReached, RunStopped
+from pipeline.base.journal import Journal
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from pipeline.evaluation.archive import Archive
+from pipeline.evaluation.environment import Environment
+from pipeline.models.cache import CachedClient, CallCache
+from pipeline.models.client import Sampling
+from pipeline.runtime.limits import Meter, MeteredClient
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver
+from pipeline.settings.profile import AgentSettings, SearchSettings
+from pipeline.settings.stages import LimitSettings
+from pipeline.tasks import get_task
+from pipeline.tasks.prompts import Prompt
+from tests.search import test_driver
+from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.support.faults import FAULTS, HANG_S, Faults
+from tests.support.stub_server import StubServer, serve
+
+NO_LIMIT = LimitSettings()
+TIMES = ["latency_s", "wall_s"]
+
+
+def search(folder, url, limits=NO_LIMIT, **patience):
+    """A search whose models are behind `url`, with its journal and call cache."""
+    wanted = SearchSettings(max_iterations=4, patience=4, batch=10)
+    searcher = make_searcher("agent_reinforce", Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 4}, 0))
+    journal, cache = Journal(folder / "journal.jsonl", {"type": "search"}), CallCache(folder / "calls")
+    archive, meter = Archive(journal), Meter(limits)
+
+    async def run():
+        served = {name: Endpoint((url,), name, seeds=True) for name in LAPTOP_POOL}
+        client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), Patience(**patience))
+        paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
+        environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(max_tokens=8), LAPTOP_POOL, paying)
+        try:
+            async with meter.watched():
+                driver = Driver(test_driver.TestDriver.cost, wanted, archive)
+                return await driver.run(searcher, environment, arithmetic(12), arithmetic(20, 12))
+        finally:
+            await client.aclose()
+
+    try:
+        return asyncio.run(run()), archive
+    finally:
+        journal.close()
+        cache.close()
+
+
+def stub() -> StubServer:
+    return StubServer(("small", "large"), skill=0.6)
+
+
+@pytest.mark.slow
+def test_thirty_percent_of_all_faults_change_no_result(tmp_path):
+    clean, faulty = stub(), stub()
+    faulty.misbehave = faults = Faults(0.3, seed=2)
+    with serve(clean) as clean_url, serve(faulty) as faulty_url:
+        expected, expected_archive = search(tmp_path / "clean", clean_url)
+        found, archive = search(tmp_path / "faulty", faulty_url)
+    assert set(faults.made) == set(FAULTS)
+    assert sum(faults.made.values()) > 0.2 * len(faulty.requests)
+    assert (found.graph, found.iteration, found.stopped_by) == (expected.graph, expected.iteration, expected.stopped_by)
+    assert archive.table().drop(columns=TIMES).equals(expected_archive.table().drop(columns=TIMES))
+    assert found.trajectory.drop(columns="val_latency_s").equals(expected.trajectory.drop(columns="val_latency_s"))
+
+
+def test_an_endpoint_that_always_fails_stops_the_search_and_is_named_and_it_goes_on_later(tmp_path):
+    dead = stub()
+    dead.misbehave = lambda count, body: FAULTS["500"]()
+    with serve(dead) as url:
+        with pytest.raises(RunStopped, match=rf"no answer for 0\.3 s from {url} \(HTTP 500: \d+\)"):
+            search(tmp_path, url, down_s=0.3)
+        dead.misbehave = lambda count, body: None
+        found, archive = search(tmp_path, url)
+    with serve(stub()) as url:
+        expected, _ = search(tmp_path / "undisturbed", url)
+    assert (found.graph, set(archive.table()["status"])) == (expected.graph, {"ok"})
+
+
+def test_an_endpoint_that_fails_in_every_way_keeps_a_search_no_longer_than_its_limit(tmp_path):
+    dead = stub()
+    dead.misbehave = Faults(1.0, seed=3)
+    with serve(dead) as url:
+        started = time.monotonic()
+        with pytest.raises(LimitReached, match=r"limits\.wall_s of 1 reached"):
+            search(tmp_path, url, LimitSettings(wall_s=1.0), down_s=600)
+        # Its process ends soon after, too: what is under way is given up, not waited for.
+        assert time.monotonic() - started < 30

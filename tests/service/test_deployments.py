@@ -1,0 +1,309 @@
+"""Names that come to stand for another version while requests run, and the server's start and end."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import yaml
+
+from pipeline.base.errors import DeploymentError, EndpointError, InputError
+from pipeline.deployment.bundle import Deployed
+from pipeline.service import server
+from pipeline.service.deployments import Live
+from pipeline.service.server import api_key, is_loopback, serve
+from pipeline.settings.service import ServiceSettings
+from tests.support.fakes import ScriptedClient
+from tests.support.project import ROOT
+from tests.support.service import NAME, PoolStub, Shelf, graph_of, profile_of, running, serving, wait_for
+
+OLD, NEW = graph_of("assistant"), graph_of("voter", "small", "small")
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The pool stub and its address."""
+    stub = PoolStub()
+    with running(stub.app) as url:
+        yield stub, f"{url}/v1"
+
+
+@pytest.fixture
+def pool(address):
+    stub, _ = address
+    stub.reset()
+    yield stub
+    stub.release()
+
+
+@pytest.fixture
+def shelf(pool, address):
+    return Shelf(math_champion=Deployed("math", OLD, profile_of(address[1]), (), "1"))
+
+
+def new_version(address, **changes):
+    return Deployed("math", NEW, profile_of(address[1]), (), "2")
+
+
+def ask(service, model=NAME):
+    client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+    return client.chat.completions.create(model=model, messages=[{"role": "user", "content": "3 + 4"}])
+
+
+def version_of(answer):
+    return answer.model_extra["ttsgraph"]["model_version"]
+
+
+def test_an_alias_that_moves_is_followed_without_a_restart(shelf, address):
+    with serving(shelf, refresh_s=0.02) as service:
+        assert version_of(ask(service)) == "1"
+        shelf.versions[NAME] = new_version(address)
+        wait_for(lambda: version_of(ask(service)) == "2")
+        answer = ask(service)
+        assert answer.model_extra["ttsgraph"]["graph_hash"] == NEW.content_hash
+        assert answer.model_extra["ttsgraph"]["calls"] == 2
+        figures = httpx.get(f"{service.url}/metrics").text
+        assert f'graph_hash="{NEW.content_hash}",model="{NAME}",version="2"}} 1.0' in figures
+        assert 'version="1"' not in figures
+
+
+def test_a_request_that_has_not_begun_yet_keeps_its_version_open(shelf):
+    async def run():
+        closed, connection = [], AsyncExitStack()
+        connection.callback(closed.append, True)
+        live = Live(NAME, shelf.versions[NAME], ScriptedClient(), connection)
+        work = asyncio.create_task(asyncio.sleep(0))
+        live.hold(work)
+        await live.retire()
+        before = list(closed)
+        await work
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return before, closed
+
+    assert asyncio.run(run()) == ([], [True])
+
+
+def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool, address):
+    with serving(shelf) as service:
+        pool.holds = lambda body: body["model"] == "large"
+        answers = []
+        waiting = threading.Thread(target=lambda: answers.append(ask(service)))
+        waiting.start()
+        wait_for(lambda: pool.holding == 1)
+        shelf.versions[NAME] = new_version(address)
+        service.refresh()
+        assert version_of(ask(service)) == "2"
+        assert answers == []
+        pool.release()
+        waiting.join(30)
+        assert version_of(answers[0]) == "1"
+
+
+def test_what_is_served_goes_on_while_the_registry_or_the_new_version_cant_be_had(shelf, address):
+    with serving(shelf) as service:
+        for trouble in (InputError("registry away"), OSError("disk"), Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))):
+            shelf.versions[NAME] = trouble
+            service.refresh()
+            assert version_of(ask(service)) == "1"
+        assert f'ttsgraph_refresh_failed_total{{model="{NAME}"}} 3.0' in httpx.get(f"{service.url}/metrics").text
+        shelf.versions[NAME] = new_version(address)
+        service.refresh()
+        assert version_of(ask(service)) == "2"
+
+
+def test_a_name_that_is_taken_away_answers_no_more_and_may_come_back(shelf, address):
+    with serving(shelf) as service:
+        del shelf.versions[NAME]
+        service.refresh()
+        with pytest.raises(openai.NotFoundError, match="served: none"):
+            ask(service)
+        assert httpx.get(f"{service.url}/healthz").status_code == 503
+        shelf.versions[NAME] = new_version(address)
+        service.refresh()
+        assert version_of(ask(service)) == "2"
+
+
+def test_several_names_are_served_each_with_its_version(shelf, address):
+    shelf.versions["math@challenger"] = new_version(address)
+    with serving(shelf, (NAME, "math@challenger")) as service:
+        assert [version_of(ask(service, name)) for name in (NAME, "math@challenger")] == ["1", "2"]
+
+
+def test_a_server_that_could_not_answer_does_not_start(shelf):
+    with pytest.raises(DeploymentError, match="nothing is deployed as math@nobody"), serving(shelf, ("math@nobody",)):
+        pass
+    shelf.versions[NAME] = Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))
+    with pytest.raises(EndpointError, match="expected an OpenAI-compatible server"), serving(shelf):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("a.b", False),
+    ],
+)
+def test_only_loopback_needs_no_key(host, alone, monkeypatch):
+    settings = ServiceSettings(host=host, api_key_env="TTSGRAPH_TEST_KEY")
+    monkeypatch.delenv("TTSGRAPH_TEST_KEY", raising=False)
+    assert is_loopback(host) is alone
+    if alone:
+        assert api_key(settings, no_key=False) is None
+    else:
+        with pytest.raises(InputError, match="API key in the environment variable TTSGRAPH_TEST_KEY"):
+            api_key(settings, no_key=False)
+    assert api_key(settings, no_key=True) is None
+    monkeypatch.setenv("TTSGRAPH_TEST_KEY", "sesame")
+    assert api_key(settings, no_key=False) == "sesame"
+
+
+def test_a_port_that_is_taken_is_named(shelf):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"expected to listen at 127.0.0.1 port {port}, but"):
+            serve(shelf, (NAME,), ServiceSettings(port=port))
+
+
+def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning():
+    """TCP_NODELAY on the connections that asyncio accepts at the server's socket."""
+
+    async def accepted(listening):
+        found = asyncio.get_running_loop().create_future()
+        async with await asyncio.start_server(lambda _, writer: found.set_result(writer), sock=listening):
+            _, client = await asyncio.open_connection(*listening.getsockname()[:2])
+            writer = await found
+            option = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            writer.close()
+            client.close()
+        return option
+
+    with server._listen("127.0.0.1", 0) as listening:
+        assert asyncio.run(accepted(listening)) == 1
+
+
+@pytest.fixture
+def command(tmp_path, address, pool):
+    """`ttsgraph serve` in a folder with a bundle for the stub pool."""
+    Deployed("math", OLD, profile_of(address[1])).write(tmp_path / "blue")
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]}))
+
+    def start(*arguments):
+        env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {"PYTHONPATH": str(ROOT)}
+        full = [sys.executable, "-m", "ttsgraph", "serve", "blue", "--port", "0", *arguments]
+        return subprocess.Popen(full, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+@pytest.mark.slow
+def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(command, pool):
+    with command() as process:
+        try:
+            said = process.stdout.readline().split()
+            assert said[:3] == ["serving", "math@blue", "at"], process.stderr.read()
+            url = said[3].rstrip(",")
+            pool.holds = lambda body: True
+            answers = []
+            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+            messages = [{"role": "user", "content": "3 + 4"}]
+            waiting = threading.Thread(
+                target=lambda: answers.append(client.chat.completions.create(model="math@blue", messages=messages))
+            )
+            waiting.start()
+            wait_for(lambda: pool.holding == 1)
+            process.send_signal(signal.SIGTERM)
+            port = int(url.split(":")[2].partition("/")[0])
+            wait_for(lambda: not listens(port))
+            pool.release()
+            waiting.join(30)
+            assert answers[0].choices[0].message.content == "7"
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_several_processes_answer_on_one_port_and_their_figures_add_up(command, pool):
+    with command("--workers", "2") as process:
+        try:
+            said = process.stdout.readline().split()
+            assert said[:3] == ["serving", "math@blue", "at"], process.stderr.read()
+            assert said[-3:] == ["in", "2", "processes"]
+            url = said[3].rstrip(",")
+
+            def ask(number):
+                # A connection of its own each: the system deals out connections.
+                with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+                    asked = [{"role": "user", "content": f"{number} + 4"}]
+                    return client.chat.completions.create(model="math@blue", messages=asked).choices[0].message.content
+
+            def answered():
+                figures = httpx.get(url.replace("/v1", "/metrics")).text
+                return sum(map(float, re.findall(r'^ttsgraph_requests_total{.*status="200"} (\S+)$', figures, re.MULTILINE)))
+
+            assert [ask(number) for number in range(24)] == ["7"] * 24
+            wait_for(lambda: answered() == 24)  # counted once an answer is on its way
+            # Whichever process is asked tells of all.
+            assert [answered() for _ in range(8)] == [24] * 8
+            first, second = children(process.pid)
+            os.kill(first, signal.SIGKILL)
+            wait_for(lambda: len(set(children(process.pid)) - {first}) == 2, 120)
+            assert [ask(number) for number in range(8)] == ["7"] * 8
+            wait_for(lambda: answered() == 32)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert not any(Path(f"/proc/{pid}").exists() for pid in (first, second))
+        finally:
+            process.kill()
+
+
+def children(pid):
+    """The processes that serve: those that multiprocessing started, but for its own helper."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_named_by_several_processes_too(command):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with command("--workers", "2", "--port", str(taken.getsockname()[1])) as process:
+            _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert re.fullmatch(r"error: expected to listen at 127\.0\.0\.1 port \d+, but .*", said.strip())
+
+
+@pytest.mark.slow
+def test_the_command_refuses_a_public_address_without_a_key(command):
+    with command("--host", "0.0.0.0") as process:
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert said.startswith("error: 0.0.0.0 can be reached from elsewhere: expected an API key")
+    assert len(said.splitlines()) == 1
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,187 @@
+"""What strangers can do to the server before they show a key, and what odd answers of the pool do to its own."""
+
+import json
+import logging
+import resource
+import socket
+from contextlib import ExitStack
+
+import pytest
+from starlette.responses import JSONResponse, Response
+
+from pipeline.service.doors import Sparing, possible_connections
+from pipeline.service.requests import parse_chat
+from pipeline.service.responses import finite
+from tests.service.test_service import ALONE, ask, chat, deployed, post
+from tests.service.test_service import pool as pool
+from tests.support.service import wait_for
+
+
+def connect(url):
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def sent(url, raw):
+    """All that comes back for these bytes, until the server closes."""
+    with connect(url) as connection:
+        connection.sendall(raw)
+        said = b""
+        while piece := connection.recv(65536):
+            said += piece
+        return said
+
+
+def is_closed(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    finally:
+        connection.setblocking(True)
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("half", [b"", b"GET /healthz HTTP/1.1\r\nX-Slow: ", b"POST"])
+def test_headers_that_do_not_arrive_end_the_connection(pool, half):
+    with deployed(pool, header_s=0.2) as url:
+        assert sent(url, half) == b""
+
+
+def test_a_second_request_on_a_connection_has_the_same_time_for_its_headers(pool):
+    with deployed(pool, header_s=0.2) as url:
+        first = HEALTH.replace(b"close", b"keep-alive")
+        with connect(url) as connection:
+            connection.sendall(first)
+            assert b"200 OK" in connection.recv(65536)
+            connection.sendall(b"GET /hea")
+            while said := connection.recv(65536):
+                assert b"HTTP" not in said
+
+
+def test_connections_that_only_wait_keep_nobody_out(pool):
+    with deployed(pool, header_s=60, max_connections=8) as url, ExitStack() as stack:
+        idle = [stack.enter_context(connect(url)) for _ in range(20)]
+        for connection in idle:
+            connection.sendall(b"GET /healthz HT")
+        assert b"200 OK" in sent(url, HEALTH)
+        wait_for(lambda: sum(map(is_closed, idle)) >= 12)
+        assert sum(map(is_closed, idle)) <= 13
+
+
+def test_an_answer_under_way_is_not_closed_for_those_who_come(pool):
+    with deployed(pool, ALONE, header_s=60, max_connections=4) as url, ExitStack() as stack:
+        pool.holds = lambda body: True
+        body = json.dumps(chat()).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        asking = stack.enter_context(connect(url))
+        asking.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_for(lambda: pool.holding == 1)
+        for _ in range(10):
+            stack.enter_context(connect(url))
+        pool.release()
+        assert b"200 OK" in asking.recv(65536)
+
+
+def test_there_is_room_for_no_more_connections_than_files():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(600, before[1]), before[1]))
+        assert possible_connections(100) == 100
+        assert 1 <= possible_connections(10**9) <= before[1] // 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_same_trouble_is_logged_once_in_a_while():
+    now = 0.0
+    sparing = Sparing(60, lambda: now)
+    record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "out of files", (), None)
+    other = logging.LogRecord("asyncio", logging.ERROR, "", 0, "else", (), None)
+    assert [sparing.filter(record), sparing.filter(record), sparing.filter(other)] == [True, False, True]
+    now = 61.0
+    assert sparing.filter(record)
+
+
+def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):
+    caplog.set_level(logging.INFO, "pipeline.service.tracing")
+    with deployed(pool) as url:
+        sent(url, b"GET /a%0a2026-01-01%20INFO%20forged%1b[2J%E2%80%A8 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    (line,) = [record.getMessage() for record in caplog.records if "forged" in record.getMessage()]
+    assert line.isprintable()
+    assert "%0A2026" in line
+
+
+@pytest.mark.parametrize("path", [b"/metrics/", b"/healthz/", b"/v1/models/", b"/v1/chat/completions/", b"//metrics"])
+def test_nothing_redirects_to_the_host_that_a_request_names(pool, path):
+    with deployed(pool) as url:
+        said = sent(url, b"GET " + path + b" HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+    assert b"evil.example" not in said
+    assert said.split()[1] in (b"404", b"405")
+
+
+@pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/healthz", b"/nothing"])
+def test_a_request_of_two_lengths_is_refused_and_nothing_after_it_is_read(pool, path):
+    body = json.dumps(chat()).encode()
+    raw = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"
+    raw += b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) + HEALTH
+    with deployed(pool) as url:
+        said = sent(url, raw)
+    assert said.startswith(b"HTTP/1.1 400")
+    assert said.count(b"HTTP/1.1") == 1
+    assert pool.bodies == []
+
+
+class TestOddAnswersOfThePool:
+    def stream(self, pool, *events, **more):
+        lines = "".join(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events)
+        with deployed(pool, ALONE) as url:
+            pool.reply = lambda body: Response(lines + "data: [DONE]\n\n", media_type="text/event-stream")
+            return post(url, chat(stream=True, **more))
+
+    @pytest.mark.parametrize("usage", ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'])
+    def test_a_stream_whose_usage_is_none_ends_with_an_error(self, pool, usage):
+        text = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
+        response = self.stream(pool, text, f'{{"choices": [], "usage": {usage}}}')
+        events = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+        assert json.loads(events[-1])["error"]["code"] == "pool_model_failed"
+
+    def test_half_a_character_is_no_defect(self, pool):
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "7\ud800"}}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        with deployed(pool, ALONE) as url:
+            pool.reply = lambda body: Response(json.dumps({"choices": [choice], "usage": usage}), media_type="application/json")
+            assert ask(url).choices[0].message.content == "7\ufffd"
+
+    def test_an_absurd_usage_is_a_failed_call(self, pool):
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "7"}}
+        with deployed(pool, ALONE) as url:
+            pool.reply = lambda body: JSONResponse(
+                {"choices": [choice], "usage": {"prompt_tokens": 10**400, "completion_tokens": -1}}
+            )
+            assert post(url, chat()).status_code == 502
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\ud800b"])
+def test_an_odd_parameter_name_is_an_error_that_can_be_sent(pool, name):
+    with deployed(pool) as url:
+        response = post(url, chat(**{name: 1}))
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_does_not_have_are_no_json(pool, number):
+    with pytest.raises(Exception, match="it is not JSON"):
+        parse_chat(f'{{"model": "x", "temperature": {number}}}'.encode(), 100)
+
+
+def test_no_answer_holds_a_number_that_json_does_not_have():
+    data = finite({"a": [float("nan"), 1.5, {"b": float("inf")}], "c": "NaN", "d": 10**400})
+    assert data == {"a": [None, 1.5, {"b": None}], "c": "NaN", "d": 10**400}
+    json.dumps(data, allow_nan=False)

@@ -1,0 +1,207 @@
+"""A question for somebody who waits: calls that are not needed are cancelled, voices may fail, and deadlines are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.evaluation.executor import GraphRunner, run_graph
+from pipeline.graphs import topologies
+from pipeline.graphs.graph import CollaborationGraph, Node
+from pipeline.graphs.stopping import NEVER, Gate
+from pipeline.models.client import Completion, Request, Sampling
+from pipeline.service.run import ServedRun, Tolerance
+from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK, replying, vote, voting_graphs, with_sink
+from tests.support.fakes import ScriptedClient
+
+
+class _Waits(selectors.DefaultSelector):
+    """In place of waiting it moves the clock on."""
+
+    now = 0.0
+
+    def select(self, timeout=None):
+        self.now += timeout or 0.0
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes without waiting, so that what takes how long is known exactly."""
+
+    def __init__(self):
+        self._clock = _Waits()
+        super().__init__(self._clock)
+
+    def time(self):
+        return self._clock.now
+
+
+class Timed(ScriptedClient):
+    """Answers after `seconds(request)`, and remembers what was begun, and what was cancelled."""
+
+    def __init__(self, reply, seconds=lambda request: 1.0, fails=lambda request: False):
+        super().__init__(reply, fails)
+        self.seconds, self.cancelled = seconds, []
+
+    async def complete(self, request: Request) -> Completion:
+        try:
+            await asyncio.sleep(self.seconds(request))
+        except asyncio.CancelledError:
+            self.cancelled.append(request)
+            raise
+        return await super().complete(request)
+
+
+def serve(graph, client, deadline_s=None, **tolerance):
+    """The answer, and the seconds it took."""
+
+    async def one():
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        runner = GraphRunner(graph, PROMPT, Sampling(), POOL, client)
+        answer = await ServedRun(runner, QUESTION, None, Tolerance(**tolerance)).answer(deadline_s)
+        return answer, loop.time() - began
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(one())
+
+
+def test_a_vote_that_is_decided_waits_for_nobody_and_cancels_the_rest():
+    client = Timed(lambda r: "7", lambda r: [1, 1, 9, 1, 9][r.replica])
+    answer, took = serve(vote(5), client)
+    assert (answer.text, took, answer.cancelled) == ("7", 1.0, (2, 4))
+    assert sorted(r.replica for r in client.cancelled) == [2, 4]
+    assert answer.usage.calls == 3
+
+
+def test_a_call_that_another_node_needs_is_not_cancelled():
+    nodes = [*(Node(i, "assistant", "m") for i in range(3)), Node(3, "voter", "m"), Node(4, "fuser", "n")]
+    graph = CollaborationGraph(tuple(nodes), ((0, 3), (1, 3), (2, 3), (2, 4), (3, 4)))
+    answer, took = serve(graph, Timed(lambda r: "7", lambda r: 5.0 if r.replica == 2 else 1.0))
+    assert (took, answer.cancelled) == (6.0, ())
+
+
+@pytest.mark.parametrize("dead", range(5))
+def test_a_dead_endpoint_behind_one_of_five_voters_loses_no_request(dead):
+    graph = topologies.parallel(["n" if k == dead else "m" for k in range(5)], "m", "voter")
+    for replies in ("77777", "78787", "76543"):
+        client = Timed(lambda r, said=replies: said[r.replica], fails=lambda r: r.model == "n")
+        answer, _ = serve(graph, client)
+        assert not answer.error
+        assert answer.text in replies
+    # In a search such a question stays unscored.
+    search = ScriptedClient(lambda r: "7", fails=lambda r: r.model == "n")
+    assert asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, search)).text is None
+
+
+def test_below_its_quorum_a_vote_fails():
+    client = Timed(lambda r: ["7", "8", "9", "7", "7"][r.replica], fails=lambda r: r.replica in (0, 3, 4))
+    answer, _ = serve(vote(5), client)
+    assert answer.text is None
+    assert "went away" in answer.error
+    assert serve(vote(5), client, quorum=0.4)[0].text == "8"
+
+
+def test_a_fuser_fails_with_what_it_reads_unless_it_may_fall_back():
+    graph = topologies.parallel(["m", "m", "n"], "n", "fuser")
+    client = Timed(lambda r: "7", fails=lambda r: r.model == "m" and r.replica == 1)
+    assert "went away" in serve(graph, client)[0].error
+    answer, _ = serve(graph, client, fallback=True)
+    assert (answer.text, set(answer.lost), answer.fallbacks) == ("7", {1}, ())
+
+
+def test_a_dead_models_node_passes_on_what_it_read_and_the_answer_names_it():
+    graph = topologies.parallel(["m"] * 3, "n", "fuser")
+    client = Timed(lambda r: ["7", "8", "8"][r.replica], fails=lambda r: r.model == "n")
+    answer, _ = serve(graph, client, fallback=True)
+    assert (answer.text, answer.fallbacks, set(answer.lost)) == ("8", (3,), {3})
+
+
+def test_at_a_deadline_it_answers_with_what_there_is_and_says_so():
+    client = Timed(lambda r: ["7", "8", "8", "9", "9"][r.replica], lambda r: [1, 1, 1, 60, 60][r.replica])
+    answer, took = serve(vote(5), client, deadline_s=2.0)
+    assert (answer.text, took, answer.late, answer.cancelled) == ("8", 2.0, True, (3, 4))
+    nothing, took = serve(vote(5), Timed(lambda r: "7", lambda r: 60.0), deadline_s=2.0)
+    assert (nothing.text, took, nothing.late) == (None, 2.0, True)
+    chained, _ = serve(topologies.chain(["m", "n"]), Timed(lambda r: "7", lambda r: 60.0 if r.model == "n" else 1.0), 2.0)
+    assert (chained.text, chained.late) == ("7", True)
+
+
+def test_whoever_leaves_cancels_every_call():
+    client = Timed(lambda r: "7", lambda r: 60.0)
+
+    async def leave():
+        runner = GraphRunner(vote(3), PROMPT, Sampling(), POOL, client)
+        work = asyncio.create_task(ServedRun(runner, QUESTION, None, Tolerance()).answer())
+        await asyncio.sleep(1)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(leave())
+    assert len(client.cancelled) == 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(voting_graphs(gates=True), st.integers(0, 1000))
+def test_what_is_served_is_what_was_searched(graph, seed):
+    searched = asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(replying(seed))))
+    client = Timed(replying(seed), lambda r: 1.0 + int(r.key()[:4], 16) % 7)
+    # A reader's prompt has the words of what it reads, which may be another's of the same form; so forms are compared where
+    # calls read nothing.
+    if any(graph.reads[n.id] and n.role != "voter" for n in graph.nodes):
+        return
+    served, _ = serve(graph, client)
+    assert TASK.extract(served.text) == TASK.extract(searched.text)
+    assert set(served.completions) <= set(searched.completions)
+
+
+def test_a_gate_that_failed_to_see_anything_opens():
+    graph = topologies.parallel(["m"] * 2 + ["n"] * 3, "n", "voter")
+    graph = with_sink(graph, gate=Gate(0.0, (0, 1)))
+    answer, _ = serve(graph, Timed(lambda r: "7", fails=lambda r: r.model == "m"))
+    assert (answer.text, set(answer.lost)) == ("7", {0, 1})
+
+
+def test_waves_cost_little_time_where_latencies_have_a_long_tail():
+    rng = np.random.default_rng(0)
+    graphs = {"all asked and waited for": vote(9, stop=NEVER), "one wave": vote(9), "waves of 5, then 2": vote(9, (5, 2))}
+    took = {name: [] for name in graphs}
+    for _ in range(300):
+        seconds = 1 + rng.pareto(2.0, 9)
+        says = np.where(rng.random(9) < 0.75, 7, rng.integers(1, 5, 9))
+        for name, graph in graphs.items():
+            client = Timed(lambda r, says=says: str(says[r.replica]), lambda r, seconds=seconds: float(seconds[r.replica]))
+            took[name].append(serve(graph, client)[1])
+    p95 = {name: float(np.quantile(seconds, 0.95)) for name, seconds in took.items()}
+    whole, one, waves = p95.values()
+    print(f"p95 {p95}: waves / all waited for {waves / whole:.2f}, waves / one wave that cancels {waves / one:.2f}")
+    assert waves <= 1.2 * whole
+    assert one <= 0.5 * whole
+    # Waves are bought with time where nobody waits for the slowest anyway: with such tails not below this.
+    assert waves <= 2 * one
+
+
+def test_a_slow_voice_holds_up_no_further_wave():
+    client = Timed(lambda r: "78787"[r.replica], lambda r: [1, 1, 60, 1, 1][r.replica])
+    graph = vote(5, (3, 2))
+    assert serve(graph, client)[1] == pytest.approx(60.0)  # its voice decides
+    client = Timed(lambda r: "78877"[r.replica], lambda r: [1, 1, 60, 1, 1][r.replica])
+    answer, took = serve(graph, client)
+    assert (answer.text, took, answer.cancelled) == ("7", 2.5, (2,))
+    assert serve(graph, client, patience=None)[1] == pytest.approx(61.0)
+
+
+def test_an_error_that_is_no_failed_call_comes_out_as_itself():
+    class Broken(ScriptedClient):
+        async def complete(self, request):
+            raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        serve(vote(3), Broken())

@@ -1,0 +1,306 @@
+"""The launcher against a real, tiny HTTP server process: starting, reusing, failing, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.base.errors import EndpointError
+from pipeline.serving import launcher as launcher_module
+from pipeline.serving.launcher import Launcher
+from pipeline.serving.running import read_pool
+from pipeline.serving.servers import Hosted, ServerSpec, core_shares, free_ports, gpus_of, served_models, server_specs
+from tests.support.tiny_server import MakeSpec, processes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 15) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_start_serves_records_and_stop_leaves_no_process(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state" / "pool.json"
+    specs = [make_spec("tiny"), make_spec("small,other")]
+    with Launcher(specs, state=state, grace_s=0.3) as launcher:
+        assert launcher.endpoints == {"tiny": (specs[0].base_url,), "small": (specs[1].base_url,), "other": (specs[1].base_url,)}
+        assert read_pool(state) == launcher.endpoints
+        assert len(processes(pids)) == 4
+        assert all(map(alive, processes(pids)))
+    assert not any(map(alive, processes(pids)))
+    assert not state.exists()
+    assert read_pool(state) is None
+
+
+def test_a_server_that_is_up_is_reused_and_left_up(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
+    spec, state = make_spec("tiny"), tmp_path / "pool.json"
+    with Launcher([spec], state=state, grace_s=0.3):
+        with Launcher([spec], state=state) as second:
+            assert second.endpoints == {"tiny": (spec.base_url,)}
+            assert len(processes(pids)) == 2
+        assert served_models(spec.base_url) == ("tiny",)
+        assert read_pool(state) == {"tiny": (spec.base_url,)}
+
+
+def test_a_port_that_serves_other_models_is_refused(make_spec: MakeSpec) -> None:
+    first = make_spec("tiny")
+    with Launcher([first], grace_s=0.3):
+        with pytest.raises(EndpointError, match=r"port \d+ is taken: expected wanted .* serves tiny"):
+            Launcher([make_spec("wanted", port=first.port)]).start()
+        assert served_models(first.base_url) == ("tiny",)
+
+
+def test_a_server_that_lists_other_models_is_not_up(make_spec: MakeSpec, pids: Path) -> None:
+    with pytest.raises(EndpointError, match="wanted was not up after 2 s"):
+        Launcher([make_spec("wanted", serves="tiny")], timeout_s=2, grace_s=0.3).start()
+    assert not any(map(alive, processes(pids)))
+
+
+def test_a_server_that_exits_shows_the_end_of_its_log(tmp_path: Path, make_spec: MakeSpec, pids: Path) -> None:
+    script = "import sys; print('out of luck'); sys.exit(3)"
+    broken = ServerSpec("broken", ("broken",), (sys.executable, "-c", script), {}, free_ports(1)[0], tmp_path / "b.log")
+    with pytest.raises(EndpointError, match=r"(?s)broken ended with status 3 .*out of luck.*make setup"):
+        Launcher([make_spec("tiny"), broken], grace_s=0.3).start()
+    assert not any(map(alive, processes(pids)))
+
+
+def test_a_missing_serve_environment_says_so(tmp_path: Path) -> None:
+    specs = server_specs("vllm", {"tiny": Hosted("folder")}, log_dir=tmp_path, python=str(tmp_path / "no-python"))
+    with pytest.raises(EndpointError, match=r"(?s)status 127 .*can't start .*no-python.*make setup"):
+        Launcher(specs).start()
+
+
+def test_secrets_do_not_reach_the_server(make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD", "HARMLESS"):
+        monkeypatch.setenv(name, "value")
+    spec = make_spec("tiny")
+    with Launcher([spec], grace_s=0.3):
+        environment = spec.log.read_text()
+    assert all(name in environment for name in ("'ADDED'", "'HARMLESS'"))
+    assert not any(name in environment for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD"))
+    with Launcher([replace(spec, secrets=("HF_TOKEN",))], grace_s=0.3):
+        environment = spec.log.read_text()
+    assert "'HF_TOKEN'" in environment
+    assert not any(name in environment for name in ("OPENAI_API_KEY", "DB_PASSWORD"))
+
+
+def test_a_token_does_not_come_out_with_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
+    script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
+    command = (sys.executable, "-c", script)
+    leaky = ServerSpec("leaky", ("leaky",), command, {}, free_ports(1)[0], tmp_path / "l.log", secrets=("HF_TOKEN",))
+    with pytest.raises(EndpointError, match=r"denied: \[key\]"):
+        Launcher([leaky], grace_s=0.3).start()
+
+
+PARENT = """
+import json, signal, sys, threading
+from pathlib import Path
+from pipeline.serving.launcher import Launcher
+from pipeline.serving.servers import ServerSpec
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
+name, command, port, log, ending = json.loads(sys.argv[1])
+launcher = Launcher([ServerSpec(name, (name,), tuple(command), {}, port, Path(log))], grace_s=0.3)
+if ending == "thread":  # the starting thread ends long before the process: the server must stay
+    thread = threading.Thread(target=launcher.start)
+    thread.start()
+    thread.join()
+else:
+    launcher.start()
+print("up", flush=True)
+if ending == "exception":
+    raise RuntimeError("on purpose")
+if ending != "return":
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"])
+def test_no_process_outlives_its_parent(make_spec: MakeSpec, pids: Path, ending: signal.Signals | str) -> None:
+    spec = make_spec("tiny")
+    argument = json.dumps([spec.name, spec.command, spec.port, str(spec.log), str(ending)])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, argument],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT,
+    )  # fmt: skip
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"up\n"
+    started = processes(pids)
+    if isinstance(ending, signal.Signals):
+        assert all(map(alive, started))
+        parent.send_signal(ending)
+    elif ending == "thread":
+        time.sleep(0.5)
+        assert served_models(spec.base_url) == ("tiny",)
+        parent.stdin.close()
+    parent.wait(15)
+    assert wait_until(lambda: not any(map(alive, started)))
+    parent.stdout.close()
+    parent.stdin.close()
+
+
+def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
+    state = tmp_path / "pool.json"
+    assert read_pool(state) is None
+    state.write_text("{")
+    assert read_pool(state) is None
+    url = f"http://127.0.0.1:{free_ports(1)[0]}/v1"
+    servers = [{"name": "a", "base_url": url, "models": ["a"], "lists_models": True}]
+    state.write_text(json.dumps({"pid": os.getpid(), "servers": servers, "given_up": {}}))
+    assert read_pool(state, wait_s=60) is None  # nobody holds it: there is nothing to wait for
+
+
+def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
+    specs = server_specs("vllm", {"a": Hosted("models/a", ports=(4321,)), "b/c": Hosted("models/b")}, log_dir=tmp_path)
+    assert specs[0].port == 4321
+    assert specs[1].port not in (0, 4321)
+    for spec in specs:
+        assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
+        assert spec.env["HF_HUB_OFFLINE"] == spec.env["VLLM_NO_USAGE_STATS"] == spec.env["DO_NOT_TRACK"] == "1"
+    assert specs[1].log == tmp_path / "b--c.log"
+    gpu = server_specs("vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, device="gpu", extra=("--seed", "1"))[0]
+    assert "--enforce-eager" not in gpu.command
+    assert gpu.command[-2:] == ("--seed", "1")
+    assert not [key for key in gpu.env if key.startswith("VLLM_CPU")]
+    assert server_specs("vllm", {}, log_dir=tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("servers", "cores", "expected"),
+    [
+        (2, [0, 1], ["0", "1"]),
+        (1, [0, 1], ["0"]),
+        (2, list(range(8)), ["0,1,2", "3,4,5"]),
+        (3, [4, 6], ["4", "6", "4"]),
+        (1, [3], ["3"]),
+    ],
+)
+def test_core_shares(servers: int, cores: list[int], expected: list[str]) -> None:
+    assert core_shares(servers, cores) == expected
+
+
+def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
+    models = {
+        "big": Hosted("b", tensor_parallel=2, extra=("--x",), from_hub=True),
+        "small": Hosted("s", "rev1", ports=(5000, 5001), replicas=2, gpu_memory=0.2),
+    }
+    big, *small = server_specs("vllm", models, log_dir=tmp_path, device="gpu", gpus=range(4))
+    assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
+    assert [spec.served_models for spec in small] == [("small",), ("small",)]
+    assert [spec.port for spec in small] == [5000, 5001]
+    assert [spec.env["CUDA_VISIBLE_DEVICES"] for spec in (big, *small)] == ["0,1", "2", "3"]
+    assert big.command[-1] == "--x"
+    assert list(big.command[-5:-3]) == ["--tensor-parallel-size", "2"]
+    assert list(big.command[-3:-1]) == ["--gpu-memory-utilization", "0.9"]
+    assert list(small[0].command[-2:]) == ["--gpu-memory-utilization", "0.2"]
+    assert "HF_HUB_OFFLINE" not in big.env
+    assert {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} <= set(small[0].env)
+    assert ("HF_TOKEN" in big.secrets, small[0].secrets) == (True, ())
+    assert small[0].command[small[0].command.index("--revision") + 1] == "rev1"
+
+
+def test_servers_take_gpus_in_turn() -> None:
+    assert gpus_of([1, 1, 1], [0, 1]) == [(0,), (1,), (0,)]
+    assert gpus_of([2], [4, 6]) == [(4, 6)]
+    with pytest.raises(EndpointError, match="expected at least 2 GPUs for a model with tensor_parallel 2, found 1"):
+        gpus_of([2], [0])
+
+
+def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    slow = "import pathlib, sys, time; pathlib.Path(sys.argv.pop(1)).open('a').write(sys.argv[2] + ' '); time.sleep(0.4); "
+
+    def on(gpu: int, name: str) -> ServerSpec:
+        spec = make_spec(name)
+        command = (spec.command[0], "-c", f"{slow}exec(open(sys.argv.pop(1)).read())", str(started), *spec.command[1:])
+        return replace(spec, command=command, gpus=(gpu,))
+
+    said = io.StringIO()
+    specs = [on(0, "first"), on(0, "second"), on(1, "elsewhere")]
+    with Launcher(specs, grace_s=0.3, console=Console(file=said, width=200)) as launcher:
+        assert set(launcher.endpoints) == {"first", "second", "elsewhere"}
+    lines = said.getvalue().splitlines()
+    up = {line.split()[0]: place for place, line in enumerate(lines) if " is up after " in line}
+    assert up["first"] < up["second"]
+    ports = started.read_text().split()
+    assert ports.index(str(specs[2].port)) < ports.index(str(specs[1].port))  # which waits for the first one's end
+    # A server that waits for its turn has all of the time limit from then on.
+    with Launcher(specs[:2], timeout_s=1.5, grace_s=0.3, console=Console(file=said)):
+        pass
+
+
+def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
+    models = {"a": Hosted("models/a"), "b": Hosted("models/b", max_model_len=512)}
+    spec, short = server_specs("transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048)
+    assert spec.command[:2] == ("env/bin/python", "-P")
+    assert spec.command[3:5] == ("2048", "models/a")
+    assert spec.command[spec.command.index("--cb-num-blocks") + 1] == "1024"
+    assert short.command[3:5] == ("512", "models/b")
+    assert spec.env["OMP_WAIT_POLICY"] == "passive"
+    assert not spec.lists_models
+
+
+def test_a_server_that_dies_is_started_again_at_its_address(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
+    spec, said = make_spec("tiny"), io.StringIO()
+    with Launcher([spec], grace_s=0.3, max_restarts=1, console=Console(file=said, width=200)) as launcher:
+        before = processes(pids)
+        os.kill(before[0], signal.SIGKILL)
+        assert wait_until(lambda: len(processes(pids)) == 4)
+        assert wait_until(lambda: served_models(spec.base_url) == ("tiny",))
+        assert launcher.endpoints == {"tiny": (spec.base_url,)}
+        assert not any(map(alive, before))
+        os.kill(processes(pids)[2], signal.SIGKILL)
+        assert wait_until(lambda: "not started again after 1 times" in said.getvalue())
+    assert "model server tiny ended with status 137; starting it again" in said.getvalue()
+    assert not any(map(alive, processes(pids)))
+
+
+def test_others_wait_for_a_server_that_is_being_started_again_or_hear_that_it_is_given_up(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
+    spec, state, said = make_spec("tiny"), tmp_path / "pool.json", io.StringIO()
+    with Launcher([spec], state=state, grace_s=0.3, max_restarts=1, console=Console(file=io.StringIO())) as launcher:
+        os.kill(processes(pids)[0], signal.SIGKILL)
+        assert wait_until(lambda: served_models(spec.base_url) is None)
+        assert read_pool(state) is None
+        assert read_pool(state, 30, Console(file=said)) == launcher.endpoints
+        assert said.getvalue().count("waiting for model servers that are being started again: tiny") == 1
+        os.kill(processes(pids)[2], signal.SIGKILL)
+        assert wait_until(lambda: served_models(spec.base_url) is None)
+        with pytest.raises(EndpointError, match=rf"tiny is not started again, see .*tiny.log; stop .* \({os.getpid()}\)"):
+            read_pool(state, 30, Console(file=said))
+    assert not state.exists()
+
+
+def test_where_there_is_no_terminal_lines_say_now_and_then_what_is_waited_for(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_module, "TELL_S", 0.5)
+    said = io.StringIO()
+    with pytest.raises(EndpointError, match="was not up after 2 s"):
+        Launcher([make_spec("wanted", serves="tiny")], timeout_s=2, grace_s=0.3, console=Console(file=said, width=200)).start()
+    assert re.search(r"waiting 1 s for wanted \(.*wanted.log\)", said.getvalue())

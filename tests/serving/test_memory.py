@@ -1,0 +1,233 @@
+"""What servers need of GPUs and how they share them: against vLLM's own arithmetic, and on machines
+that are described to the doctor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.base.parsing import parse
+from pipeline.runtime import doctor
+from pipeline.serving.memory import BLOCK, GIB, USABLE, Need, Shape, Tenant, need, shares
+from pipeline.serving.needs import Unknown, need_of
+from pipeline.serving.servers import Hosted, server_specs
+from pipeline.settings.profile import Profile, load_profile
+from tests.support.real import PYTHON, ROOT
+
+CONFIGS = ROOT / "tests" / "data" / "configs"
+LLAMA_8B = Shape(8.0303e9, 6.9796e9, 32, 4096, 8, 128)
+LARGE, SMALL = Need(15.0, 2.0, 2.0), Need(2.0, 1.5, 0.5)
+
+
+def paper() -> Profile:
+    return load_profile("paper", ROOT / "profiles")
+
+
+def examined(gpus: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What the doctor says of the paper profile's memory on a machine with these GPUs."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: gpus)
+    found = doctor.examine(paper(), tmp_path / "state", str(tmp_path / "no-python"))
+    told = [one for one in found if one.subject.startswith(("server ", "GPU", "memory"))]
+    return [f"{'ok' if one.ok else 'NO'} {one.subject}: {one.found}; {one.advice}" for one in told]
+
+
+def test_one_large_gpu_holds_all_six_models(monkeypatch, tmp_path):
+    told = examined([80.0], monkeypatch, tmp_path)
+    assert [line[:2] for line in told] == ["ok"] * 7
+    assert told[2].startswith(
+        "ok server llama-3.1-8b: 15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run fit a share of "
+        "20.6 GiB on 80 GiB (GPU 0); the cache holds 1.6 requests of 16,384 tokens"
+    )
+    assert told[-1] == "ok GPU 0: 80 GiB, its servers need about 67; "
+
+
+def test_on_two_the_caches_have_what_is_left(monkeypatch, tmp_path):
+    told = examined([80.0, 80.0], monkeypatch, tmp_path)
+    assert [line[:2] for line in told] == ["ok"] * 8
+    assert "fit a share of 50.3 GiB on 80 GiB (GPU 0); the cache holds 16.5 requests" in told[2]
+    assert "fit a share of 44.6 GiB on 80 GiB (GPU 1); the cache holds 7.3 requests" in told[5]
+
+
+def test_on_a_small_one_each_server_hears_why_it_does_not_fit(monkeypatch, tmp_path):
+    told = examined([24.0], monkeypatch, tmp_path)
+    assert [line[:2] for line in told] == ["NO"] * 7
+    words = "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB"
+    assert words in told[2]
+    assert "alone on this GPU it would fit" in told[2]
+    assert "lower serve.max_model_len, spread it (serve.tensor_parallel)" in told[5]
+
+
+def test_even_shares_that_are_too_small_for_one_of_them_are_told(monkeypatch, tmp_path):
+    data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
+    for model in data["pool"].values():
+        model["serve"] = model.get("serve", {}) | {"gpu_memory": 0.15}
+    uneven = parse(Profile, data, "here")
+    told = {one.subject: one for one in doctor._gpus(uneven, tmp_path, [80.0])}
+    assert told["server llama-3.2-1b"].ok
+    large = told["server llama-3.1-8b"]
+    assert not large.ok
+    assert "15.0 GiB weights + 2.0 GiB cache" in large.found
+    assert "do not fit a share of 12.0 GiB on 80 GiB" in large.found
+
+
+def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path):
+    profile = paper()
+    model = profile.pool["llama-3.1-8b"]
+    without = model.model_copy(update={"serve": model.serve.model_copy(update={"kv_heads": None, "head_dim": None})})
+    profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
+    (told, *_) = doctor._gpus(profile, tmp_path, [80.0])
+    assert told.found == "unknown without serve.kv_heads, serve.head_dim"
+    assert need_of("m", without, profile.engine) == Unknown(("serve.kv_heads", "serve.head_dim"))
+    (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
+    here = without.model_copy(update={"weights": model.weights.model_copy(update={"hub": None, "path": tmp_path})})
+    assert need_of("m", here, profile.engine) == need_of("m", model, profile.engine)
+
+
+def test_flags_that_change_the_bytes_of_a_number_count():
+    profile = paper()
+    model = profile.pool["llama-3.1-8b"]
+
+    def with_flags(*flags: str) -> Need:
+        serve = model.serve.model_copy(update={"extra_args": flags})
+        found = need_of("m", model.model_copy(update={"serve": serve}), profile.engine)
+        assert isinstance(found, Need)
+        return found
+
+    plain = with_flags()
+    assert with_flags("--dtype", "float32").weights == 2 * plain.weights
+    assert with_flags("--kv-cache-dtype=fp8").cache == plain.cache / 2
+    assert with_flags("--dtype", "float32", "--dtype", "bfloat16") == plain
+
+
+@given(
+    st.lists(st.sampled_from([LARGE, SMALL, Need(6.0, 1.0, 0.2)]), min_size=1, max_size=6),
+    st.sampled_from([24.0, 80.0, 141.0]),
+)
+def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_is(needs, size):
+    given_shares = shares([Tenant((0,), wanted) for wanted in needs], {0: size})
+    assert sum(given_shares) <= USABLE + 1e-6
+    if sum(wanted.total for wanted in needs) <= (USABLE - 0.001 * len(needs)) * size:
+        for wanted, share in zip(needs, given_shares, strict=True):
+            assert share * size >= wanted.total - 0.001 * size
+
+
+def test_a_given_share_is_kept_and_the_others_have_the_rest():
+    tenants = [Tenant((0,), LARGE, 0.5), Tenant((0,), SMALL), Tenant((1,), SMALL)]
+    assert shares(tenants, {0: 80.0, 1: 80.0}) == [0.5, 0.4, 0.9]
+    # Where it is not known what one of them needs, they share evenly, as without sizes.
+    assert shares([Tenant((0,), LARGE), Tenant((0,))], {0: 80.0}) == [0.45, 0.45]
+    assert shares([Tenant((0,), LARGE), Tenant((0,), SMALL)], {}) == [0.45, 0.45]
+    # On several GPUs, the one with least room decides.
+    spread = [Tenant((0, 1), LARGE), Tenant((1,), SMALL)]
+    assert shares(spread, {0: 80.0, 1: 80.0})[0] < 0.9
+
+
+def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sent(tmp_path):
+    models = {"large": Hosted("l", need=LARGE), "small": Hosted("s", need=SMALL)}
+    large, small = server_specs(
+        "vllm",
+        models,
+        log_dir=tmp_path,
+        device="gpu",
+        gpus=(0,),
+        max_seqs=128,
+        gpu_gib={0: 80.0},
+    )
+    flags = [spec.command[spec.command.index("--gpu-memory-utilization") + 1] for spec in (large, small)]
+    assert [float(flag) for flag in flags] == shares([Tenant((0,), LARGE), Tenant((0,), SMALL)], {0: 80.0})
+    assert large.command[large.command.index("--max-num-seqs") + 1] == "128"
+    assert large.gpus == small.gpus == (0,)
+
+
+VLLM = """
+import json, sys
+from types import SimpleNamespace as Plain
+import torch
+from vllm.v1.core.kv_cache_utils import _check_enough_kv_cache_memory
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.worker.utils import request_memory
+found = []
+for case in json.load(sys.stdin):
+    spec = FullAttentionSpec(block_size=case["block"], num_kv_heads=case["kv_heads"],
+                             head_size=case["head_dim"], dtype=torch.bfloat16)
+    parallel = Plain(decode_context_parallel_size=1, prefill_context_parallel_size=1)
+    config = Plain(model_config=Plain(max_model_len=case["context"]), parallel_config=parallel)
+    one = case["layers"] * spec.max_memory_usage_bytes(config)
+    block = case["layers"] * spec.page_size_bytes
+    snapshot = Plain(total_memory=case["total"], free_memory=case["free"], device_="cuda:0")
+    try:
+        requested = request_memory(snapshot, Plain(gpu_memory_utilization=case["share"]))
+        available = requested - case["rest"] - block
+        _check_enough_kv_cache_memory(available, lambda: one, case["context"], lambda left: 0)
+        why = ""
+    except ValueError as error:
+        requested, why = 0, str(error)
+    found.append([one, block, requested, why])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
+    """Of the paper's models, on each of the made-up machines: asked of the vLLM that is here."""
+    if not PYTHON.exists():
+        pytest.skip(f"no serve environment: {PYTHON} is missing (make setup)")
+    profile = paper()
+    cases, fits, needs = [], [], []
+    for gpus in ([80.0], [80.0, 80.0], [24.0]):
+        tenants = []
+        for k, (name, model) in enumerate(profile.pool.items()):
+            wanted = need_of(name, model, profile.engine, tmp_path)
+            assert isinstance(wanted, Need)
+            tenants.append(Tenant((k % len(gpus),), wanted))
+        given_shares = shares(tenants, dict(enumerate(gpus)))
+        found = doctor._gpus(profile, tmp_path, gpus)
+        fits += [one.ok for one in found if one.subject.startswith("server ")]
+        for model, tenant, share in zip(profile.pool.values(), tenants, given_shares, strict=True):
+            wanted = tenant.need
+            assert wanted is not None
+            needs.append(wanted)
+            total = int(gpus[0] * GIB)
+            cases.append(
+                {
+                    "block": BLOCK,
+                    "kv_heads": model.serve.kv_heads,
+                    "head_dim": model.serve.head_dim,
+                    "layers": model.layers,
+                    "context": model.serve.max_model_len or profile.engine.max_model_len,
+                    "total": total,
+                    "free": total,
+                    "share": share,
+                    "rest": int((wanted.weights + wanted.running) * GIB),
+                }
+            )
+    done = subprocess.run(
+        [str(PYTHON), "-c", VLLM],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    answers = json.loads(done.stdout.splitlines()[-1])
+    for (one, block, requested, why), wanted, case, ok in zip(answers, needs, cases, fits, strict=True):
+        assert (one + block) / GIB == pytest.approx(wanted.cache, rel=1e-9)
+        assert ok == (why == ""), why
+        if ok:
+            assert requested / GIB == pytest.approx(case["share"] * case["total"] / GIB, rel=1e-6)
+    assert sorted(set(fits)) == [False, True]
+
+
+def test_a_key_value_head_is_held_whole_by_each_gpu():
+    assert need(LLAMA_8B, 16384, 128, gpus=2).weights == need(LLAMA_8B, 16384, 128).weights / 2
+    one_head = Shape(**asdict(LLAMA_8B) | {"kv_heads": 1})
+    assert need(one_head, 1024, 8, gpus=2).cache == need(one_head, 1024, 8).cache

@@ -1,0 +1,183 @@
+"""The servers that people have: the line of docs/own-models.md for each, on a stub with its habits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pipeline.base.parsing import parse
+from pipeline.endpoints.endpoints import Patience
+from pipeline.endpoints.openai_client import OpenAIClient, Retries
+from pipeline.models.client import Completion, Message, Request, Sampling
+from pipeline.runtime import doctor
+from pipeline.runtime.clients import connect
+from pipeline.settings.profile import Profile, load_profile
+from tests.scaffold.test_scaffold import PROFILE, sums
+from tests.support.docs_blocks import blocks_of
+from tests.support.own_servers import KEY, SERVERS, OwnServer
+from tests.support.project import ROOT
+from tests.support.stub_server import serve
+from ttsgraph import app
+
+(LINES,) = [yaml.safe_load(block.text)["pool"] for block in blocks_of("docs/own-models.md") if "on-ollama" in block.text]
+KEYS = ("OPENROUTER_API_KEY", "VLLM_API_KEY", "LITELLM_API_KEY", "AZURE_OPENAI_API_KEY")
+EVERY = pytest.mark.parametrize("name", SERVERS)
+WITH_KEY = [name for name in SERVERS if "api_key_env" in LINES[name]]
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in KEYS:
+        monkeypatch.setenv(name, KEY)
+
+
+@pytest.fixture
+def server(name: str) -> Iterator[tuple[OwnServer, str]]:
+    """The stub of a server, and its address without a path."""
+    stub = SERVERS[name]()
+    with serve(stub) as url:
+        yield stub, url.removesuffix("/v1")
+
+
+def profile(name: str, address: str, **changes: Any) -> Profile:
+    """The laptop profile with the page's line as its pool, but at this address."""
+    model = LINES[name] | {"base_url": address + urlsplit(LINES[name]["base_url"]).path} | changes
+    data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    data |= {"engine": {"kind": "external", "max_retries": 2, "backoff_s": 0.01}, "agent": {}}
+    data |= {"pool": {name: model}, "budget": {"metric": "dollars", "limit": 1}}
+    return parse(Profile, data, "here")
+
+
+def asked(told: Profile, name: str, state: Any) -> list[Any]:
+    """What a run's client gets for a few calls with all that a task sends."""
+    messages = (Message("system", "Add them."), Message("user", "Q: 1 + 1"))
+    sampling = Sampling(0.7, 0.9, 16, ("\n",))
+
+    async def run() -> list[Any]:
+        retries = Retries(2, 0.01)
+        async with connect(told, {}, retries, Patience(), state) as client:
+            assert isinstance(client, OpenAIClient)
+            found = []
+            for k in range(3):
+                found.append(await client.complete(Request(name, "r", messages, sampling, k)))
+            return found
+
+    return asyncio.run(run())
+
+
+def test_each_server_has_a_line():
+    assert set(LINES) == set(SERVERS)
+    for name, line in LINES.items():
+        assert SERVERS[name].root == urlsplit(line["base_url"]).path
+        assert line["served_as"] == SERVERS[name].model
+    assert {LINES[name]["api_key_env"] for name in WITH_KEY} == set(KEYS)
+
+
+@EVERY
+def test_a_run_gets_answers_from_its_line_as_it_stands(name, server, tmp_path):
+    stub, address = server
+    told = profile(name, address)
+    for answer in asked(told, name, tmp_path):
+        assert isinstance(answer, Completion)
+        assert answer.text == "2"
+    refused = [body for body in stub.requests if stub.refused and set(stub.refused) & set(body)]
+    # Each is refused once, and the next run asks rightly at once.
+    assert len(refused) <= len(stub.refused)
+    before = len(stub.requests)
+    asked(told, name, tmp_path)
+    body = stub.requests[-1]
+    assert len(stub.requests) == before + 3
+    assert not set(stub.refused) & set(body)
+    assert ("max_completion_tokens" in body) == ("max_tokens" in stub.refused)
+
+
+@EVERY
+def test_the_doctor_finds_it_in_order(name, server, tmp_path):
+    _, address = server
+    told = profile(name, address)
+    if name == "on-openrouter":  # whose first answer is a provider's error
+        assert not finding(told, name, tmp_path).ok
+    assert finding(told, name, tmp_path).ok
+
+
+def finding(told: Profile, name: str, state: Any) -> doctor.Finding:
+    (found,) = [one for one in doctor.examine(told, state) if one.subject == f"model {name}"]
+    return found
+
+
+@pytest.mark.parametrize("name", WITH_KEY)
+def test_a_wrong_key_is_told_in_its_own_words(name, server, tmp_path, monkeypatch):
+    monkeypatch.setenv(LINES[name]["api_key_env"], "another-another")
+    found = finding(profile(name, server[1]), name, tmp_path)
+    assert not found.ok
+    assert f"refuses the key in {LINES[name]['api_key_env']}: HTTP 401" in found.found
+    assert "another" not in found.found
+
+
+OWN_WORDS = {
+    "on-ollama": "(model 'other' not found)",
+    "on-openrouter": "(other is not a valid model ID)",
+    "on-vllm": "(The model `other` does not exist.)",
+    "on-lm-studio": '(Model "other" not found. Use `lms ls`',
+    "on-litellm": "Invalid model name passed in model=other",
+    "on-azure": "(The API deployment for this resource does not exist.)",
+}
+
+
+@EVERY
+def test_a_wrong_model_is_told_in_its_own_words(name, server, tmp_path):
+    changes = {"served_as": "other"}
+    if name == "on-azure":
+        changes["base_url"] = f"{server[1]}/openai/deployments/other"
+    found = finding(profile(name, server[1], **changes), name, tmp_path)
+    assert not found.ok
+    assert "has no model 'other'" in found.found
+    assert OWN_WORDS[name] in found.found
+
+
+@EVERY
+def test_a_wrong_address_is_told_from_a_wrong_model(name, server, tmp_path):
+    found = finding(profile(name, server[1], base_url=f"{server[1]}/v7"), name, tmp_path)
+    assert not found.ok
+    assert "has no model" not in found.found
+    assert "correct base_url; it mostly ends in /v1" in found.advice
+
+
+PRICES = {
+    "on-openrouter": {"prompt": 0.02, "completion": 0.03},
+    "on-litellm": {"prompt": 0.25, "completion": 2.0},
+}
+
+
+@EVERY
+def test_new_model_finds_what_it_tells_and_asks_for_the_rest(name, server, tmp_path, monkeypatch):
+    stub, address = server
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "inputs" / "sums.jsonl").write_text(sums(20))
+    text = PROFILE.replace("URL", "http://127.0.0.1:9/v1").replace("max_retries: 0", "max_retries: 1")
+    text = text.replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 1}")
+    (tmp_path / "profiles" / "mine.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    line, model = LINES[name], stub.model
+    command = ["new-model", "new", address + stub.root, "--profile", "mine"]
+    command += ["--api-key-env", line["api_key_env"]] if "api_key_env" in line else []
+    if name == "on-azure":
+        command += ["--api-key-header", "api-key", "--query", "api-version=2024-10-21"]
+        command += ["--served-as", model]
+    done = CliRunner().invoke(app, command)
+    if name not in PRICES:
+        assert "expected --price-prompt, --price-completion" in str(done.exception)
+        done = CliRunner().invoke(app, [*command, "--price-prompt", "1", "--price-completion", "2"])
+    assert done.exit_code == 0, done.exception
+    assert "new answered 5 of 5 questions right" in done.output
+    made = load_profile("mine").pool["new"]
+    assert made.served_as == model
+    assert made.price == PRICES.get(name, {"prompt": 1.0, "completion": 2.0})
+    assert made.listed == (name != "on-azure")

@@ -1,0 +1,145 @@
+"""`make setup` builds the environment of model servers where the profile needs it, and touches none
+that is its user's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.serving.setup import LEAVE_ALONE, main, theirs
+from tests.support.project import ROOT
+
+pytestmark = pytest.mark.slow
+
+# In place of the Python that makes environments: it notes what it is asked, and makes them empty.
+MAKER = """#!/bin/sh
+echo "$@" >> made
+case "$1 $2" in
+  "-m venv") mkdir -p "$3/bin" && ln -sf "$PWD/maker" "$3/bin/python";;
+esac
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in which the environment of ttsgraph is ready and that of servers is not."""
+    for name in ("Makefile", "params.yaml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    for name in ("pyproject.toml", "requirements/constraints.txt", "requirements/serve.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "pipeline" / "models").mkdir(parents=True)
+    (tmp_path / "pipeline" / "models" / "convert.py").touch()
+    (tmp_path / "maker").write_text(MAKER)
+    (tmp_path / "maker").chmod(0o755)
+    own = tmp_path / ".venv" / "bin"
+    own.mkdir(parents=True)
+    (own / "python").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P "$@"\n')
+    (own / "ttsgraph").write_text("#!/bin/sh\necho ttsgraph $@ >> made\n")
+    for name in ("python", "ttsgraph"):
+        (own / name).chmod(0o755)
+    (tmp_path / ".venv" / ".ready").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def make_setup(folder: Path, target: str = "setup") -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    command = ["make", target, f"PYTHON={folder / 'maker'}"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def use(folder: Path, profile: str) -> None:
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"profile": profile}))
+
+
+def installed_by_hand(folder: Path) -> dict[Path, int]:
+    """A vLLM in the environment of servers; returns what is there, with times."""
+    packages = folder / ".venv-serve" / "lib" / "python3.11" / "site-packages"
+    (packages / "vllm-0.32.0.dist-info").mkdir(parents=True)
+    (folder / ".venv-serve" / "bin").mkdir()
+    (folder / ".venv-serve" / "bin" / "python").touch()
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (folder / ".venv-serve").rglob("*")}
+
+
+def test_a_profile_that_serves_here_gets_the_environment_once(folder):
+    done = make_setup(folder)
+    assert done.returncode == 0, done.stderr
+    made = (folder / "made").read_text()
+    assert "-m venv .venv-serve" in made
+    assert "-r requirements/serve.txt" in made
+    assert (folder / ".venv-serve" / ".ready").exists()
+    assert make_setup(folder).returncode == 0
+    assert (folder / "made").read_text() == made
+    (folder / ".venv-serve" / ".ready").unlink()  # as where it was interrupted
+    assert make_setup(folder).returncode == 0
+    assert (folder / "made").read_text() == made * 2
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_vllm_that_the_user_installed_is_left_as_it_is(folder, marked):
+    if marked:  # into an environment that `make setup` made
+        assert make_setup(folder).returncode == 0
+        shutil.rmtree(folder / ".venv-serve" / "bin")
+        (folder / "made").unlink()
+    before = installed_by_hand(folder)
+    os.utime(folder / "requirements" / "serve.txt")  # newer than all that was made
+    done = make_setup(folder)
+    assert done.returncode == 0, done.stderr
+    assert ".venv-serve has a vLLM that was installed there by hand; left as it is" in done.stdout
+    assert contents(folder) == before
+    assert not (folder / "made").exists()
+    assert make_setup(folder, ".venv-serve/.ready").returncode != 0
+    assert contents(folder) == before
+
+
+def test_an_environment_of_the_users_own_is_left_as_it_is(folder):
+    (folder / ".venv-serve" / "bin").mkdir(parents=True)
+    (folder / ".venv-serve" / "bin" / "python").touch()
+    assert "did not make" in theirs(folder / ".venv-serve")
+    assert "is an environment that `make setup` did not make" in make_setup(folder).stdout
+    assert not (folder / "made").exists()
+
+
+WORDS = {
+    "simulated": "profile simulated: no model is served here, so no serve environment is needed",
+    "paper": "profile paper: needs a vLLM for GPUs, and only the CPU's would be built here; put one",
+    "closed": "profile closed: no model is served here, so no serve environment is needed",
+    "own": "profile own: servers run on /opt/vllm/bin/python (engine.python), which is yours",
+}
+
+
+@pytest.mark.parametrize("profile", WORDS)
+def test_a_profile_that_has_no_use_for_it_gets_none_and_says_what_it_needs(folder, profile):
+    laptop = yaml.safe_load((folder / "profiles" / "laptop.yaml").read_text())
+    closed = laptop | {"engine": {"kind": "external"}}
+    own = laptop | {"engine": laptop["engine"] | {"python": "/opt/vllm/bin/python"}}
+    for name, made in (("closed", closed), ("own", own)):
+        (folder / "profiles" / f"{name}.yaml").write_text(yaml.safe_dump(made))
+    use(folder, profile)
+    done = make_setup(folder)
+    assert done.returncode == 0, done.stderr
+    assert WORDS[profile] in done.stdout
+    assert not (folder / ".venv-serve").exists()
+
+
+def test_settings_that_can_not_be_read_end_it(folder, capsys):
+    use(folder, "nothing")
+    done = make_setup(folder)
+    assert done.returncode != 0
+    assert "unknown profile 'nothing'" in done.stderr
+    assert main([".venv-serve", "--only-look"]) == 0
+    installed_by_hand(folder)
+    assert main([".venv-serve", "--only-look"]) == LEAVE_ALONE

@@ -1,0 +1,234 @@
+"""Searches on real vLLM servers: undisturbed, with a server killed in the middle, and what is left of the processes afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import chdir
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pipeline.agent.base import Brief
+from pipeline.base.errors import ContextOverflow
+from pipeline.evaluation.archive import Archive, Record
+from pipeline.evaluation.environment import Environment, Feedback
+from pipeline.graphs.topologies import single
+from pipeline.models.client import Completion, Message, ModelClient, Request
+from pipeline.runtime.clients import open_client
+from pipeline.search import Problem, make_searcher
+from pipeline.search.driver import Driver, Found
+from pipeline.serving.running import read_pool
+from pipeline.serving.servers import free_ports, served_models
+from pipeline.tasks import get_task
+from tests.conftest import RealPool
+from tests.support.processes import alive, all_below, children_of, wait_until
+from tests.support.real import GEMMA, MODELS, PYTHON, ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
+
+pytestmark = [pytest.mark.models, pytest.mark.vllm]
+START = {SMOLLM: 3, GEMMA: 2}
+TIMES = ["wall_s", "spent_dollars", "cached_calls"]
+
+
+@dataclass
+class Searched:
+    """What came of a search: the found graph, its records, and the calls it had to make."""
+
+    found: Found
+    table: pd.DataFrame
+    made: int
+
+
+@dataclass
+class Counting:
+    """A client that counts the calls that were not in the cache, and tells of each."""
+
+    inner: ModelClient
+    on_call: Callable[[int], None] = lambda count: None
+    made: int = 0
+    models: set[str] = field(default_factory=set)
+
+    async def complete(self, request: Request) -> Completion:
+        completion = await self.inner.complete(request)
+        if not completion.cached:
+            self.made += 1
+            self.models.add(request.model)
+            self.on_call(self.made)
+        return completion
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+def search(pool: RealPool, calls: Path, on_call: Callable[[int], None] = lambda count: None) -> Searched:
+    """A search of sums under the laptop profile, on the servers that are up, with this folder's call cache."""
+    profile = laptop(search={"max_iterations": 2, "candidates": 4, "batch": 12})
+    settings, cost = profile.tasks["math"], profile.cost_model("math")
+    shots, train, val = SUMS[:4], SUMS[4:16], SUMS[16:32]
+    brief = Brief("math", cost, profile.budget.limit, {SMOLLM: 0.4, GEMMA: 0.3}, profile.roles, profile.budget.max_nodes)
+    searcher = make_searcher("agent_reinforce", Problem(brief, profile.search, profile.agent, START, 0))
+    records: list[Record] = []
+    # The folder's servers, and a call cache of its own.
+    state = calls / ".ttsgraph"
+    state.mkdir(parents=True, exist_ok=True)
+    if not (state / "servers.json").exists():
+        (state / "servers.json").symlink_to(pool.state / "servers.json")
+
+    async def run() -> tuple[Found, Archive, int]:
+        async with open_client(profile, state) as client:
+            counting, archive = Counting(client, on_call), Archive()
+            prompt = settings.prompt.prompt(get_task("math"), shots)
+            environment = Environment(prompt, settings.sampling.sampling(), cost.pool, counting)
+            found = await Driver(cost, profile.search, archive, records.append).run(searcher, environment, train, val)
+            assert not counting.made or counting.models == set(START)
+            return found, archive, counting.made
+
+    with chdir(pool.folder):
+        found, archive, made = asyncio.run(run())
+    assert records == archive.records
+    return Searched(found, archive.table(), made)
+
+
+def same(one: Searched, other: Searched) -> bool:
+    """Whether two searches found the same, in all but the time they took."""
+    tables = [searched.table.drop(columns=TIMES) for searched in (one, other)]
+    return tables[0].equals(tables[1]) and one.found.graph == other.found.graph and one.found.iteration == other.found.iteration
+
+
+def nothing_lost(searched: Searched) -> bool:
+    """Whether every question of every candidate was answered."""
+    return set(searched.table["status"]) == {"ok"} and searched.table["n_unscored"].sum() == 0
+
+
+def test_a_laptop_search_on_two_servers_ends_and_repeats_itself_from_the_cache(real_pool: RealPool, tmp_path: Path) -> None:
+    first = search(real_pool, tmp_path)
+    assert nothing_lost(first)
+    assert first.made > 100
+    again = search(real_pool, tmp_path)
+    assert again.made == 0
+    assert same(first, again)
+
+
+def processes_of(pool: RealPool, model: str) -> dict[str, int]:
+    """The processes of a model's server by their names: the one that serves, and vLLM's engine."""
+    found = {}
+    for guard in children_of(os.getpid()):
+        command = Path(f"/proc/{guard}/cmdline").read_bytes().decode().split("\0")
+        if "--served-model-name" in command and command[command.index("--served-model-name") + 1] == model:
+            (server,) = children_of(guard)
+            found["server"] = server
+            for child in children_of(server):
+                if "EngineCore" in Path(f"/proc/{child}/comm").read_text() + Path(f"/proc/{child}/cmdline").read_text():
+                    found["engine"] = child
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["server", "engine"])
+def test_a_search_loses_nothing_when_a_server_is_killed(real_pool: RealPool, tmp_path: Path, killed: str) -> None:
+    """kill -9 in the middle: the search waits for the server that is started again, and so does a stage that starts meanwhile."""
+    (url,) = real_pool.launcher.endpoints[SMOLLM]
+    found: list[object] = []
+    stage = threading.Thread(target=lambda: found.append(read_pool(real_pool.state / "servers.json", wait_s=600)))
+
+    def kill(count: int) -> None:
+        if count == 60:
+            os.kill(processes_of(real_pool, SMOLLM)[killed], signal.SIGKILL)
+            wait_until(lambda: served_models(url) is None, 60)
+            stage.start()
+
+    disturbed = search(real_pool, tmp_path, kill)
+    stage.join()
+    assert found == [real_pool.launcher.endpoints]
+    assert nothing_lost(disturbed)
+    # Undisturbed, on the same draws: nothing is asked again, and all is the same.
+    undisturbed = search(real_pool, tmp_path)
+    assert undisturbed.made == 0
+    assert same(disturbed, undisturbed)
+
+
+PARENT = """
+import signal, sys
+from pathlib import Path
+from pipeline.serving.launcher import Launcher
+from pipeline.serving.servers import Hosted, server_specs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
+python, weights, port, ending = sys.argv[1:]
+specs = server_specs("vllm", {"m": Hosted(weights, ports=(int(port),))}, log_dir=Path("logs"), python=python, max_model_len=512)
+with Launcher(specs, timeout_s=600, grace_s=3):
+    print("up", flush=True)
+    if ending == "exception":
+        raise RuntimeError("on purpose")
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, "exception"])
+def test_no_process_of_vllm_outlives_its_parent(tmp_path: Path, ending: signal.Signals | str) -> None:
+    require_models()
+    command = [sys.executable, "-c", PARENT, str(PYTHON), str(MODELS / SMOLLM), str(free_ports(1)[0]), str(ending)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=tmp_path
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    started: set[int] = set()
+    looking = threading.Event()
+
+    def look() -> None:
+        while not looking.wait(0.5):
+            started.update(all_below(parent.pid))
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    assert parent.stdout.readline() == b"up\n"
+    started |= all_below(parent.pid)
+    if isinstance(ending, signal.Signals):
+        assert len([pid for pid in started if alive(pid)]) >= 3  # guard, server, engine
+        parent.send_signal(ending)
+    parent.wait(60)
+    looking.set()
+    watch.join()
+    wait_until(lambda: not any(map(alive, started)), 60)
+    parent.stdin.close()
+    parent.stdout.close()
+
+
+@pytest.mark.slow
+def test_offline_batches_are_answered_without_a_server_and_kept_in_the_cache(tmp_path: Path) -> None:
+    require_models()
+    link_serve_environment(tmp_path)
+    profile, state = laptop((SMOLLM,), engine={"offline": True}), tmp_path / ".ttsgraph"
+    settings, pool = profile.tasks["math"], profile.model_pool()
+    prompt = settings.prompt.prompt(get_task("math"), SUMS[:4])
+    greedy = replace(settings.sampling.sampling(), temperature=0.0)
+    long = Request(SMOLLM, "r", (Message("user", "word " * 3000),), greedy)
+
+    async def evaluate() -> tuple[Feedback, object]:
+        async with open_client(profile, state, batch=True) as client:
+            too_long = asyncio.create_task(client.complete(long))
+            feedback = await Environment(prompt, greedy, pool, client).evaluate(single(SMOLLM), SUMS[4:36])
+            return feedback, (await asyncio.gather(too_long, return_exceptions=True))[0]
+
+    with chdir(tmp_path):
+        before = all_below(os.getpid())
+        feedback, overflow = asyncio.run(evaluate())
+        again, _ = asyncio.run(evaluate())
+    assert isinstance(overflow, ContextOverflow)
+    assert all_below(os.getpid()) <= before
+    assert not (state / "servers.json").exists()
+    assert (feedback.n_scored, feedback.usage.calls, feedback.usage.cached_calls) == (32, 32, 0)
+    assert feedback.n_correct >= 8  # of small sums with worked examples, the model gets a third or more right
+    assert feedback.latency_s > 0
+    assert feedback.usage.prompt_tokens > 20 * 32
+    assert again.usage.cached_calls == 32
+    assert [result.answer for result in again.results] == [result.answer for result in feedback.results]

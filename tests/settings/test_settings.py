@@ -1,0 +1,133 @@
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import parse
+from pipeline.pool.spec import Price
+from pipeline.settings.profile import Profile, load_params, load_profile
+
+ROOT = Path(__file__).parents[2]
+PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
+
+
+def profile_with(tmp_path: Path, change) -> Path:
+    data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    change(data)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_shipped_profiles_are_valid(name):
+    profile = load_profile(name, ROOT / "profiles")
+    assert profile.pool
+    for task in profile.tasks:
+        profile.cost_model(task).require_feasible(profile.budget.limit)
+
+
+def test_shipped_params_name_a_profile_and_its_tasks():
+    params = load_params(ROOT / "params.yaml")
+    profile = load_profile(params.profile, ROOT / "profiles")
+    assert set(params.tasks) <= set(profile.tasks)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["search"].update(patiance=3), r"mine\.yaml: unknown key 'search\.patiance', did you mean 'patience'\?"),
+        (lambda d: d["budget"].update(limit="much"), r"key 'budget\.limit': .*number.*found 'much'"),
+        (lambda d: d["budget"].update(limit=-1), r"key 'budget\.limit': .*greater than 0, found -1"),
+        (lambda d: d.pop("pool"), r"missing key 'pool'"),
+        (lambda d: d.update(pol=d.pop("pool")), r"unknown key 'pol', did you mean 'pool'\? \(and 1 more\)"),
+        (lambda d: d["tasks"]["math"].update(kind="maths"), r"tasks\.math.*expected kind as one of .*math.*found 'maths'"),
+        (lambda d: d.update(roles=["assistant", "critique"]), "expected roles among .*found 'critique'"),
+        (lambda d: d.update(roles=["fuser"]), "expected assistant among the roles"),
+        (lambda d: d["engine"].update(kind="magic"), r"key 'engine\.kind': .*'vllm'"),
+        (lambda d: d["search"].update(max_iterations=0), r"key 'search\.max_iterations': .*found 0"),
+    ],
+)
+def test_a_wrong_profile_gets_one_line_that_names_the_key(tmp_path, change, message):
+    with pytest.raises(SettingsError, match=message) as caught:
+        load_profile("mine", profile_with(tmp_path, change))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_profile_lists_the_known_ones():
+    with pytest.raises(SettingsError, match=r"unknown profile 'desktop'; .* has laptop, paper"):
+        load_profile("desktop", ROOT / "profiles")
+
+
+def test_a_profile_that_is_not_yaml_names_the_line(tmp_path):
+    (tmp_path / "mine.yaml").write_text("engine: {kind: vllm\npool: [")
+    with pytest.raises(SettingsError, match=r"mine\.yaml: expected YAML, but .* at line"):
+        load_profile("mine", tmp_path)
+
+
+def test_an_unknown_task_lists_the_known_ones():
+    with pytest.raises(SettingsError, match="unknown task 'chess'; the profile has math, mmlu, humaneval"):
+        load_profile("paper", ROOT / "profiles").task("chess")
+
+
+def test_settings_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        load_profile("paper", ROOT / "profiles").budget.limit = 3
+
+
+def test_search_defaults_are_the_papers():
+    search = load_profile("paper", ROOT / "profiles").search
+    assert (search.max_iterations, search.patience) == (30, 10)
+
+
+class TestIdentityOfAModel:
+    """What is in the call key: a change that changes answers must not meet old answers."""
+
+    def revision(self, tmp_path: Path, **changes) -> str:
+        folder = profile_with(tmp_path, lambda d: d["pool"]["smollm2-135m"].update(changes))
+        return load_profile("mine", folder).model_pool()["smollm2-135m"].revision
+
+    @pytest.mark.parametrize("change", [{"served_as": "other"}, {"weights": {"hub": "org/other"}}, {"revision": "unpinned"}])
+    def test_another_model_is_another_identity(self, tmp_path, change):
+        assert self.revision(tmp_path, **change) != self.revision(tmp_path)
+
+    def test_an_unpinned_model_is_told_apart_by_its_endpoint(self, tmp_path):
+        one = self.revision(tmp_path, revision="unpinned", base_url="http://a/v1")
+        assert one != self.revision(tmp_path, revision="unpinned", base_url="http://b/v1")
+        assert self.revision(tmp_path, base_url="http://a/v1") == self.revision(tmp_path, base_url="http://b/v1")
+
+    def test_facts_that_change_no_answer_are_not_in_it(self, tmp_path):
+        assert self.revision(tmp_path, price=5.0) == self.revision(tmp_path)
+
+
+class TestAgent:
+    def profile(self, **agent):
+        data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+        return parse(Profile, data | {"agent": agent}, "profile")
+
+    @pytest.mark.parametrize(
+        ("agent", "message"),
+        [
+            ({"kind": "llm"}, "expected a model for kind llm"),
+            ({"kind": "llm", "model": "m", "base_url": "http://x/v1"}, "expected a price for the agent's model"),
+            (
+                {"kind": "llm", "model": "m"},
+                "expected agent.base_url, or agent.model among smollm2-135m, gemma3-270m, found",
+            ),
+            ({"kind": "heuristic", "model": "m"}, "model is for kind llm, found kind heuristic"),
+            ({"kind": "llm", "model": "m", "base_url": "http://x", "price": {"prompt": 1}}, "as prompt and completion"),
+            ({"kind": "oracle"}, "agent.kind"),
+        ],
+    )
+    def test_an_agent_that_can_not_work_is_said(self, agent, message):
+        with pytest.raises(SettingsError, match=re.escape(message)):
+            self.profile(**agent)
+
+    def test_a_model_of_the_pool_can_be_the_agent_at_its_price(self):
+        assert self.profile(kind="llm", model="gemma3-270m").agent_price() == Price(0.02, 0.02)
+        assert self.profile(kind="llm", model="gemma3-270m", price=3).agent_price() == Price(3, 3)
+
+    def test_the_paper_profile_asks_what_the_papers_agent_has_become(self):
+        agent = load_profile("paper", ROOT / "profiles").agent
+        assert (agent.kind, agent.model, agent.api_key_env) == ("llm", "deepseek-v4-pro", "DEEPSEEK_API_KEY")

@@ -1,0 +1,285 @@
+"""What results depend on: dvc.yaml, import closures and settings in one place; and what DVC calls stale after an edit."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows import report
+from flows import stage as stage_module
+from flows.dvc_yaml import dvc_yaml
+from flows.identity import identities
+from flows.verify import flow_of
+from pipeline.base import style
+from pipeline.base.code import Code, own_code, parsed
+from pipeline.base.parsing import parse
+from pipeline.models import client, dialect
+from pipeline.pool import spec
+from pipeline.settings.profile import Profile, load_params, load_profile
+from pipeline.simulated import client as simulated
+from pipeline.stages.identity import SERVING, settings_digest, settings_identity
+from pipeline.stages.plan import STAGES
+from tests.support.project import ROOT
+from tests.support.simulated_project import SimulatedProject
+
+LAPTOP = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+
+
+def laptop(**changes: Any) -> Profile:
+    """The laptop's profile with some dotted keys changed."""
+    data = json.loads(json.dumps(LAPTOP))
+    for key, value in changes.items():
+        *where, last = key.split("__")
+        inner = data
+        for part in where:
+            inner = inner.setdefault(part.replace("_x_", "-"), {})
+        inner[last] = value
+    return parse(Profile, data, "laptop")
+
+
+def test_dvc_yaml_is_what_the_plans_say() -> None:
+    assert (ROOT / "dvc.yaml").read_text() == dvc_yaml(), "`make dvc.yaml` makes it"
+
+
+def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_not_what_only_types_need() -> None:
+    closure = own_code().closure("flows.search")
+    assert "pipeline.endpoints.openai_client" in closure  # imported in functions alone
+    assert "pipeline.serving.transformers_server" in closure  # run by its path
+    assert "pipeline.tasks.sandbox_values" in closure  # imported plainly by a script that is run by its path
+    assert "pipeline.agent" in closure
+    assert any(name.endswith("update.md.j2") for name in closure)
+    assert not any(name.startswith("pipeline.reporting") for name in closure)
+    assert "pipeline.graphs.graph" not in own_code().closure("pipeline.base.errors")
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ('"""Other words."""\nimport os\n\n\ndef f(x):\n    """And here."""\n    return x + 1  # why\n', True),
+        ('import os\ndef f(x): return (x +\n   1)\nX: int\n"""Of X."""\n', False),
+        ("import os\ndef f(x):\n    return x + 2\n", False),
+        ("import os\ndef f(x):\n    return x + 1.0\n", False),
+        ("import os\ndef f(x):\n    return f'{x}' and x + 1\n", False),
+    ],
+)
+def test_docstrings_comments_and_layout_do_not_count_but_everything_else(text: str, same: bool) -> None:
+    before = parsed(b"import os\ndef f(x):\n    return x + 1\n", "p").digest
+    assert (parsed(text.encode(), "p").digest == before) is same
+
+
+def test_relative_imports_and_those_for_types_alone() -> None:
+    source = b"from . import a\nfrom ..b import c\nif TYPE_CHECKING:\n    import d\nelse:\n    import e\n"
+    assert parsed(source, "p.q").imports == ("p.q", "p.q.a", "p.b", "p.b.c", "e")
+
+
+def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
+    model = next(iter(LAPTOP["pool"]))
+    pool = f"pool__{model.replace('-', '_x_')}"
+    serving = {
+        f"{pool}__serve": {"replicas": 3, "port": 9000},
+        f"{pool}__base_url": "http://127.0.0.1:9/v1",
+        "engine__concurrency": 7,
+        "engine__timeout_s": 9,
+        "limits": {"dollars": 1},
+        "description": "other words",
+    }
+    for key, value in serving.items():
+        assert settings_digest(laptop(**{key: value}), "math") == settings_digest(laptop(), "math"), key
+    deciding = {
+        f"{pool}__price": 12.5,
+        f"{pool}__revision": "another",
+        "engine__max_model_len": 512,
+        "roles": ["assistant"],
+        "tasks__math__sampling__temperature": 0.123,
+        "search__patience": 1,
+    }
+    for key, value in deciding.items():
+        assert settings_digest(laptop(**{key: value}), "math") != settings_digest(laptop(), "math"), key
+
+
+def test_sections_and_parts_of_them() -> None:
+    wanted = settings_identity(laptop(), "math", ("search.racing", "tasks.kind", "agent", "agent.roles"))
+    assert wanted.keys() == {"search.racing", "tasks.kind", "agent"}
+    assert wanted["tasks.kind"] == {"math": "math"}
+    assert settings_identity(laptop(tasks__math__splits__test=9), "math", ("tasks.kind",)) == {"tasks.kind": {"math": "math"}}
+
+
+def test_a_memory_of_what_was_parsed_gives_the_same_and_a_damaged_one_is_not_used(tmp_path: Path) -> None:
+    memory = tmp_path / "code.json"
+    for damaged in (None, "", "[1]", '{"x": 3}'):
+        if damaged is not None:
+            memory.write_text(damaged)
+        code = Code(ROOT, memory)
+        assert code.digest("pipeline.graphs.graph") == own_code().digest("pipeline.graphs.graph")
+        code.remember()
+    assert Code(ROOT, memory).digest("pipeline.graphs.graph") == own_code().digest("pipeline.graphs.graph")
+
+
+class Edited:
+    """A built project, and what DVC calls stale in it after an edit."""
+
+    def __init__(self, project: SimulatedProject) -> None:
+        self.project = project
+
+    def stale(self) -> set[str]:
+        """The stages whose identity differs from what DVC recorded."""
+        done = self.project.run(sys.executable, "-m", "flows.identity")
+        assert done.returncode == 0, done.stderr
+        changed = json.loads(self.project.dvc("status", "--json"))
+        return {name.split("@")[0] for name in changed if name != "identity"}
+
+    def after(self, path: Path, text: str) -> set[str]:
+        """The stale stages with another text in a file of the copy."""
+        file, before = self.project.folder / path, (self.project.folder / path).read_text()
+        assert text != before, path
+        file.write_text(text)
+        try:
+            return self.stale()
+        finally:
+            file.write_text(before)
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory: pytest.TempPathFactory) -> Edited:
+    project = SimulatedProject(tmp_path_factory.mktemp("edited"))
+    project.build()
+    with chdir(project.folder):
+        report.report.fn()
+    project.dvc("commit", "-f", "-q")
+    return Edited(project)
+
+
+def run_modules(project: SimulatedProject, name: str) -> set[str]:
+    """The modules of the project that a process has imported once a stage has run in it."""
+    program = (
+        "import importlib, json, sys\n"
+        f"flow = next(f for f in vars(importlib.import_module('flows.{name}')).values() if getattr(f, 'name', '') == {name!r})\n"
+        "flow.fn(**json.loads(sys.argv[1]))\n"
+        "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('flows', 'pipeline')]))"
+    )
+    (plan,) = (plan for plan in STAGES if plan.name == name)
+    arguments = {key: {"task": "math", "method": "random"}[key] for key in plan.per}
+    done = project.run(sys.executable, "-c", program, json.dumps(arguments))
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+@pytest.mark.slow
+class TestWhatAnEditMakesStale:
+    EDITS = (
+        (client, "str(self.replica)]", 'str(self.replica), ""]'),  # the cache key
+        (dialect, '"messages": [', '"texts": ['),  # what the client sends
+        (spec, "/ 1e6", "/ 1e3"),  # prices
+        (simulated, "0.7 + 0.6", "0.6 + 0.7"),  # what simulated models answer
+        (stage_module, '("assistant",)', '("fuser",)'),  # the roles that agents may use
+    )
+
+    def test_nothing_is_stale_at_first(self, edited: Edited) -> None:
+        assert edited.stale() == set()
+
+    @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit[0].__name__)
+    def test_what_decides_an_answer_makes_all_that_asks_stale(self, edited: Edited, edit: tuple[Any, str, str]) -> None:
+        module, old, new = edit
+        path = Path(module.__file__).relative_to(ROOT)
+        text = (edited.project.folder / path).read_text()
+        assert old in text
+        asking = {"profile", "pilot", "init_family", "init_instances", "search", "evaluate"}
+        assert asking <= edited.after(path, text.replace(old, new, 1))
+
+    def test_thirty_modules_make_stale_what_runs_them_and_no_docstring_does(self, edited: Edited) -> None:
+        """Against what processes really imported, so that no stale result is missed, and against the closure."""
+        code = Code(edited.project.folder)
+        ran = {plan.name: run_modules(edited.project, plan.name) for plan in STAGES}
+        closures = {plan.name: set(code.closure(plan.module)) for plan in STAGES}
+        for name, modules in ran.items():
+            assert modules <= closures[name], (name, sorted(modules - closures[name]))
+        chosen = sorted(name for name in code.modules if not name.startswith("flows.identity"))
+        thirty = chosen[:: max(1, len(chosen) // 30)][:30]
+        assert len(thirty) == 30
+        with chdir(edited.project.folder):
+            params, profile = load_params(), load_profile("simulated-small")
+            before = identities(params, profile, code)
+            for name in thirty:
+                path = code.modules[name]
+                text = path.read_text()
+                path.write_text(f"{text}\nEDITED = True\n")
+                stale = _changed(before, identities(params, profile, Code(edited.project.folder)))
+                path.write_text(_with_other_words(text))
+                unchanged = _changed(before, identities(params, profile, Code(edited.project.folder)))
+                path.write_text(text)
+                assert stale == {stage for stage, closure in closures.items() if name in closure}, name
+                assert {stage for stage, modules in ran.items() if name in modules} <= stale, name
+                assert unchanged == set(), name
+
+    def test_dvc_says_so_too_and_a_colour_or_how_models_are_served_asks_no_model(self, edited: Edited) -> None:
+        path = Path(style.__file__).relative_to(ROOT)
+        text = (edited.project.folder / path).read_text()
+        assert edited.after(path, text.replace("#0365a3", "#0365a4")) == {"pilot_plots", "report"}
+        path = Path(client.__file__).relative_to(ROOT)
+        text = (edited.project.folder / path).read_text()
+        assert edited.after(path, _with_other_words(text)) == set()
+        path = Path("profiles/simulated-small.yaml")
+        settings = yaml.safe_load((edited.project.folder / path).read_text())
+        name = next(iter(settings["pool"]))
+        settings["engine"]["concurrency"] = 5
+        settings["pool"][name]["serve"] = {"replicas": 4}
+        assert edited.after(path, yaml.safe_dump(settings)) == set()
+        settings["pool"][name]["price"] = 99
+        assert {"profile", "search", "evaluate"} <= edited.after(path, yaml.safe_dump(settings))
+
+
+@pytest.mark.slow
+def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_in_its_plan(
+    edited: Edited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: set[str] = set()
+
+    class Watched(Profile):
+        def __getattribute__(self, name: str) -> Any:
+            if name in Profile.model_fields:
+                seen.add(name)
+            return super().__getattribute__(name)
+
+    def watched(name: str) -> Profile:
+        profile = Watched.model_validate(load_profile(name).model_dump())
+        seen.clear()  # what is only checked does not count
+        return profile
+
+    for module in (stage_module, report):
+        monkeypatch.setattr(module, "load_profile", watched)
+    arguments = {"task": "math", "method": "random"}
+    with chdir(edited.project.folder):
+        for plan in STAGES:
+            flow_of(plan.name)(**{key: arguments[key] for key in plan.per})
+            declared = {section.partition(".")[0] for section in plan.settings}
+            assert seen <= declared | set(SERVING), plan.name
+
+
+def _changed(before: dict[Path, str], after: dict[Path, str]) -> set[str]:
+    return {path.stem for path in before if before[path] != after[path]}
+
+
+def _with_other_words(text: str) -> str:
+    """The same code with another docstring and a comment."""
+    tree = ast.parse(text)
+    documented = ast.get_docstring(tree) is not None
+    lines = text.splitlines(keepends=True)
+    rest = lines[tree.body[0].end_lineno :] if documented else lines
+    return '"""Other words."""\n# A comment.\n' + "".join(rest)
+
+
+def test_identities_do_not_depend_on_the_process() -> None:
+    program = "from pipeline.base.code import own_code; print(own_code().digest('flows.search'))"
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}, capture_output=True
+        )
+        assert done.stdout.decode().strip() == own_code().digest("flows.search")

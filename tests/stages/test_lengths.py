@@ -1,0 +1,90 @@
+"""What models read and write is measured: costs that follow from it are what graphs cost, or a little more."""
+
+import asyncio
+
+import pytest
+import yaml
+
+from pipeline.base.errors import SettingsError
+from pipeline.base.parsing import parse
+from pipeline.deployment.provenance import settings_sha256
+from pipeline.evaluation.environment import Environment
+from pipeline.graphs import topologies
+from pipeline.models.client import Completion, Request
+from pipeline.settings.profile import Profile
+from pipeline.stages.lengths import measured_lengths, off_the_mark, profiled, with_lengths
+from pipeline.tasks import get_task
+from pipeline.tasks.base import Question
+from tests.support.project import ROOT
+
+WORDS = {"small": 5, "large": 40}
+TRAIN = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(12)]
+
+
+class Wordy:
+    """A client whose models answer with as many words as they are wordy; a token is a word."""
+
+    async def complete(self, request: Request) -> Completion:
+        said = " ".join(["so"] * (WORDS[request.model] - 1) + ["2"])
+        return Completion(said, sum(len(m.content.split()) for m in request.messages), WORDS[request.model], 0.1)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def profile(**task) -> Profile:
+    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    laptop |= {"engine": {"kind": "external"}, "budget": {"metric": "dollars", "limit": 0.01}}
+    laptop["pool"] = {name: {"price": {"prompt": 1, "completion": 4}, "base_url": "http://127.0.0.1:1/v1"} for name in WORDS}
+    laptop["tasks"] = {"math": {key: v for key, v in laptop["tasks"]["math"].items() if key != "lengths"}}
+    laptop["tasks"]["math"] |= {"prompt": {"style": "chat"}} | task
+    return parse(Profile, laptop, "here")
+
+
+def environment(known: Profile) -> Environment:
+    settings = known.task("math")
+    prompt = settings.prompt.prompt(get_task("math"), ())
+    return Environment(prompt, settings.sampling.sampling(), known.model_pool(), Wordy())
+
+
+def table(known: Profile):
+    return asyncio.run(profiled(known, "math", list(known.model_pool()), environment(known), TRAIN))
+
+
+def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
+    with pytest.raises(SettingsError, match=r"what 'small' reads and writes is not measured yet.*flows.profile --task math"):
+        profile().cost_model("math")
+    measured = with_lengths(profile(), "math", table(profile()))
+    assert measured.cost_model("math").single("small") > 0
+    assert measured_lengths(table(profile()))["large"].generated_tokens == 40
+
+
+def test_measured_costs_are_what_graphs_cost_or_a_little_more():
+    measured = with_lengths(profile(), "math", table(profile()))
+    cost, evaluate = measured.cost_model("math"), environment(measured).evaluate
+    graphs = [topologies.single(name) for name in WORDS]
+    graphs += [topologies.chain([a, b, a]) for a in WORDS for b in WORDS]
+    graphs += [topologies.parallel(["large"] * 4 + ["small"], name, role) for name in WORDS for role in ("fuser", "voter")]
+    for graph in graphs:
+        spent = asyncio.run(evaluate(graph, TRAIN)).usage.dollars / len(TRAIN)
+        assert spent <= cost.graph_cost(graph) * (1 + 1e-9)
+        assert spent > 0.4 * cost.graph_cost(graph)
+    for name in WORDS:
+        alone = asyncio.run(evaluate(topologies.single(name), TRAIN)).usage.dollars / len(TRAIN)
+        assert cost.single(name) == pytest.approx(alone)
+
+
+def test_a_given_length_that_is_off_by_more_than_a_quarter_is_told_with_both_numbers():
+    given = profile(lengths={"prompt_tokens": 1000, "generated_tokens": 38})
+    told = off_the_mark(given, "math", table(given))
+    assert len(told) == 2
+    assert "large: lengths given for math are off (prompt_tokens 1000, measured" in told[1]
+    assert "generated_tokens" not in told[1]
+    assert with_lengths(given, "math", table(given)).cost_model("math").single("large") < given.cost_model("math").single("large")
+
+
+def test_what_is_measured_is_no_setting():
+    given = profile(lengths={"prompt_tokens": 10, "generated_tokens": 4})
+    assert settings_sha256(with_lengths(given, "math", table(given)), "math") == settings_sha256(given, "math")
+    with pytest.raises(SettingsError, match="or neither, so that they are measured"):
+        profile(lengths={"prompt_tokens": 10})

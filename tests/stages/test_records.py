@@ -1,0 +1,369 @@
+"""Any damage to a file that a stage reads gives what was written, or a message whose advice works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from flows import evaluate, init_family, init_instances, pilot, profile, report, research, sample, search
+from flows.stage import load_stage, read_found
+from pipeline.base.errors import DataError, InputError
+from pipeline.base.files import keep, kept
+from pipeline.base.journal import read
+from pipeline.endpoints.habits import Habits
+from pipeline.evaluation.progress import Spent
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.runtime.limits import Account
+from pipeline.serving.running import _read as read_servers
+from pipeline.stages import schemas
+from pipeline.stages.records import Gated, Preferred, Researched, Searched, Started, read_data, read_record, write_record
+from pipeline.stages.schemas import read_table
+from tests.support.simulated_project import SimulatedProject
+
+STARTED = {"counts": {"m": 2, "n": 1}, "mean_accuracy": 0.5, "exchanges": []}
+PREFERRED = {"models": ["m", "n"], "reason": "m is better", "exchanges": []}
+RESEARCHED = {
+    "plan": "warm",
+    "reason": "joined: n",
+    "pool": "p",
+    "champion": "math/1",
+    "promoted": False,
+    "version": "",
+    "calls": 3,
+}
+
+
+@st.composite
+def damaged(draw: st.DrawFn, content: bytes) -> bytes:
+    """A file's content as a crash, a bad disk or a careless hand leaves it."""
+    kinds = ["cut", "flipped", "empty", "doubled", "random", "grown", "zeroed"]
+    try:
+        data = json.loads(content)
+    except ValueError:
+        data = None
+    kind = draw(st.sampled_from([*kinds, "keys", "types"] if isinstance(data, dict) else kinds))
+    at = draw(st.integers(0, len(content) - 1))
+    if kind == "cut":
+        return content[:at]
+    if kind == "flipped":
+        return content[:at] + bytes([content[at] ^ draw(st.integers(1, 255))]) + content[at + 1 :]
+    if kind == "zeroed":
+        return content[:at] + b"\0" * (len(content) - at)
+    if kind == "grown":
+        return content[:at] + draw(st.binary(min_size=1, max_size=8)) + content[at:]
+    if kind in ("keys", "types"):
+        return json.dumps(_otherwise(draw, data, kind)).encode()
+    return {"empty": b"", "doubled": content * 2}.get(kind) or (b"" if kind == "empty" else draw(st.binary(max_size=200)))
+
+
+def _otherwise(draw: st.DrawFn, data: Any, kind: str) -> Any:
+    """Plain data without one of its keys, or with a value of another type in its place; at any depth."""
+    if isinstance(data, dict) and data:
+        key = draw(st.sampled_from(sorted(data)))
+        if isinstance(data[key], dict | list) and data[key] and draw(st.booleans()):
+            return data | {key: _otherwise(draw, data[key], kind)}
+        if kind == "keys":
+            return {name: value for name, value in data.items() if name != key}
+        return data | {key: draw(st.sampled_from([None, [], {}, "x", -1, 1e999, True, [[]], {"a": 1}]))}
+    if isinstance(data, list) and data:
+        return [*data[:-1], _otherwise(draw, data[-1], kind)]
+    return draw(st.sampled_from([None, "x", -1]))
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two things that were read are the same; NaN is itself."""
+    if isinstance(first, pd.DataFrame):
+        return isinstance(second, pd.DataFrame) and first.equals(second)
+    return repr(first) == repr(second)
+
+
+def read_right_or_told(path: Path, content: bytes, reader: Callable[[], Any], expected: Any) -> None:
+    """Put damaged content in place; what is read is as expected, or the error names the file and what to do."""
+    path.write_bytes(content)
+    try:
+        found = reader()
+    except InputError as error:
+        said = str(error)
+        assert str(path) in said
+        assert "\n" not in said
+        assert re.search(r"`python -m flows\.\w+[^`]*`|`make repro` makes it|delete the file|move the file away", said), said
+    else:
+        assert same(found, expected), found
+
+
+RECORDS = {"start.json": (Started, STARTED), "preference.json": (Preferred, PREFERRED), "outcome.json": (Researched, RESEARCHED)}
+SHARED = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@SHARED
+@given(data=st.data())
+def test_a_damaged_record_is_read_right_or_told(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    kind, content = RECORDS[name]
+    path = tmp_path / "results" / "laptop" / "math" / name
+    write_record(kind, path, content)
+    expected = read_record(kind, path, "search")
+    read_right_or_told(path, data.draw(damaged(path.read_bytes())), lambda: read_record(kind, path, "search"), expected)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", "[" * 100_000, "1" * 5000, '{"counts": 3}', '{"counts": {"m": 0}}', "\udcff"]
+)
+def test_a_record_without_its_keys_names_the_command_that_makes_it(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / "results" / "laptop" / "math" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(DataError, match=r"`python -m flows\.init_family --profile laptop --task math`, or `make repro`"):
+        read_record(RECORDS[name][0], path, "init_family")
+
+
+def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="missing key 'counts'"):
+        write_record(Started, tmp_path / "start.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+@SHARED
+@given(data=st.data())
+def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path: Path, data: st.DataObject) -> None:
+    value = [{"accuracy": 0.25, "graph": "{}"}, {"accuracy": None}]
+    keep(tmp_path / "cell.json", value)
+    (tmp_path / "cell.json").write_bytes(data.draw(damaged((tmp_path / "cell.json").read_bytes())))
+    assert kept(tmp_path / "cell.json") in (value, None)
+    (tmp_path / "cell.json").unlink()
+    assert kept(tmp_path / "cell.json") is None
+
+
+@SHARED
+@given(data=st.data())
+def test_a_damaged_account_lifts_no_limit(tmp_path: Path, data: st.DataObject) -> None:
+    account = Account(tmp_path / "spent.json", "one")
+    account.write(Spent(12.5, 300, 7.25))
+    content = data.draw(damaged(account.path.read_bytes()))
+    read_right_or_told(account.path, content, account.read, Spent(12.5, 300, 7.25))
+
+
+@SHARED
+@given(data=st.data())
+def test_damaged_habits_are_as_they_were_or_found_out_again(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "endpoints.json"
+    habits = Habits(path)
+    habits.keeper("http://here m")(research_dialect())
+    path.write_bytes(data.draw(damaged(path.read_bytes())))
+    assert habits.get("http://here m") in (research_dialect(), None)
+
+
+def research_dialect() -> Any:
+    """What an endpoint without seeds and system messages takes."""
+    from pipeline.models.dialect import Dialect
+
+    return Dialect("max_completion_tokens", frozenset({"seed"}), system=False)
+
+
+@SHARED
+@given(data=st.data())
+@example(data=None)
+def test_a_damaged_record_of_servers_names_servers_or_none(tmp_path: Path, data: st.DataObject | None) -> None:
+    path = tmp_path / "servers.json"
+    server = {"name": "m", "base_url": "http://127.0.0.1:9/v1", "models": ["m"], "lists_models": True}
+    content = json.dumps({"pid": 1, "servers": [server], "given_up": {}}).encode()
+    path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
+    found = read_servers(path)
+    assert found is None or all(isinstance(s.base_url, str) and isinstance(s.models, list) for s in found.servers)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
+    """All stages run once, the report too."""
+    project = SimulatedProject(tmp_path_factory.mktemp("records"))
+    project.build()
+    with chdir(project.folder):
+        report.report.fn()
+    return project
+
+
+RESULTS = Path("results/simulated-small/math")
+DATA = Path("data/simulated-small/math")
+METHOD = RESULTS / "random"
+TABLES = {
+    DATA / "questions.parquet": (schemas.Questions, "sample"),
+    RESULTS / "profile.parquet": (schemas.Profiles, "profile"),
+    RESULTS / "pilot.parquet": (schemas.Pilots, "pilot"),
+    RESULTS / "init_family.parquet": (schemas.Trials, "init_family"),
+    RESULTS / "init_instances.parquet": (schemas.Trials, "init_instances"),
+    METHOD / "archive.parquet": (schemas.Candidates, "search"),
+    METHOD / "edges.parquet": (schemas.Edges, "search"),
+    METHOD / "test.parquet": (schemas.Evaluations, "evaluate"),
+    METHOD / "nodes.parquet": (schemas.Nodes, "evaluate"),
+}
+FILES = {
+    RESULTS / "preference.json": (Preferred, "init_family"),
+    RESULTS / "start.json": (Started, "init_instances"),
+    METHOD / "search.json": (Searched, "search"),
+    METHOD / "lineage.json": (Gated, "evaluate"),
+}
+
+
+def readers(path: Path) -> Callable[[], Any]:
+    """What a stage reads a file with."""
+    if path in TABLES:
+        return lambda: read_table(TABLES[path][0], path, TABLES[path][1])
+    if path in FILES:
+        return lambda: read_data(FILES[path][0], path, FILES[path][1])
+    if path.name == "journal.jsonl":
+        return lambda: read(path).entries
+    return lambda: read_found(load_stage("math"), "random")[0].content_hash
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [*TABLES, *FILES, METHOD / "graph.json", METHOD / "trajectory.csv"], ids=lambda path: path.name)
+def test_a_damaged_file_of_a_stage_is_read_right_or_told(project: SimulatedProject, path: Path) -> None:
+    with chdir(project.folder):
+        content = path.read_bytes()
+        reader = readers(path)
+        expected = reader()
+
+        @settings(max_examples=300, deadline=None)
+        @given(damaged(content))
+        def check(bad: bytes) -> None:
+            read_right_or_told(path, bad, reader, expected)
+
+        try:
+            check()
+        finally:
+            path.write_bytes(content)
+
+
+STAGES = {
+    "sample": sample.sample,
+    "profile": profile.profile_models,
+    "pilot": pilot.pilot,
+    "init_family": init_family.init_family,
+    "init_instances": init_instances.init_instances,
+    "search": search.search,
+    "evaluate": evaluate.evaluate,
+    "report": report.report,
+}
+
+
+def run(command: str) -> None:
+    """Run the command of a stage, as a message gives it, in this process."""
+    words = shlex.split(command)
+    assert words[:2] == ["python", "-m"], command
+    options = {words[k].removeprefix("--"): words[k + 1] for k in range(3, len(words), 2)}
+    STAGES[words[2].removeprefix("flows.")].fn(**options)
+
+
+def cut_lines(content: bytes) -> bytes:
+    return b"".join(content.splitlines(keepends=True)[:-2])
+
+
+def damage_in_the_middle(content: bytes) -> bytes:
+    half = len(content) // 2
+    return content[:half] + b"?" + content[half + 1 :]
+
+
+REMOVED = None
+SEARCH = "python -m flows.search --task math --method random"
+EVALUATE = "python -m flows.evaluate --task math --method random"
+REPORT = "python -m flows.report"
+NO_KEYS: Mapping[str, bytes] = {"no keys": b"{}"}
+CASES = [
+    ("python -m flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
+    ("python -m flows.pilot --task math", RESULTS / "profile.parquet", b""),
+    ("python -m flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
+    ("python -m flows.init_instances --task math", RESULTS / "profile.parquet", b"PAR1"),
+    (SEARCH, RESULTS / "start.json", b"{}"),
+    (SEARCH, RESULTS / "start.json", damage_in_the_middle),
+    (SEARCH, METHOD / "journal.jsonl", damage_in_the_middle),
+    (EVALUATE, METHOD / "search.json", b"{}"),
+    (EVALUATE, METHOD / "graph.json", b"{}"),
+    (EVALUATE, METHOD / "trajectory.csv", REMOVED),
+    (EVALUATE, METHOD / "journal.jsonl", REMOVED),
+    (EVALUATE, METHOD / "journal.jsonl", b""),
+    (EVALUATE, METHOD / "journal.jsonl", cut_lines),
+    (EVALUATE, METHOD / "journal.jsonl", damage_in_the_middle),
+    (EVALUATE, RESULTS / "start.json", b"{}"),
+    (REPORT, RESULTS / "preference.json", b"{}"),
+    (REPORT, RESULTS / "init_family.parquet", b""),
+    (REPORT, METHOD / "test.parquet", b""),
+    (REPORT, METHOD / "lineage.json", b"{}"),
+    (REPORT, METHOD / "archive.parquet", cut_lines),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "path", "damage"), CASES, ids=lambda value: getattr(value, "name", None))
+def test_the_advice_about_a_damaged_file_works(project: SimulatedProject, command: str, path: Path, damage: Any) -> None:
+    with chdir(project.folder):
+        content = path.read_bytes()
+        path.unlink()
+        if damage is not REMOVED:
+            path.write_bytes(damage(content) if callable(damage) else damage)
+        try:
+            with pytest.raises(InputError, match=re.escape(str(path))) as caught:
+                run(command)
+            said = str(caught.value)
+            if "move the file away" in said:
+                path.rename(path.with_name("away"))
+            advised = re.search(r"`(python -m flows\.[^`]*)`", said)
+            if advised is not None:
+                run(advised[1])
+            run(command)
+            assert essence(path) == essence(path, content)
+        except BaseException:
+            path.write_bytes(content)
+            raise
+
+
+def essence(path: Path, content: bytes | None = None) -> Any:
+    """What is in a file, apart from how this very run came by it."""
+    if path.name == "journal.jsonl":
+        return len((path.read_bytes() if content is None else content).splitlines())
+    if path.name in ("search.json", "lineage.json"):
+        return sorted(json.loads(path.read_bytes() if content is None else content))
+    if path.suffix == ".parquet":
+        if content is not None:
+            path = path.with_name("before.parquet")
+            path.write_bytes(content)
+        return pd.read_parquet(path).drop(columns=["wall_s", "cached_calls", "spent_dollars"], errors="ignore").to_json()
+    return path.read_bytes() if content is None else content
+
+
+@pytest.mark.slow
+def test_a_damaged_outcome_of_a_re_search_is_as_none(project: SimulatedProject, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project.folder / research.outcome_path("simulated-small", "math")
+    with chdir(project.folder):
+        write_record(Researched, path, RESEARCHED)
+        before = research.searched_before("simulated-small", "math")
+        assert before is not None
+        assert before.champion == "math/1"
+        path.write_text("{}")
+        assert research.searched_before("simulated-small", "math") is None
+    assert "searching as if there had been none" in capsys.readouterr().err
+    path.unlink()
+
+
+@pytest.mark.slow
+def test_a_graph_that_is_not_the_found_one_is_told(project: SimulatedProject) -> None:
+    path = METHOD / "graph.json"
+    with chdir(project.folder):
+        content = path.read_text()
+        graph = CollaborationGraph.from_json(content)
+        path.write_text(content.replace(graph.nodes[0].model, "another", 1))
+        try:
+            with pytest.raises(DataError, match="its graph is not the one that the search found; the stage 'search' makes it"):
+                read_found(load_stage("math"), "random")
+        finally:
+            path.write_text(content)

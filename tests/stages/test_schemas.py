@@ -1,0 +1,95 @@
+import pandas as pd
+import pytest
+
+from pipeline.base.bookkeeping import BOOKKEEPING, beside
+from pipeline.base.errors import DataError
+from pipeline.stages.schemas import Candidates, Profiles, Questions, Trajectory, check, read_table, write_table
+from pipeline.tasks.base import Question
+from pipeline.tasks.questions import questions_of, questions_table
+
+
+def questions(**changes) -> pd.DataFrame:
+    train = [Question("a", "1 + 1", "2", {"k": [1]}), Question("b", "1 + 2", "3")]
+    splits = {"train": train, "val": [Question("c", "2 + 2", "4")]}
+    return questions_table(splits).assign(**changes)
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path):
+    path = tmp_path / "deep" / "questions.parquet"
+    write_table(questions(), Questions, path)
+    back = questions_of(read_table(Questions, path, "sample"))
+    assert back["train"][0] == Question("a", "1 + 1", "2", {"k": [1]})
+    assert [len(back[split]) for split in ("shots", "train", "val", "test")] == [0, 2, 1, 0]
+
+
+def test_all_problems_are_named_at_once_with_column_check_and_first_rows(tmp_path):
+    table = questions(split=["train", "trian", "tset"], answer=["2", "", "4"], extra=1).drop(columns="meta")
+    with pytest.raises(DataError) as caught:
+        write_table(table, Questions, tmp_path / "questions.parquet")
+    message = str(caught.value)
+    assert "questions.parquet: " in message
+    assert "missing column 'meta'" in message
+    assert "unexpected column 'extra'" in message
+    assert "column 'split' fails isin" in message
+    assert "row 1: 'trian'; row 2: 'tset'" in message
+    assert "column 'answer' fails str_length" in message
+    assert "\n" not in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_the_first_offending_rows_are_shown():
+    table = pd.concat([questions(split="nowhere", id=f"{k}", text=f"{k}") for k in range(3)])
+    with pytest.raises(DataError, match=r"and \d+ more\)"):
+        check(table, Questions, "questions")
+
+
+def test_a_missing_table_names_the_stage_that_makes_it(tmp_path):
+    with pytest.raises(
+        DataError,
+        match=r"archive\.parquet: expected a table, but there is none; the stage 'search' makes it: `python -m flows\.search`",
+    ):
+        read_table(Candidates, tmp_path / "archive.parquet", "search")
+
+
+def test_an_unreadable_table_is_named(tmp_path):
+    path = tmp_path / "archive.parquet"
+    path.write_text("not parquet")
+    with pytest.raises(DataError, match=r"archive\.parquet: expected a table, but it can't be read"):
+        read_table(Candidates, path, "search")
+
+
+def test_a_table_of_another_version_says_how_to_make_it_anew(tmp_path):
+    path = tmp_path / "questions.parquet"
+    questions().drop(columns="meta").to_parquet(path)
+    with pytest.raises(
+        DataError, match=r"questions\.parquet: missing column 'meta'; the stage 'sample' makes it: `python -m flows\.sample`"
+    ):
+        read_table(Questions, path, "sample")
+
+
+def test_the_archive_has_the_promised_columns():
+    promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units accuracy accuracy_low
+    accuracy_high n_scored n_unscored latency_s prompt_tokens completion_tokens dollars calls status error"""
+    assert set(promised.split()) <= set(Candidates.to_schema().columns)
+
+
+def test_what_the_clock_and_the_cache_said_is_in_a_file_beside(tmp_path):
+    assert not {*BOOKKEEPING} & {*Candidates.to_schema().columns, *Profiles.to_schema().columns}
+    path = tmp_path / "questions.parquet"
+    for wall_s in (1.0, 2.0):
+        write_table(questions().assign(wall_s=wall_s, cached_calls=3), Questions, path)
+        written = path.read_bytes()
+        apart = pd.read_parquet(beside(path))
+        assert list(apart) == ["wall_s", "cached_calls"]
+        assert (apart["wall_s"] == wall_s).all()
+    write_table(questions(), Questions, tmp_path / "again.parquet")
+    assert (tmp_path / "again.parquet").read_bytes() == written
+
+
+def test_a_hash_of_digits_stays_text_in_a_csv(tmp_path):
+    row = {"iteration": 1, "result_hash": "1234567890e12345", "width": 1, "depth": 1, "n_nodes": 1, "budget_units": 1.0}
+    row |= dict.fromkeys(
+        ["train_mean", "train_best", "val_accuracy", "val_low", "val_high", "val_latency_s", "val_value", "best_val_value"], 0.5
+    )
+    write_table(pd.DataFrame([row]), Trajectory, tmp_path / "trajectory.csv")
+    assert read_table(Trajectory, tmp_path / "trajectory.csv", "search")["result_hash"][0] == "1234567890e12345"

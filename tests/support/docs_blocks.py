@@ -1,0 +1,80 @@
+"""What the README and the pages under docs/ tell a reader to type, and which of it the tests don't run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from markdown_it import MarkdownIt
+
+from tests.support.project import ROOT
+
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+LANGUAGES = {"sh", "python", "yaml", "diff", "json", "text"}
+TITLE = re.compile(r'^(\w*)(?: title="([^"]*)")?$')
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of code of a page: its language, the file it says it is of, and the line it starts at."""
+
+    page: str
+    line: int
+    language: str
+    title: str | None
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of a shell block, without comments."""
+        if self.language != "sh":
+            return []
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [" ".join(line.split()) for line in (re.sub(r"(^|\s+)#.*$", "", line) for line in lines) if line.strip()]
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The blocks of a page, in order; what is indented instead of fenced has the language `indented`."""
+    found = []
+    for token in MarkdownIt("commonmark").parse((ROOT / page).read_text()):
+        if token.type in ("fence", "code_block"):
+            match = TITLE.match(token.info.strip()) if token.type == "fence" else None
+            language, title = (match[1], match[2]) if match else ("indented", None)
+            found.append(Block(page, (token.map or [0])[0] + 1, language, title, token.content))
+    return found
+
+
+def not_run() -> dict[str, str]:
+    """Commands that the tests don't run, each with the reason."""
+    commands: dict[str, str] = yaml.safe_load((ROOT / "tests" / "support" / "docs_not_run.yaml").read_text())
+    return commands
+
+
+def changed(path: Path, title: str, text: str) -> None:
+    """Do to a settings file what a page says: replace its sections by those of the text, or, for "add to", add to what is there."""
+    settings = yaml.safe_load(path.read_text())
+    wanted = yaml.safe_load(text)
+    path.write_text(yaml.safe_dump(_added(settings, wanted) if title.startswith("add to ") else {**settings, **wanted}))
+
+
+def _added(old: Any, new: Any) -> Any:
+    """Settings with others added, key by key, at any depth."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {**old, **{key: _added(old.get(key), value) for key, value in new.items()}}
+
+
+def patched(folder: Path, diff: str) -> None:
+    """Apply a diff of one file: each hunk replaces the one place where its old lines stand, wherever that has moved to."""
+    header, *hunks = re.split(r"^@@.*@@\n", diff, flags=re.MULTILINE)
+    path = folder / re.findall(r"^\+\+\+ b/(.*)$", header, re.MULTILINE)[0]
+    text = path.read_text()
+    for hunk in hunks:
+        lines = hunk.splitlines(keepends=True)
+        old, new = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
+        assert text.count(old) == 1, f"{path}: expected one place with\n{old}"
+        text = text.replace(old, new)
+    path.write_text(text)

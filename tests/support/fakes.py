@@ -1,0 +1,86 @@
+"""Model clients for tests, given by injection: no patching."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from pipeline.base.errors import CallFailed
+from pipeline.evaluation.environment import Feedback, Job, QuestionResult
+from pipeline.evaluation.progress import Publish, ignore
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.models.client import Completion, Request, Usage
+from pipeline.tasks.base import Question
+
+
+class ScriptedClient:
+    """Answers with `reply(request)` and remembers what was asked; `fails(request)` decides which calls fail for good."""
+
+    def __init__(
+        self, reply: Callable[[Request], str] = lambda request: "7", fails: Callable[[Request], bool] = lambda request: False
+    ) -> None:
+        self.reply, self.fails = reply, fails
+        self.requests: list[Request] = []
+
+    async def complete(self, request: Request) -> Completion:
+        self.requests.append(request)
+        if self.fails(request):
+            raise CallFailed("the server went away")
+        return Completion(self.reply(request), prompt_tokens=10, completion_tokens=2, latency_s=0.5)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def unit_draw(request: Request) -> float:
+    """A number in [0, 1) that depends on the request's content alone."""
+    return int(hashlib.sha256(request.key().encode()).hexdigest()[:8], 16) / 2**32
+
+
+def numbered(count: int) -> list[Question]:
+    """Questions that are told apart by their ids, 0, 1, ..."""
+    return [Question(str(k), "", "") for k in range(count)]
+
+
+class Known:
+    """An environment whose graphs' answers to `numbered` questions are known: graph -> (N,) 1 right, 0 wrong, NaN lost."""
+
+    def __init__(self, answers: Mapping[str, np.ndarray]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def failed(self, feedback: Feedback) -> bool:
+        return feedback.n_scored == 0
+
+    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+        text = graph.to_json()
+        self.asked.append((text, tuple(question.id for question in questions)))
+        rights = [float(self.answers[text][int(question.id)]) for question in questions]
+        grades = [None if math.isnan(right) else right == 1 for right in rights]
+        results = [QuestionResult(question.id, grade, "", 1.0) for question, grade in zip(questions, grades, strict=True)]
+        return Feedback(tuple(results), Usage(calls=len(results)), 0.1)
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        return [await self.evaluate(graph, questions) for graph, questions in jobs]
+
+
+class ArithmeticClient(ScriptedClient):
+    """Adds the numbers of the question's last line, rightly with a probability per model; more surely with a draft to look at."""
+
+    def __init__(self, skill: dict[str, float]) -> None:
+        super().__init__(self._answer)
+        self.skill = skill
+
+    def _answer(self, request: Request) -> str:
+        lines = [line for line in request.messages[-1].content.splitlines() if line.startswith("Q: ")]
+        right = sum(int(part) for part in lines[-1].removeprefix("Q: ").split("+"))
+        chance = self.skill[request.model]
+        seen = request.messages[-1].content.rsplit("Q: ", 1)[1]
+        votes = Counter(part for part in seen.replace(",", " ").split() if part == str(right))
+        chance = min(0.95, chance + 0.1 * sum(votes.values()))
+        draw = unit_draw(request)
+        return str(right) if draw < chance else str(right + 1 + int(draw * 100) % 5)

@@ -1,0 +1,74 @@
+"""Stub servers with the habits that servers have: what they refuse and in which words, what they list, and where they think."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tests.support.stub_server import StubServer
+
+Answer = tuple[int, dict[str, str], str]
+
+
+def openai_refusal(name: str, instead: str = "") -> Answer:
+    """As OpenAI and Azure say that a model takes no such parameter."""
+    words = f"Unsupported parameter: '{name}' is not supported with this model.{f' Use {instead!r} instead.' if instead else ''}"
+    error = {"message": words, "type": "invalid_request_error", "param": name, "code": "unsupported_parameter"}
+    return 400, {}, json.dumps({"error": error})
+
+
+def vllm_refusal(words: str) -> Answer:
+    """As vLLM says that a request is bad."""
+    return 400, {}, json.dumps({"object": "error", "message": words, "type": "BadRequestError", "param": None, "code": 400})
+
+
+NO_SYSTEM = vllm_refusal("System role not supported")
+
+
+def refusing(parameters: Iterable[str] = (), system: bool = False, model: str | None = None) -> Callable[..., Answer | None]:
+    """Refuses these parameters, and system messages if it is said, of one model or of all."""
+
+    def misbehave(count: int, body: Mapping[str, Any]) -> Answer | None:
+        if model is not None and body["model"] != model:
+            return None
+        for name in parameters:
+            if name in body:
+                return openai_refusal(name, "max_completion_tokens" if name == "max_tokens" else "")
+        if system and any(message["role"] == "system" for message in body["messages"]):
+            return NO_SYSTEM
+        return None
+
+    return misbehave
+
+
+class Thinking(StubServer):
+    """Thinks before it answers: `where` is inline (<think>), or the key beside the content; `told` says how many tokens."""
+
+    def __init__(self, models: tuple[str, ...], where: str, told: bool = True) -> None:
+        super().__init__(models, skill=1.0)
+        self.where, self.told = where, told
+
+    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+        answer = super().completion(body, count)
+        message, thought = answer["choices"][0]["message"], "Let me add. It is 7, no."
+        if self.where == "inline":
+            message["content"] = f"<think>\n{thought}\n</think>\n\n{message['content']}"
+        elif self.where == "half":
+            message["content"] = f"{thought}\n</think>\n\n{message['content']}"
+        elif self.where == "parts":
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
+            message["content"] = [thinking, {"type": "text", "text": message["content"]}]
+        else:
+            message[self.where] = thought
+        answer["usage"] |= {"completion_tokens": 42, "prompt_tokens": 100}
+        if self.told:
+            details = {"completion_tokens_details": {"reasoning_tokens": 40}, "prompt_tokens_details": {"cached_tokens": 64}}
+            answer["usage"] |= details
+        return answer
+
+
+def words_of(body: Mapping[str, Any]) -> str:
+    """All that a request says, for tests of what reached the model."""
+    return re.sub(r"\s+", " ", " ".join(message["content"] for message in body["messages"]))

@@ -1,0 +1,105 @@
+"""Copies of the project in a temporary folder; here those whose models are a stub server, or none at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
+
+
+class Copy:
+    """The code of a temporary copy, and commands in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("flows", "pipeline"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("dvc.yaml", ".dvcignore", "ttsgraph.py"):
+            shutil.copy(ROOT / name, folder)
+        (folder / "profiles").mkdir()
+        (folder / "inputs").mkdir()
+        (folder / "inputs" / "README.md").write_text("nothing yet\n")
+
+    def write(self, params: dict[str, Any], profile: str, settings: dict[str, Any]) -> None:
+        """Write params.yaml and a profile."""
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
+        (self.folder / "profiles" / f"{profile}.yaml").write_text(yaml.safe_dump(settings))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that commands in the copy have."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}
+
+    def run(self, *command: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        """Run a command in the copy, with the copy's code."""
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=timeout, env=self.environment, check=False
+        )
+
+    def stage(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one stage alone."""
+        return self.run(sys.executable, "-m", f"flows.{name}", *arguments)
+
+    def ttsgraph(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command line."""
+        return self.run(sys.executable, "-m", "ttsgraph", *arguments)
+
+    @contextmanager
+    def ready_to_search(self) -> Iterator[None]:
+        """Math sampled and the start of its search chosen, and a Prefect server for the stages, so that a start takes seconds."""
+        from flows.repro import prefect_server  # which takes a second that few tests need
+
+        with prefect_server(self.folder / ".ttsgraph") as url, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PREFECT_API_URL", url)
+            for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
+                done = self.stage(stage, "--task", "math")
+                assert done.returncode == 0, done.stderr
+            yield
+
+
+class Project(Copy):
+    """A copy with the profile `stub`, whose models are served at a URL."""
+
+    def __init__(self, folder: Path, base_url: str) -> None:
+        super().__init__(folder)
+        laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+        laptop["pool"] = {
+            "small": MODEL | {"base_url": base_url},
+            "large": MODEL | {"base_url": base_url, "family": "g", "total": 2e8},
+        }
+        laptop["engine"] = {"kind": "external", "max_retries": 0}
+        laptop["search"] |= {"max_iterations": 2, "patience": 2}
+        laptop["tasks"] = {"math": laptop["tasks"]["math"]}
+        laptop["tasks"]["math"]["splits"] = {"shots": 4, "train": 20, "val": 10, "test": 10}
+        laptop["tasks"]["math"]["prompt"] = {"style": "few_shot"}
+        self.profile: dict[str, Any] = laptop
+        self.params: dict[str, Any] = {
+            "profile": "stub",
+            "tasks": ["math"],
+            "methods": ["agent_reinforce", "random"],
+            "seed": 0,
+            "tracking_uri": "sqlite:///mlflow.db",
+        }
+        self.save()
+
+    def save(self) -> None:
+        """Write params.yaml and the profile."""
+        self.write(self.params, "stub", self.profile)
+
+    def guided_by(self, agent_url: str, **more: Any) -> None:
+        """Let the search be led by a language model, whose key is in AGENT_KEY."""
+        agent = {"kind": "llm", "base_url": agent_url, "model": "guide", "api_key_env": "AGENT_KEY", "price": 2}
+        self.profile["agent"] = agent | more
+        self.save()

@@ -1,0 +1,221 @@
+"""A real server on a real socket for found graphs, and a pool behind it that streams, can be held up, and sees who leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from pipeline.base.errors import DeploymentError
+from pipeline.base.parsing import parse
+from pipeline.deployment.bundle import Deployed, Loader
+from pipeline.graphs.graph import CollaborationGraph
+from pipeline.service.app import create_app
+from pipeline.service.deployments import Deployments
+from pipeline.service.metrics import Metrics
+from pipeline.service.server import config_of
+from pipeline.settings.profile import Profile, load_profile
+from pipeline.settings.service import ServiceSettings
+from tests.support.project import MODEL
+
+LAPTOP = load_profile("laptop", Path(__file__).parents[2] / "profiles")
+NAME = "math@champion"
+NOT_NOW = 3600.0
+"""Seconds between two looks at a name, for tests that look themselves."""
+
+
+class PoolStub:
+    """An OpenAI-compatible pool. `reply(body)` is an answer's text, or a response; `holds(body)` requests wait for `release`.
+
+    `bodies` were asked for, `left` of them were given up by who asked.
+    """
+
+    def __init__(self) -> None:
+        routes = [Route("/v1/models", self._models), Route("/v1/chat/completions", self._complete, methods=["POST"])]
+        self.app = Starlette(routes=routes)
+        self.reset()
+
+    def reset(self) -> None:
+        """As new."""
+        self.reply: Callable[[dict[str, Any]], str | Response] = lambda body: "7"
+        self.holds: Callable[[dict[str, Any]], bool] = lambda body: False
+        self.bodies: list[dict[str, Any]] = []
+        self.left = 0
+        self.holding = 0
+        self._released = threading.Event()
+
+    def release(self) -> None:
+        """Let all go that are held, now and later."""
+        self._released.set()
+
+    async def _models(self, request: Request) -> Response:
+        models = [{"id": name, "object": "model", "created": 0, "owned_by": "stub"} for name in ("small", "large")]
+        return JSONResponse({"object": "list", "data": models})
+
+    async def _complete(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        if self.holds(body) and not await self._held(request):
+            self.left += 1
+            return Response(status_code=499)
+        reply = self.reply(body)
+        if isinstance(reply, Response):
+            return reply
+        usage = {"prompt_tokens": 10, "completion_tokens": len(reply.split()), "total_tokens": 10 + len(reply.split())}
+        if body.get("stream"):
+            return StreamingResponse(self._events(reply, usage), media_type="text/event-stream")
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+        return JSONResponse(_frame(body) | {"object": "chat.completion", "choices": [choice], "usage": usage})
+
+    async def _events(self, reply: str, usage: dict[str, int]) -> AsyncIterator[str]:
+        try:
+            for word in reply.split(" "):
+                if word == "HOLD":
+                    self.holding += 1
+                    while not self._released.is_set():
+                        await asyncio.sleep(0.005)
+                    continue
+                choice = {"index": 0, "finish_reason": None, "delta": {"content": word + " "}}
+                yield _event({"choices": [choice]})
+            yield _event({"choices": [], "usage": usage})
+            yield "data: [DONE]\n\n"
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+
+    async def _held(self, request: Request) -> bool:
+        """Whether the request was let go, rather than given up."""
+        self.holding += 1
+        try:
+            while not self._released.is_set():
+                if await request.is_disconnected():
+                    return False
+                await asyncio.sleep(0.005)
+            return True
+        finally:
+            self.holding -= 1
+
+
+def _frame(body: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "stub", "created": 0, "model": body["model"]}
+
+
+def _event(data: dict[str, Any]) -> str:
+    return f"data: {json.dumps({'id': 'stub', 'created': 0, 'model': 'm', 'object': 'chat.completion.chunk'} | data)}\n\n"
+
+
+class Shelf:
+    """A Loader whose names stand for what a test puts there."""
+
+    def __init__(self, **versions: Deployed | Exception) -> None:
+        self.versions: dict[str, Deployed | Exception] = {name.replace("_", "@"): found for name, found in versions.items()}
+
+    def resolve(self, name: str) -> Deployed:
+        found = self.versions.get(name, DeploymentError(f"nothing is deployed as {name}"))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def graph_of(last: str, *models: str) -> CollaborationGraph:
+    """Assistants on these models, read by a last node of another role on `large`; without models, an assistant alone."""
+    nodes = [{"id": i, "role": "assistant", "model": model} for i, model in enumerate(models)]
+    nodes.append({"id": len(models), "role": last, "model": "large"})
+    return CollaborationGraph.from_dict({"nodes": nodes, "edges": [[i, len(models)] for i in range(len(models))]})
+
+
+def profile_of(base_url: str, style: str = "chat", **engine: Any) -> Profile:
+    """The laptop's math task on a pool behind this address."""
+    data = LAPTOP.model_dump(mode="json", exclude_none=True)
+    data["engine"] = {"kind": "external", "max_retries": 0, "concurrency": 512} | engine
+    data["pool"] = {name: MODEL | {"base_url": base_url} for name in ("small", "large")}
+    data["tasks"] = {"math": data["tasks"]["math"]}
+    data["tasks"]["math"] |= {"prompt": {"style": style}, "sampling": {"temperature": 0.9, "max_tokens": 64, "stop": ["\n"]}}
+    return parse(Profile, data, "test")
+
+
+PLAIN = ServiceSettings(drain_s=5)
+
+
+@contextmanager
+def running(app: ASGIApp) -> Iterator[str]:
+    """Run an application on a free port; yields its base URL."""
+
+    async def main(server: uvicorn.Server, listening: socket.socket) -> None:
+        await server.serve(sockets=[listening])
+
+    with _in_thread(lambda: app, main) as url:
+        yield url
+
+
+class Service:
+    """A running server: its address, and what it serves."""
+
+    def __init__(self, url: str, deployments: Deployments, loop: asyncio.AbstractEventLoop) -> None:
+        self.url, self.deployments, self._loop = url, deployments, loop
+
+    def refresh(self) -> None:
+        """Look at the names now."""
+        asyncio.run_coroutine_threadsafe(self.deployments.refresh(), self._loop).result(60)
+
+
+@contextmanager
+def serving(loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = None, **settings: Any) -> Iterator[Service]:
+    """Serve what a loader has."""
+    wanted = ServiceSettings(**{"refresh_s": NOT_NOW, "drain_s": 5, "max_retries": 0} | settings)
+    metrics = Metrics()
+    deployments = Deployments(loader, names, metrics, wanted)
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def main(server: uvicorn.Server, listening: socket.socket) -> None:
+        loops.append(asyncio.get_running_loop())
+        async with deployments:
+            await server.serve(sockets=[listening])
+
+    with _in_thread(lambda: create_app(deployments, metrics, wanted, key), main, wanted) as url:
+        yield Service(url, deployments, loops[0])
+
+
+@contextmanager
+def _in_thread(make: Callable[[], ASGIApp], main: Any, settings: ServiceSettings = PLAIN) -> Iterator[str]:
+    server = uvicorn.Server(config_of(make(), settings))
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                asyncio.run(main(server, listening))
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            wait_for(lambda: server.started or not thread.is_alive())
+            if failed:
+                raise failed[0]
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+def wait_for(happened: Callable[[], bool], limit_s: float = 30) -> None:
+    """Wait until something has happened; how long it takes decides nothing, but a test should not hang."""
+    end = time.monotonic() + limit_s
+    while not happened():
+        assert time.monotonic() < end, "did not happen"
+        time.sleep(0.005)

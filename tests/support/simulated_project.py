@@ -1,0 +1,106 @@
+"""A small project under the simulated profile, its stages run in this process: everything real but the language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from flows import evaluate, identity, init_family, init_instances, pilot, pilot_plots, profile, sample, search
+from flows.registry import Registry
+from pipeline.tasks.base import Question
+from pipeline.tasks.questions import questions_of
+from tests.support.project import ROOT, Copy
+
+POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
+
+
+class SimulatedProject(Copy):
+    """Settings and stages of a temporary copy."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+        self.whole_pool = dict(self.settings["pool"])
+        self.settings["pool"] = {name: self.whole_pool[name] for name in POOL}
+        self.settings["tasks"] = {"math": self.settings["tasks"]["math"]}
+        self.settings["tasks"]["math"]["source"]["size"] = 500
+        self.settings["tasks"]["math"]["splits"] = {"train": 40, "val": 30, "test": 200}
+        self.settings["pilot"] = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 4}
+        self.settings["init"] = {"questions": 16, "candidates": 3, "topologies": 2}
+        self.settings["search"] |= {"max_iterations": 3, "patience": 2, "candidates": 3, "batch": 16}
+        self.settings["budget"]["limit"] = 20
+        # A model outside the pool that beats any graph of it by far, so that a small test can tell.
+        self.settings["simulation"]["tasks"]["math"]["skill"]["llama-3.1-8b"] = 3.0
+        self.uri = f"sqlite:///{folder}/mlflow.db"
+        self.seed, self.method = 0, "random"
+        self.save()
+        self.dvc("init", "--no-scm", "-q")
+
+    def save(self) -> None:
+        """Write params.yaml and the profile."""
+        params = {
+            "profile": "simulated-small",
+            "tasks": ["math"],
+            "methods": [self.method],
+            "seed": self.seed,
+            "tracking_uri": self.uri,
+        }
+        self.write(params, "simulated-small", self.settings)
+
+    @property
+    def results(self) -> Path:
+        """The task's results."""
+        return self.folder / "results" / "simulated-small" / "math"
+
+    def build(self, method: str = "random") -> None:
+        """Run the stages that have not run, from sample to evaluate, and commit what they made to DVC."""
+        self.method = method
+        self.save()
+        with chdir(self.folder):
+            for stage, made in (
+                (sample.sample, "../../../data/simulated-small/math/questions.parquet"),
+                (profile.profile_models, "profile.parquet"),
+                (pilot.pilot, "pilot.parquet"),
+                (pilot_plots.draw_pilot, "pilot_plots"),
+                (init_family.init_family, "init_family.parquet"),
+                (init_instances.init_instances, "start.json"),
+            ):
+                if not (self.results / made).exists():
+                    stage.fn("math")
+        self.search(method)
+
+    def search(self, method: str = "random") -> None:
+        """Search anew and register what is found."""
+        with chdir(self.folder):
+            search.search.fn("math", method)
+            evaluate.evaluate.fn("math", method)
+        self.commit()
+
+    def commit(self) -> None:
+        """Tell DVC what the stages made."""
+        with chdir(self.folder):
+            identity.identity()
+        stages = [f"{name}@math" for name in ("sample", "profile", "pilot", "pilot_plots", "init_family", "init_instances")]
+        stages.insert(0, "identity")
+        self.dvc("commit", "-f", "-q", *stages, *(f"{name}@math-{self.method}" for name in ("search", "evaluate")))
+
+    def dvc(self, *arguments: str) -> str:
+        """Run DVC; returns what it prints."""
+        done = self.run("dvc", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def questions(self, split: str) -> list[Question]:
+        """The questions of a split."""
+        return questions_of(pd.read_parquet(self.folder / "data" / "simulated-small" / "math" / "questions.parquet"))[split]
+
+    @contextmanager
+    def registry(self) -> Iterator[Registry]:
+        """The registry, from inside the project: its artefacts are named relative to it."""
+        with chdir(self.folder):
+            yield Registry(self.uri)
