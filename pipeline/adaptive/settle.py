@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.base.arrays import FloatArray, IntArray
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.roles import get_role
-from pipeline.graphs.stopping import FloatArray, IntArray, Stop, confidence
+from pipeline.graphs.stopping import Stop, confidence
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pipeline.base.arrays import FloatArray, IntArray
 from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.stopping import FloatArray, IntArray
 
 
 class Demand:

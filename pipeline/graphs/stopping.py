@@ -20,14 +20,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-from scipy.special import betainc, gammainc, gammaincinv
-
 from pipeline.base.errors import GraphError
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
 Rule = Literal["none", "lossless", "beta", "dirichlet"]
 CONFIDENCE_RULES = ("beta", "dirichlet")
 QUADRATURE = 64
@@ -182,6 +176,9 @@ def sure(stop: Stop, known: Mapping[int, str | None]) -> bool:
 @lru_cache(maxsize=4096)
 def confidence(rule: Rule, votes: tuple[int, ...]) -> float:
     """The probability that the leader stays ahead; `votes` are counts, the largest first."""
+    import numpy as np  # both are slow to import
+    from scipy.special import betainc, gammainc, gammaincinv
+
     if rule == "beta":
         rival = votes[1] if len(votes) > 1 else 0
         return float(betainc(rival + 1, votes[0] + 1, 0.5))

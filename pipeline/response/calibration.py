@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 
 import numpy as np
-from scipy.stats import norm
 
 LEVEL = 0.9
 
@@ -49,7 +49,7 @@ def calibration(forecasts: Sequence[Forecast]) -> Calibration | None:
         return None
     off = np.array([forecast.predicted - forecast.observed for forecast in forecasts])
     allowed = np.array([math.hypot(forecast.spread, forecast.noise) for forecast in forecasts])
-    within = np.abs(off) <= norm.ppf((1 + LEVEL) / 2) * allowed
+    within = np.abs(off) <= NormalDist().inv_cdf((1 + LEVEL) / 2) * allowed
     # The mean absolute value of a normal variable is its standard deviation times the root of 2 / pi.
     expected = float(allowed.mean()) * math.sqrt(2 / math.pi)
     return Calibration(len(off), float(off.mean()), float(np.abs(off).mean()), expected, float(within.mean()))

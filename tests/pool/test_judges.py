@@ -15,7 +15,6 @@ from pipeline.evaluation.environment import Environment
 from pipeline.evaluation.judging import agreement, checked, known_scores
 from pipeline.models.client import Completion, Request, Sampling
 from pipeline.pool.judge import read_score
-from pipeline.pool.spec import ModelPool
 from pipeline.runtime.limits import Meter, MeteredClient
 from pipeline.settings.profile import Profile
 from pipeline.settings.stages import LimitSettings
@@ -25,6 +24,7 @@ from pipeline.tasks.grading import Grader
 from pipeline.tasks.isolation import IsolationError
 from pipeline.tasks.prompts import Prompt
 from pipeline.tasks.sandbox import missing_layers
+from tests.support.oracles import PAPER_POOL
 from tests.tasks.test_kinds import profile_with
 
 MODEL = {"base_url": "http://127.0.0.1:9/v1", "price": {"prompt": 1.0, "completion": 2.0}}
@@ -156,7 +156,7 @@ def test_known_scores_name_file_line_and_field(tmp_path: Path) -> None:
 def test_judging_is_paid_for_under_the_limits() -> None:
     task = judge()
     meter = Meter(LimitSettings(dollars=1.0))
-    environment = Environment(Prompt(task, ""), Sampling(), ModelPool(()), Judges(lambda *_: 7))
+    environment = Environment(Prompt(task, ""), Sampling(), PAPER_POOL, Judges(lambda *_: 7))
     paying = environment.with_client(MeteredClient(environment.client, meter, environment.paid))
     assert asyncio.run(paying.grader.grade(Q, "Five days.", paying.client)) == 0.7
     assert meter.spent.dollars == pytest.approx((100 * 1 + 10 * 2) / 1e6)

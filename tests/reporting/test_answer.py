@@ -68,7 +68,7 @@ def test_a_graph_that_is_not_shown_better_is_not_called_so() -> None:
     assert told.text.startswith("Use this, but it is not proven: five calls of a and one of b that decides. 91.0 % right")
     assert "not shown to differ from the best single call's 87.0 % (p = 0.059)" in told.text
     assert "above" not in told.text
-    assert told.serve == "ttsgraph serve math/3"
+    assert told.serve == "ttsgraph serve math@champion"
 
 
 GATE = {"arm": "single", "label": "a", "verdict": "as good"}
@@ -122,15 +122,13 @@ def test_free_calls_have_no_price_in_the_sentence() -> None:
     assert told.text.endswith("(p = 0.010), 2.1 s each.")
 
 
-def test_of_several_methods_the_champion_speaks() -> None:
-    def method(name: str, version: str, promoted: bool) -> Any:
-        rows = pd.DataFrame([row("found", "found graph", FIVE, 0.9)])
-        lineage = Row("lineage.json", "", {"version": version, "promoted": promoted})
-        return SimpleNamespace(name=name, test=Source("test.parquet", rows), lineage=lineage)
+def test_of_several_methods_the_first_speaks_whatever_the_registry_has() -> None:
+    def method(name: str, right: float) -> Any:
+        rows = pd.DataFrame([row("found", "found graph", FIVE, right)])
+        return SimpleNamespace(name=name, test=Source("test.parquet", rows), lineage=Row("verdict.json", "", {}))
 
-    methods = (method("one", "math/9", True), method("two", "math/10", True), method("three", "math/11", False))
-    task: Any = SimpleNamespace(name="math", methods=methods)
-    assert answer_of(task, POOL).method == "two"
+    task: Any = SimpleNamespace(name="math", methods=(method("one", 0.8), method("two", 0.9)))
+    assert answer_of(task, POOL).method == "one"
 
 
 def test_every_figure_names_its_cell() -> None:

@@ -1,10 +1,14 @@
 """What keeps the code easy to find one's way in."""
 
 import subprocess
+import tomllib
 from pathlib import Path
 
+from setuptools import find_packages
+
 ROOT = Path(__file__).parents[2]
-MOST = 400
+MOST = 600
+"""Lines that read in one sitting."""
 
 
 def test_no_file_of_code_is_long():
@@ -18,6 +22,7 @@ def test_no_file_of_code_is_long():
 
 
 def test_every_package_is_installed():
-    configuration = (ROOT / "pyproject.toml").read_text()
-    for folder in {path.parent for path in (ROOT / "pipeline").rglob("*.py")}:
-        assert f'"{".".join(folder.relative_to(ROOT).parts)}"' in configuration, folder
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+    found = set(find_packages(str(ROOT), include=patterns))
+    for folder in {path.parent for top in ("pipeline", "flows") for path in (ROOT / top).rglob("*.py")}:
+        assert ".".join(folder.relative_to(ROOT).parts) in found, folder

@@ -9,6 +9,7 @@ import pytest
 from pipeline.agent.base import Brief
 from pipeline.agent.edits import EdgeEdit, Edits
 from pipeline.agent.heuristic import HeuristicAgent
+from pipeline.base.bookkeeping import BOOKKEEPING
 from pipeline.base.errors import DataError, RunStopped, TTSGraphError
 from pipeline.base.journal import Journal, read_journal
 from pipeline.evaluation.archive import COLUMNS, Archive
@@ -63,9 +64,11 @@ class TestDriver:
         found, archive, _ = self.search(tmp_path, method=method, on_record=heard.append)
         assert self.cost.graph_cost(found.graph) <= 8.0
         assert heard == archive.records
-        table = check(archive.table(), Candidates, "archive")
+        kept = archive.table().drop(columns=[name for name in BOOKKEEPING if name in COLUMNS])
+        table = check(kept, Candidates, "archive")
         check(found.trajectory, Trajectory, "trajectory")
-        assert set(COLUMNS) == set(table.columns)
+        assert set(COLUMNS) == set(archive.table().columns)
+        assert set(COLUMNS) - set(BOOKKEEPING) == set(table.columns)
         assert (table["split"] == "train").sum() == 4 * found.trajectory["iteration"].max()
         journal = [entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "record"]
         assert len(journal) == len(table)

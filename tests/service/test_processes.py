@@ -34,6 +34,8 @@ def answer(port: int) -> tuple[int, float, float]:
     """Who answered, and how many requests there were and are, by the figures of all."""
     with socket.create_connection(("127.0.0.1", port)) as asking, asking.makefile() as file:
         text = file.read()
+    if not text:
+        raise ConnectionResetError("it was in the queue of one that died")
     found = re.search(r"^process (\d+)$.*^ttsgraph_requests_total{.*} (\S+)$", text, re.MULTILINE | re.DOTALL)
     under_way = re.search(r"^ttsgraph_requests_under_way (\S+)$", text, re.MULTILINE)
     assert found is not None, text
@@ -67,7 +69,7 @@ def test_one_that_dies_is_replaced_and_what_it_counted_stays(crew) -> None:
     def replaced() -> bool:
         try:
             others.add(answer(port)[0])
-        except OSError:  # was in the queue of the one that died
+        except OSError:
             return False
         return len(others - {dead}) == 2
 

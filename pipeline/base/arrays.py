@@ -1,0 +1,9 @@
+"""Types of arrays, in a module of their own: what only names them need not import numpy early."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]

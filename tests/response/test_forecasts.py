@@ -1,0 +1,46 @@
+"""Calibration: what is said of predictions that were made before a graph's first run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.response.calibration import Forecast, calibration, calibration_data
+
+RNG = np.random.default_rng(0)
+
+
+def forecasts(shift: float, spread: float = 0.05, count: int = 400, questions: int = 100) -> list[Forecast]:
+    """Graphs whose true accuracy is as far from the prediction as it says, all moved by `shift`."""
+    true = np.clip(0.5 + spread * RNG.standard_normal(count), 0, 1)
+    seen = RNG.binomial(questions, true) / questions
+    return [Forecast(0.5 + shift, spread, float(share), questions) for share in seen]
+
+
+def test_right_predictions_are_covered_and_as_far_off_as_expected() -> None:
+    found = calibration(forecasts(0.0))
+    assert found is not None
+    assert found.graphs == 400
+    assert found.covered == pytest.approx(0.9, abs=0.05)
+    assert found.error == pytest.approx(found.error_expected, rel=0.15)
+    assert found.bias == pytest.approx(0.0, abs=0.01)
+
+
+def test_predictions_that_are_too_high_show() -> None:
+    found = calibration(forecasts(0.15))
+    assert found is not None
+    assert found.bias == pytest.approx(0.15, abs=0.01)
+    assert found.covered < 0.5
+    assert found.error > 1.5 * found.error_expected
+
+
+def test_predictions_that_are_too_sure_show() -> None:
+    sure = [Forecast(f.predicted, 0.0, f.observed, f.questions) for f in forecasts(0.0, spread=0.15)]
+    found = calibration(sure)
+    assert found is not None
+    assert found.covered < 0.7
+
+
+def test_without_a_forecast_nothing_is_said() -> None:
+    assert calibration([]) is None
+    assert calibration_data([]) is None
