@@ -12,7 +12,8 @@ from pipeline.tasks.sources import load_questions, split_questions
 def sample(task: str, profile: str | None = None) -> None:
     """Draw a task's questions, seeded and disjoint, into data/<profile>/<task>/questions.parquet."""
     stage = load_stage(task, profile)
-    settings, seed = stage.settings, stage.params.seed
+    settings = stage.given.task(task)  # as written: no question depends on what was measured since
+    seed = stage.params.seed
     questions = load_questions(settings.task, settings.source, seed)
     splits = split_questions(questions, settings.splits.sizes(), seed)
     write_table(questions_table(splits), Questions, stage.questions_path)

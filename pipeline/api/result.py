@@ -77,6 +77,17 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _picture(graph: CollaborationGraph) -> str:
+    """A graph's picture, which notebooks show."""
+    from pipeline.graphs.plots import svg_of  # slow to import
+
+    return svg_of(graph)
+
+
+# Set from here, where notebooks begin: what draws a graph decides no result, and stages depend on all that they can import.
+CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
+
+
 class Result:
     """A graph with all that answering takes, and the test that it was chosen by."""
 
@@ -130,7 +141,7 @@ class Result:
         return f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth}; {self._comparison.reason}>"
 
     def _repr_html_(self) -> str:
-        return f"{self.graph._repr_svg_()}{self._comparison._repr_html_()}"
+        return f"{_picture(self.graph)}{self._comparison._repr_html_()}"
 
 
 def search(

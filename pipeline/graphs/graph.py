@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -232,12 +231,6 @@ class CollaborationGraph:
         """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k", "stop", "wave", "gate"]}], "edges": [[from, to]]}."""
         nodes = [{"id": n.id, "role": n.role, "model": n.model} | n.settings for n in self.nodes]
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
-
-    def _repr_svg_(self) -> str:
-        """Its picture, which notebooks show."""
-        # By its name: what draws a graph decides no result, so that it is not among what results depend on (base/code.py).
-        svg: str = import_module("pipeline.graphs.plots").svg_of(self)
-        return svg
 
     def to_json(self) -> str:
         """`to_dict` as compact JSON."""
