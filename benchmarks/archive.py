@@ -21,7 +21,6 @@ import yaml
 
 from benchmarks.measured import Ratio
 from flows.stage import Stage, load_stage
-from pipeline.base.bookkeeping import write_result
 from pipeline.base.errors import TTSGraphError
 from pipeline.base.files import md5, write_text
 from pipeline.base.journal import Journal, read_journal, write_history
@@ -39,6 +38,7 @@ from pipeline.search.driver import Driver, Found
 from pipeline.search.random import RandomSearcher
 from pipeline.search.summary import SPENT, edge_table, search_summary
 from pipeline.stages.ablation import tried_without
+from pipeline.stages.records import Searched, write_record
 from pipeline.stages.schemas import Answers, Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
 from pipeline.stages.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
 from pipeline.tasks.base import Question
@@ -126,7 +126,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
     write_table(table, Candidates, folder / "archive.parquet")
     write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
     summary = search_summary(found, table, NOTHING) | {"isolation_missing": {}}
-    write_result(folder / "search.json", summary, SPENT)
+    write_record(Searched, folder / "search.json", summary, SPENT)
     write_history(read_journal(folder / "journal.jsonl"), folder / "history.jsonl")
     write_text(folder / "graph.json", found.graph.to_json())
     cost, limits = stage.profile.cost_model(TASK), stage.profile.budget

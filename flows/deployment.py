@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.provenance_tags import git
 from flows.registry import Registry, Version
 from flows.stage import Stage
 from flows.stage_runs import stage_run
@@ -15,7 +15,7 @@ from pipeline.base.errors import DataError
 from pipeline.base.files import makes, md5
 from pipeline.base.journal import Entry, read_journal
 from pipeline.deployment.bundle import Deployed
-from pipeline.deployment.promotion import Arm, Choice, Decision, choose
+from pipeline.deployment.promotion import Choice, Decision, arms_of, choose
 from pipeline.deployment.provenance import (
     Baseline,
     Code,
@@ -78,11 +78,7 @@ def challenger(
     settings: DeploySettings,
 ) -> Challenger:
     """Which of the tested graphs is put up; the first is the one that the search found."""
-    arms = [
-        Arm(case.columns["label"], cost.graph_cost(case.graph), {r.question_id: r.correct for r in feedback.results})
-        for case, feedback in zip(cases, feedbacks, strict=True)
-    ]
-    choice = choose(arms, settings.margin, settings.confidence)
+    choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
     return Challenger(cases[choice.place], test_result(feedbacks[choice.place], questions), choice, cases[0].graph)
 
 
@@ -176,13 +172,6 @@ def read_run_id(folder: Path, made_by: str) -> str:
 
 def code_state() -> Code:
     """The commit of the working directory, if it is one of a repository that has its params.yaml."""
-    if not _git("ls-files", "params.yaml"):
+    if not git("ls-files", "params.yaml"):
         return Code(commit=None, changed=False)
-    return Code(commit=_git("rev-parse", "HEAD") or None, changed=bool(_git("status", "--porcelain", "--", *CODE)))
-
-
-def _git(*arguments: str) -> str:
-    try:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+    return Code(commit=git("rev-parse", "HEAD") or None, changed=bool(git("status", "--porcelain", "--", *CODE)))

@@ -8,14 +8,18 @@ from functools import lru_cache
 from pipeline.graphs.graph import CollaborationGraph
 
 
+def git(*arguments: str) -> str:
+    """What git says in the working directory, nothing where it can't."""
+    try:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 @lru_cache(maxsize=1)
 def commit() -> str:
     """The commit of the working directory, empty outside a repository."""
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+    return git("rev-parse", "HEAD")
 
 
 def run_tags(source: str) -> dict[str, str]:

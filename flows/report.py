@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from flows.answers import answers_file
+from flows.answers import REPORTS, answers_file
 from flows.stage import RESEARCH, Stage, load_stage, main, read_found
 from flows.tracking import add_note
 from pipeline.base.files import write_text
@@ -36,11 +36,11 @@ def report(profile: str | None = None) -> None:
     tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
     found = Report(name, settings, as_row, tasks)
-    write_report(Path("reports") / name, found)
+    write_report(REPORTS / name, found)
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json.dumps(metrics(found), indent=1))
     _note(found, params.tracking_uri)
-    write_index(Path("reports"))
+    write_index(REPORTS)
 
 
 def _note(found: Report, tracking_uri: str) -> None:

@@ -25,6 +25,7 @@ import yaml
 from flows.dvc_store import Store
 from flows.ending import EXIT_CODES, EXIT_INPUT, guarded, say
 from pipeline.base.errors import InputError, RunStopped
+from pipeline.base.files import md5
 from pipeline.base.state import STATE
 from pipeline.base.wording import counted
 from pipeline.models.recording import REPLAY, Calls, read_calls, write_calls
@@ -203,7 +204,7 @@ def flow_of(stage: str) -> Callable[..., Any]:
 def _md5(path: Path) -> str:
     """The hash by which DVC knows a file or a folder; nothing where there is none."""
     if path.is_file():
-        return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        return md5(path)
     if not path.is_dir():
         return "missing"
     files = sorted(_files(path))

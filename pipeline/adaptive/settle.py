@@ -10,14 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline.base.arrays import FloatArray, IntArray
+from pipeline.base.arrays import BoolArray, FloatArray, IntArray
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.roles import get_role
 from pipeline.graphs.stopping import Stop, confidence
-
-BoolArray = npt.NDArray[np.bool_]
 
 RUNS = -1
 """In place of a predecessor: the node does what its role does."""

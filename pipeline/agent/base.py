@@ -14,11 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph
+from pipeline.base.arrays import FloatArray
 from pipeline.base.errors import GraphError
 from pipeline.evaluation.environment import standard_error
 from pipeline.evaluation.objective import ACCURACY, Objective
 from pipeline.graphs.budget import BudgetOf, CostModel
-from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.graphs.distribution import GraphDistribution
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.roles import check_roles
 from pipeline.graphs.topologies import least_cost

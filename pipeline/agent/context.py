@@ -24,7 +24,8 @@ import numpy as np
 
 from pipeline.agent.base import Brief, Scored, Trial
 from pipeline.agent.history import History
-from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.base.arrays import FloatArray
+from pipeline.graphs.distribution import GraphDistribution
 from pipeline.graphs.graph import CollaborationGraph
 
 _PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")

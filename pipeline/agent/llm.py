@@ -44,8 +44,9 @@ from pipeline.agent.edits import (
     RoleEdit,
     WiringEdits,
 )
+from pipeline.base.arrays import FloatArray
 from pipeline.base.errors import SettingsError
-from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.graphs.distribution import GraphDistribution
 from pipeline.models.client import Message
 from pipeline.settings.profile import AgentSettings
 

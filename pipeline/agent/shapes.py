@@ -11,9 +11,10 @@ import numpy as np
 
 from pipeline.agent.base import Brief
 from pipeline.agent.history import History
+from pipeline.base.arrays import FloatArray
 from pipeline.base.errors import BudgetError
 from pipeline.graphs.budget import trim_to_budget
-from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.graphs.distribution import GraphDistribution
 from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.roles import get_role
 

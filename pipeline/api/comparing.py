@@ -35,11 +35,6 @@ class MethodScores:
         return f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g} per question{compared}"
 
 
-def least_p(seeds: int) -> float:
-    """The smallest p that the paired test over so many seeds can give."""
-    return min(1.0, 2.0 ** (1 - seeds))
-
-
 async def compare_methods(
     profile: Profile,
     task: str,

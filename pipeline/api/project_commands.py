@@ -66,8 +66,9 @@ def compare(
 
     Example: ttsgraph compare --methods agent_reinforce,random --seeds 10
     """
-    from pipeline.api.comparing import compare_methods, least_p
+    from pipeline.api.comparing import compare_methods
     from pipeline.settings.profile import load_params, load_profile
+    from pipeline.study.stats import smallest_p
 
     params = load_params()
     loaded = load_profile(profile or params.profile)
@@ -75,7 +76,11 @@ def compare(
     named = [name.strip() for name in methods.split(",") if name.strip()]
     numbers = range(params.seed, params.seed + seeds)
     found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=_echo))
-    _echo(*(scores.line() for scores in found), f"paired Wilcoxon tests over {seeds} seeds; p is never below {least_p(seeds):.3g}")
+    least = smallest_p(seeds, 1)
+    _echo(
+        *(scores.line() for scores in found),
+        f"paired Wilcoxon tests over {seeds} seeds; p is never below {least:.3g}",
+    )
 
 
 def export(

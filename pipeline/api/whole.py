@@ -11,7 +11,7 @@ import pandas as pd
 
 from pipeline.base.state import STATE
 from pipeline.contest.contest import Contest
-from pipeline.deployment.promotion import Arm, Choice, against_first, choose
+from pipeline.deployment.promotion import Choice, against_first, arms_of, choose
 from pipeline.evaluation.archive import Archive
 from pipeline.evaluation.environment import Environment, Feedback
 from pipeline.evaluation.judging import checked
@@ -118,10 +118,6 @@ def _searched(
 ) -> Searched:
     """Which graph to use, by the gate, and all that was tested."""
     cost, deploy = profile.cost_model(task), profile.deploy
-    arms = [
-        Arm(case.columns["label"], cost.graph_cost(case.graph), {r.question_id: r.correct for r in feedback.results})
-        for case, feedback in zip(cases, feedbacks, strict=True)
-    ]
-    choice = choose(arms, deploy.margin, deploy.confidence)
+    choice = choose(arms_of(cases, feedbacks, cost), deploy.margin, deploy.confidence)
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     return Searched(cases[choice.place].graph, choice, table, profile, task, shots, spent)

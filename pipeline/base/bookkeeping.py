@@ -5,12 +5,9 @@ Nothing reads it to work out a result. It lies in a folder `bookkeeping` beside 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
-
-from pipeline.base.files import write_text
 
 BOOKKEEPING = ("wall_s", "spent_dollars", "cached_calls", "seconds", "cached")
 """Columns and keys that say what the clock or the call cache said."""
@@ -31,11 +28,3 @@ def without_bookkeeping(value: Any, more: Collection[str] = ()) -> Any:
     if isinstance(value, list | tuple):
         return [without_bookkeeping(inner, more) for inner in value]
     return value
-
-
-def write_result(path: Path, data: Mapping[str, Any], more: Collection[str] = ()) -> None:
-    """Write data as JSON; what is bookkeeping in it, or named in `more`, goes with all of it to a file beside."""
-    kept = without_bookkeeping(data, more)
-    write_text(path, json.dumps(kept, indent=1))
-    if kept != json.loads(json.dumps(data)):
-        write_text(beside(path), json.dumps(data, indent=1))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pipeline.agent.base import Brief
+from pipeline.base.arrays import IntArray
 from pipeline.base.errors import RunStopped
 from pipeline.contest.adaptive import adaptive_contenders, on_average
 from pipeline.contest.contenders import Contender, Contenders, form_of
@@ -34,7 +35,7 @@ from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.roles import get_role
 from pipeline.response.calibration import Forecast
 from pipeline.response.constant import ConstantModel
-from pipeline.response.evidence import Evidence, IntArray
+from pipeline.response.evidence import Evidence
 from pipeline.response.model import Predictor, ResponseModel
 from pipeline.settings.stages import ContestSettings
 from pipeline.tasks.base import Question

@@ -28,10 +28,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtri
 
+from pipeline.base.arrays import FloatArray
 from pipeline.evaluation.environment import Evaluator, Feedback
 from pipeline.evaluation.objective import Objective
 from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs.distribution import FloatArray
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.models.client import Usage
 from pipeline.settings.stages import RacingSettings

@@ -21,6 +21,8 @@ from pipeline.base.wording import counted
 from pipeline.deployment.provenance import TestResult
 from pipeline.evaluation.environment import Feedback
 from pipeline.evaluation.scores import binary, paired_flips_p
+from pipeline.graphs.budget import CostModel
+from pipeline.stages.trials import Case
 
 Outcomes = Mapping[str, bool | float | None]
 """Question id -> the grade of its answer, right or wrong or a score in [0, 1]; None where infrastructure failed."""
@@ -117,6 +119,14 @@ class Choice:
     verdict: Literal["found", "as good", "better"]
     reason: str
     p_value: float | None = None
+
+
+def arms_of(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel) -> list[Arm]:
+    """Tested graphs as the gate compares them, in their order."""
+    return [
+        Arm(case.columns["label"], cost.graph_cost(case.graph), {r.question_id: r.correct for r in feedback.results})
+        for case, feedback in zip(cases, feedbacks, strict=True)
+    ]
 
 
 def choose(arms: Sequence[Arm], margin: float, confidence: float, split: str = "test") -> Choice:

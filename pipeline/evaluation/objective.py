@@ -15,8 +15,8 @@ from pydantic import Field, PositiveFloat
 from pipeline.base.parsing import Closed
 
 if TYPE_CHECKING:  # settings are read where no graph is run
+    from pipeline.base.arrays import FloatArray
     from pipeline.evaluation.environment import Feedback
-    from pipeline.graphs.distribution import FloatArray
 
 
 class Objective(Closed):

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.base.arrays import BoolArray, FloatArray, IntArray
 from pipeline.base.errors import BudgetError, SettingsError
 from pipeline.graphs.demand import run_times
 from pipeline.graphs.graph import CollaborationGraph, Node
@@ -23,10 +24,6 @@ from pipeline.pool.spec import ModelPool, ModelSpec
 Metric = Literal["flops", "dollars", "runtime"]
 BudgetOf = Literal["worst", "mean"]
 """What a budget limits: the cost of the dearest question, or that of a question on average."""
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, log_expit, log_softmax, logit, softmax
 
+from pipeline.base.arrays import BoolArray, FloatArray, IntArray
 from pipeline.base.errors import BudgetError, SettingsError
 from pipeline.graphs.budget import CostModel, prune_and_trim
 from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.roles import get_role
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
-BoolArray = npt.NDArray[np.bool_]
 
 MAX_LOGIT = 12.0
 """Logits are kept within this bound, so that a probability set to 0 or 1 can still be moved."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.graphs.distribution import FloatArray
-from pipeline.response.evidence import FORMS, UNKNOWN, BoolArray, Evidence, IntArray
+from pipeline.base.arrays import BoolArray, FloatArray, IntArray
+from pipeline.response.evidence import FORMS, UNKNOWN, Evidence
 
 ALIKE, AKIN, PRIOR_PAIRS = 0.6, 0.45, 15.0
 """What is taken for granted, as if seen on so many questions: the correlation of two draws of one model, and of two models."""

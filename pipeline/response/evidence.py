@@ -13,17 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.adaptive.settle import RUNS, settle
+from pipeline.base.arrays import BoolArray, FloatArray, IntArray
 from pipeline.evaluation.environment import Feedback, NodeResult
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.roles import get_role
 from pipeline.tasks.base import Question
-
-IntArray = npt.NDArray[np.intp]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 FORMS = 8
 """Classes of answers to a question: the right one, six wrong forms, and all others."""

@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import expit, logit
 
 from pipeline.adaptive.settle import answered
-from pipeline.graphs.distribution import FloatArray
+from pipeline.base.arrays import FloatArray, IntArray
 from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.response.draws import fit_draws, sample_draws, wrong_form
-from pipeline.response.evidence import Evidence, IntArray, call_signatures, revisions
+from pipeline.response.evidence import Evidence, call_signatures, revisions
 from pipeline.response.reactions import Reactions, fit_reactions
 
 MOST_DRAWS = 40

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from pipeline.graphs.distribution import FloatArray
+from pipeline.base.arrays import FloatArray, IntArray
 from pipeline.response.draws import Draws
-from pipeline.response.evidence import FORMS, IntArray, Rows
+from pipeline.response.evidence import FORMS, Rows
 
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)

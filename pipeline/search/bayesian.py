@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.base.arrays import FloatArray
 from pipeline.base.errors import SettingsError
 from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.distribution import FloatArray, GraphDistribution
+from pipeline.graphs.distribution import GraphDistribution
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher, register
 from pipeline.search.uniform import decoded, uniform_start, with_affordable_sink

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.base.arrays import FloatArray
 from pipeline.base.errors import BudgetError
 from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.distribution import Draws, FloatArray, Gradients
+from pipeline.graphs.distribution import Draws, Gradients
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher, register
 from pipeline.search.uniform import decoded, uniform_start

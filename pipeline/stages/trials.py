@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.agent.base import Brief, Counts, Scored, Trial
+from pipeline.base.arrays import FloatArray
 from pipeline.base.errors import BudgetError, RunStopped
 from pipeline.base.wording import counted
 from pipeline.contest.racing import NOTHING, joined, race
@@ -26,7 +27,6 @@ from pipeline.evaluation.objective import Objective
 from pipeline.evaluation.progress import Best, Publish, ignore
 from pipeline.graphs import topologies
 from pipeline.graphs.budget import CostModel
-from pipeline.graphs.distribution import FloatArray
 from pipeline.graphs.graph import CollaborationGraph
 from pipeline.pool.spec import ModelPool, ModelSpec
 from pipeline.settings.stages import PilotSettings, RacingSettings

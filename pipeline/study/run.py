@@ -89,8 +89,7 @@ class Laboratory:
         if key not in self._starts:
             ledger = Ledger()
             environment = self.environment(ledger)
-            profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, questions["train"])
-            brief = replace(brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True)))
+            brief = await with_singles(brief, environment, questions["train"])
             if cell.way == "contest":
                 self._starts[key] = await self._contest(contest, cell, brief, environment, ledger, questions)
             else:
@@ -124,6 +123,12 @@ class Laboratory:
         preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
         cases = trial_cases(chooser.select_instances(brief, preference, init.candidates), brief, init.topologies, rng)
         return start_trial(await evaluate_trials(cases, environment, brief, questions, self.settings.search.racing), brief).counts
+
+
+async def with_singles(brief: Brief, environment: Environment, train: list[Question]) -> Brief:
+    """The brief with each model's accuracy alone, as the profile stage measures it."""
+    profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
+    return replace(brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True)))
 
 
 async def run_cell(laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -199,8 +204,7 @@ async def _baseline(
 ) -> dict[str, Any]:
     """The row of a plain graph of the models that score best alone; what it took is asking each model alone."""
     ledger = Ledger()
-    profile = await evaluate_cases(single_cases(brief.cost.pool), laboratory.environment(ledger), brief.cost, questions["train"])
-    brief = replace(brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True)))
+    brief = await with_singles(brief, laboratory.environment(ledger), questions["train"])
     graph = baselines(Contenders(brief))[cell.method]
     test = await laboratory.environment(Ledger()).evaluate(graph, questions["test"])
     return {

@@ -15,16 +15,16 @@ import numpy as np
 from scipy.special import expit
 
 from pipeline.adaptive.settle import RUNS, Needs, needs, settle
+from pipeline.base.arrays import BoolArray, FloatArray, IntArray
 from pipeline.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
 from pipeline.evaluation.progress import Publish, ignore
 from pipeline.graphs.budget import Lengths, critical_path
 from pipeline.graphs.demand import run_times
-from pipeline.graphs.distribution import FloatArray
 from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.roles import get_role
 from pipeline.models.client import Usage
 from pipeline.pool.spec import ModelPool
-from pipeline.response.evidence import BoolArray, IntArray, call_signatures
+from pipeline.response.evidence import call_signatures
 from pipeline.simulated.traits import TaskTraits
 from pipeline.tasks.base import Question
 
