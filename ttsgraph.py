@@ -1,7 +1,9 @@
-"""The `ttsgraph` command line, thin, over pipeline/; and what Python code uses: `ttsgraph.search`, `ttsgraph.load`.
+"""The `ttsgraph` command line, thin, over pipeline/; and what Python code uses: `ttsgraph.search`,
+`ttsgraph.load`.
 
 result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
-result.graph; result.compare(); result.ask("..."); result.save("folder"); ttsgraph.load("folder").serve()
+result.graph; result.compare(); result.ask("..."); result.save("folder");
+ttsgraph.load("folder").serve()
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at
     from pipeline.settings.profile import Params, Profile
 
 IN_PYTHON = ("search", "load", "Result", "Comparison")
-"""What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or clients."""
+"""What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or
+clients.
+"""
 
 
 def __getattr__(name: str) -> Any:
@@ -50,16 +54,36 @@ app = typer.Typer(
 )
 graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
-cache_app = typer.Typer(help="Look at the cache of model calls, and bound it.", no_args_is_help=True)
+cache_app = typer.Typer(
+    help="Look at the cache of model calls, and bound it.", no_args_is_help=True
+)
 app.add_typer(cache_app, name="cache")
-for command in (new_task, new_model, register, verify, check, init, run, compare, export, dags, schema):
+for command in (
+    new_task,
+    new_model,
+    register,
+    verify,
+    check,
+    init,
+    run,
+    compare,
+    export,
+    dags,
+    schema,
+):
     app.command()(command)
 graph_app.command()(draw)
 
 GRAPH = "a graph file, a results folder, or a version of the registry such as math@champion"
 GraphName = Annotated[str, typer.Argument(help=GRAPH)]
-ProfileName = Annotated[str | None, typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)")]
-TaskName = Annotated[str | None, typer.Option("--task", help="a task of the profile (default: the first of params.yaml)")]
+ProfileName = Annotated[
+    str | None,
+    typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)"),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option("--task", help="a task of the profile (default: the first of params.yaml)"),
+]
 
 
 def _params() -> Params:
@@ -100,8 +124,12 @@ def _read(path: Path, profile: Profile) -> CollaborationGraph:
     return graph
 
 
-def _found(name: str, profile: str | None, task: str | None) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
-    """A graph with its profile and task. A results folder and a version bring their own, and are told as such."""
+def _found(
+    name: str, profile: str | None, task: str | None
+) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
+    """A graph with its profile and task. A results folder and a version bring their own, and are
+    told as such.
+    """
     path = Path(name)
     if path.is_file() or path.suffix == ".json":
         loaded, chosen = _settings(profile, task)
@@ -122,7 +150,15 @@ def validate(graph: GraphName, profile: ProfileName = None) -> None:
     Example: ttsgraph graph validate graph.json --profile paper
     """
     found, *_ = _found(graph, profile, None)
-    _print({"valid": True, "hash": found.content_hash, "n_nodes": len(found.nodes), "width": found.width, "depth": found.depth})
+    _print(
+        {
+            "valid": True,
+            "hash": found.content_hash,
+            "n_nodes": len(found.nodes),
+            "width": found.width,
+            "depth": found.depth,
+        }
+    )
 
 
 @graph_app.command()
@@ -165,8 +201,14 @@ def ask(
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     shots = deployed.shots if deployed else read_shots(profile or _params().profile, loaded, chosen)
-    answer = asyncio.run(ask_graph(found, question, deployed.serving_profile if deployed else loaded, chosen, shots))
-    shown: dict[str, Any] = {"answer": answer.text, "latency_s": answer.latency_s, "calls": answer.usage.calls}
+    answer = asyncio.run(
+        ask_graph(found, question, deployed.serving_profile if deployed else loaded, chosen, shots)
+    )
+    shown: dict[str, Any] = {
+        "answer": answer.text,
+        "latency_s": answer.latency_s,
+        "calls": answer.usage.calls,
+    }
     if trace:
         shown["nodes"] = {str(i): text for i, text in answer.node_texts.items()}
     _print(shown)
@@ -203,9 +245,11 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
 
 @app.command()
 def doctor(
-    profile: ProfileName = None, as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of lines")] = False
+    profile: ProfileName = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of lines")] = False,
 ) -> None:
-    """What a profile needs of this machine, what is missing and how to get it, and what a run of each task takes at most.
+    """What a profile needs of this machine, what is missing and how to get it, and what a run of
+    each task takes at most.
 
     Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
     """
@@ -229,7 +273,8 @@ def doctor(
 
 @app.command()
 def prepare(profile: ProfileName = None) -> None:
-    """Make the weights of a profile's local models ready, so that no run has to wait for it; `make setup` does it.
+    """Make the weights of a profile's local models ready, so that no run has to wait for it; `make
+    setup` does it.
 
     Example: ttsgraph prepare --profile laptop
     """
@@ -237,30 +282,56 @@ def prepare(profile: ProfileName = None) -> None:
 
     loaded = _profile(profile)
     if not loaded.hosted:
-        raise InputError(f"expected a profile with models that are served here; this one's engine is {loaded.engine.kind}")
-    _print({name: prepare_weights(name, model, python=loaded.engine.python) for name, model in loaded.hosted.items()})
+        raise InputError(
+            "expected a profile with models that are served here; this one's engine is"
+            f" {loaded.engine.kind}"
+        )
+    _print(
+        {
+            name: prepare_weights(name, model, python=loaded.engine.python)
+            for name, model in loaded.hosted.items()
+        }
+    )
 
 
 @app.command()
 def serve(
-    models: Annotated[list[str], typer.Argument(help="<task>@<alias> of the registry, or folders: results or a bundle.json")],
-    host: Annotated[str | None, typer.Option(help="address to listen at (default: service.host of params.yaml)")] = None,
-    port: Annotated[int | None, typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535)] = None,
-    workers: Annotated[int | None, typer.Option(help="processes (default: service.workers of params.yaml)", min=1)] = None,
-    no_key: Annotated[bool, typer.Option("--no-key", help="let everybody ask who can reach the address")] = False,
+    models: Annotated[
+        list[str],
+        typer.Argument(help="<task>@<alias> of the registry, or folders: results or a bundle.json"),
+    ],
+    host: Annotated[
+        str | None, typer.Option(help="address to listen at (default: service.host of params.yaml)")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="processes (default: service.workers of params.yaml)", min=1)
+    ] = None,
+    no_key: Annotated[
+        bool, typer.Option("--no-key", help="let everybody ask who can reach the address")
+    ] = False,
 ) -> None:
     """Serve found graphs as models of an OpenAI-compatible server; an alias that moves is followed.
 
     Example: ttsgraph serve math@champion
     """
     settings = _params().service
-    given = {name: value for name, value in (("host", host), ("port", port), ("workers", workers)) if value is not None}
+    given = {
+        name: value
+        for name, value in (("host", host), ("port", port), ("workers", workers))
+        if value is not None
+    }
     try:
         from pipeline.service import server
 
         loader, names = _loader(models)
     except ModuleNotFoundError as error:
-        raise InputError(f"expected {error.name} to be installed: pip install 'ttsgraph[serve,flows]'") from None
+        raise InputError(
+            f"expected {error.name} to be installed: pip install 'ttsgraph[serve,flows]'"
+        ) from None
     server.serve(loader, names, settings.model_copy(update=given), no_key)
 
 
@@ -272,14 +343,21 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
     if len(folders) == len(models):
         files = FileLoader(folders)
         return files, files.names
-    if missing := [model for model in models if model.count("/") > 1 or Path(model).parts[:1] == ("results",)]:
-        raise InputError(f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it")
+    if missing := [
+        model for model in models if model.count("/") > 1 or Path(model).parts[:1] == ("results",)
+    ]:
+        raise InputError(
+            f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it"
+        )
     if folders:
-        raise InputError(f"expected folders or names like math@champion, found both: {', '.join(models)}")
+        raise InputError(
+            f"expected folders or names like math@champion, found both: {', '.join(models)}"
+        )
     for model in models:
         if "/" in model and "@" not in model and not model.rsplit("/", 1)[1].isdecimal():
             raise InputError(
-                f"expected a folder or a name like math@champion, but there is no {model}; `make repro` fills results/"
+                f"expected a folder or a name like math@champion, but there is no {model}; `make"
+                " repro` fills results/"
             )
     from flows.registry import RegistryLoader
 
@@ -288,12 +366,22 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
 
 @app.command()
 def lineage(
-    version: Annotated[str | None, typer.Argument(help="math@champion, math@challenger or math/3")] = None,
-    dataset: Annotated[str | None, typer.Option(help="versions made with this dataset: a file, or its MD5")] = None,
-    model: Annotated[str | None, typer.Option(help="versions whose pool had this model: its name, or name@revision")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON, with every candidate and exchange")] = False,
+    version: Annotated[
+        str | None, typer.Argument(help="math@champion, math@challenger or math/3")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="versions made with this dataset: a file, or its MD5")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="versions whose pool had this model: its name, or name@revision"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print JSON, with every candidate and exchange")
+    ] = False,
 ) -> None:
-    """Where a version comes from, every link verified; or which versions a dataset or a model is behind.
+    """Where a version comes from, every link verified; or which versions a dataset or a model is
+    behind.
 
     Ends with exit code 5 when a link is broken. Example: ttsgraph lineage math@champion
     """
@@ -303,7 +391,9 @@ def lineage(
     if (version is None) == (dataset is None and model is None):
         raise InputError("expected a version, or else --dataset or --model")
     if version is None:
-        found = lineages.dependents(uri, md5(Path(dataset)) if dataset and Path(dataset).is_file() else dataset, model)
+        found = lineages.dependents(
+            uri, md5(Path(dataset)) if dataset and Path(dataset).is_file() else dataset, model
+        )
         _print([{"version": v.label, "aliases": v.aliases, "run_id": v.run_id} for v in found])
         return
     walked = lineages.lineage(version, uri)
@@ -314,7 +404,10 @@ def lineage(
         for link in walked.links:
             typer.echo(f"{link.state:8} {link.name} {link.subject}: {link.detail}")
     if walked.broken:
-        typer.echo(f"broken: {', '.join(f'{link.name} {link.subject}' for link in walked.broken)}", err=True)
+        typer.echo(
+            f"broken: {', '.join(f'{link.name} {link.subject}' for link in walked.broken)}",
+            err=True,
+        )
         sys.exit(BROKEN)
 
 
@@ -358,12 +451,18 @@ def cache_stats(profile: ProfileName = None) -> None:
 @cache_app.command("prune")
 def cache_prune(
     profile: ProfileName = None,
-    max_gib: Annotated[float | None, typer.Option(help="drop what was not used for longest above this size", min=0)] = None,
-    unused_days: Annotated[float | None, typer.Option(help="drop what was not used for so many days", min=0)] = None,
+    max_gib: Annotated[
+        float | None, typer.Option(help="drop what was not used for longest above this size", min=0)
+    ] = None,
+    unused_days: Annotated[
+        float | None, typer.Option(help="drop what was not used for so many days", min=0)
+    ] = None,
 ) -> None:
-    """Drop damaged entries and, if asked, old ones; a dropped call is made again, and paid again, when it is needed.
+    """Drop damaged entries and, if asked, old ones; a dropped call is made again, and paid again,
+    when it is needed.
 
-    Without --max-gib the profile's engine.cache_gib holds. Example: ttsgraph cache prune --unused-days 90
+    Without --max-gib the profile's engine.cache_gib holds. Example: ttsgraph cache prune
+    --unused-days 90
     """
     from pipeline.models.cache import GIB
     from pipeline.runtime.clients import open_cache
@@ -373,7 +472,9 @@ def cache_prune(
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped early."""
+    """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped
+    early.
+    """
     hide_secrets_in_output()
     try:
         app()

@@ -1,7 +1,9 @@
-"""How long a search with an archive of 10,000 candidates takes to go on: its journal replayed, each candidate recalled.
+"""How long a search with an archive of 10,000 candidates takes to go on: its journal replayed, each
+candidate recalled.
 
-The archive is made by the real stages, searcher, driver and journal on the simulated pool's settings; only the candidates' scores
-are made up, as to answer all their questions would take hours.
+The archive is made by the real stages, searcher, driver and journal on the simulated pool's
+settings; only the candidates' scores are made up, as to answer all their questions would take
+hours.
 """
 
 from __future__ import annotations
@@ -39,19 +41,40 @@ from pipeline.search.random import RandomSearcher
 from pipeline.search.summary import SPENT, edge_table, search_summary
 from pipeline.stages.ablation import tried_without
 from pipeline.stages.records import Searched, write_record
-from pipeline.stages.schemas import Answers, Candidates, Edges, Evaluations, Nodes, Pilots, Trajectory, read_table, write_table
-from pipeline.stages.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
+from pipeline.stages.schemas import (
+    Answers,
+    Candidates,
+    Edges,
+    Evaluations,
+    Nodes,
+    Pilots,
+    Trajectory,
+    read_table,
+    write_table,
+)
+from pipeline.stages.trials import (
+    answers_table,
+    best_single,
+    cases_feedback,
+    cases_table,
+    test_cases,
+)
 from pipeline.tasks.base import Question
 
-CANDIDATES, PER_ITERATION = 10_000, 100
+CANDIDATES = 10_000
+PER_ITERATION = 100
 LONGEST_RESUME_S = 5.0
-NAME, TASK, METHOD = "simulated-archive", "math", "random"
+NAME = "simulated-archive"
+TASK = "math"
+METHOD = "random"
 ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
 class BigArchive:
-    """Where the parts of a made-up project are: the report stage runs in `folder`, the search's results are in `method`."""
+    """Where the parts of a made-up project are: the report stage runs in `folder`, the search's
+    results are in `method`.
+    """
 
     folder: Path
     results: Path
@@ -69,35 +92,60 @@ class NoClient:
 
 
 class MadeUp(Environment):
-    """Scores drawn from a graph's hash, without a call: the larger the graph, the more often it is right."""
+    """Scores drawn from a graph's hash, without a call: the larger the graph, the more often it is
+    right.
+    """
 
-    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
         rng = np.random.default_rng(int(graph.content_hash[:12], 16))
         right = rng.random(len(questions)) < 0.35 + 0.2 * (1 - 1 / len(graph.nodes))
         latencies = graph.depth * rng.uniform(0.5, 1.5, len(questions))
-        results = [QuestionResult(q.id, bool(r), "", float(s)) for q, r, s in zip(questions, right, latencies, strict=True)]
+        results = [
+            QuestionResult(q.id, bool(r), "", float(s))
+            for q, r, s in zip(questions, right, latencies, strict=True)
+        ]
         calls = len(graph.nodes) * len(questions)
         dollars = 2e-5 * calls
-        return Feedback(tuple(results), Usage(200 * calls, 270 * calls, dollars, 0.3 * dollars, calls, 7 * calls // 10), 0.1)
+        return Feedback(
+            tuple(results),
+            Usage(200 * calls, 270 * calls, dollars, 0.3 * dollars, calls, 7 * calls // 10),
+            0.1,
+        )
 
 
 class Forbidden(Environment):
     """Nothing is evaluated while an archive is recalled."""
 
-    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
-        raise TTSGraphError(f"expected every candidate in the archive, found none for {graph.to_json()[:60]}")
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        raise TTSGraphError(
+            f"expected every candidate in the archive, found none for {graph.to_json()[:60]}"
+        )
 
 
 def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
-    """A project folder as the stages leave it, from params.yaml to test.parquet, whose search has tried so many candidates.
+    """A project folder as the stages leave it, from params.yaml to test.parquet, whose search has
+    tried so many candidates.
 
-    `python -m flows.report` runs there. The stages before the search are real ones on the simulated pool, made small.
+    `python -m flows.report` runs there. The stages before the search are real ones on the simulated
+    pool, made small.
     """
     from flows import init_family, init_instances, pilot, profile, sample
 
     _write_settings(folder, -(-candidates // PER_ITERATION))
-    made = BigArchive(folder, folder / "results" / NAME / TASK, folder / "results" / NAME / TASK / METHOD)
-    stages = (sample.sample, profile.profile_models, pilot.pilot, init_family.init_family, init_instances.init_instances)
+    made = BigArchive(
+        folder, folder / "results" / NAME / TASK, folder / "results" / NAME / TASK / METHOD
+    )
+    stages = (
+        sample.sample,
+        profile.profile_models,
+        pilot.pilot,
+        init_family.init_family,
+        init_instances.init_instances,
+    )
     with chdir(folder):
         for stage in stages:
             stage.fn(TASK)
@@ -112,10 +160,21 @@ def _write_settings(folder: Path, iterations: int) -> None:
     settings["tasks"][TASK] |= {"splits": {"train": 40, "val": 40, "test": 100}}
     settings["pilot"] = {"questions": 8, "widths": [1, 2, 4], "depths": [1, 2], "max_nodes": 8}
     settings["init"] = {"questions": 8, "candidates": 3, "topologies": 2}
-    settings["search"] |= {"max_iterations": iterations, "patience": iterations, "candidates": PER_ITERATION, "batch": 16}
+    settings["search"] |= {
+        "max_iterations": iterations,
+        "patience": iterations,
+        "candidates": PER_ITERATION,
+        "batch": 16,
+    }
     (folder / "profiles").mkdir(parents=True, exist_ok=True)
     (folder / "profiles" / f"{NAME}.yaml").write_text(yaml.safe_dump(settings))
-    params = {"profile": NAME, "tasks": [TASK], "methods": [METHOD], "seed": 0, "tracking_uri": "sqlite:///mlflow.db"}
+    params = {
+        "profile": NAME,
+        "tasks": [TASK],
+        "methods": [METHOD],
+        "seed": 0,
+        "tracking_uri": "sqlite:///mlflow.db",
+    }
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
 
 
@@ -129,17 +188,29 @@ def _write_results(stage: Stage, folder: Path) -> None:
     write_record(Searched, folder / "search.json", summary, SPENT)
     write_history(read_journal(folder / "journal.jsonl"), folder / "history.jsonl")
     write_text(folder / "graph.json", found.graph.to_json())
-    cost, limits = stage.profile.cost_model(TASK), stage.profile.budget
+    cost = stage.profile.cost_model(TASK)
+    limits = stage.profile.budget
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     profiled = stage.profile_table()
-    best, voter = (best_single(profiled, cost, limits.limit, repeated=repeated) for repeated in (False, True))
+    best, voter = (
+        best_single(profiled, cost, limits.limit, repeated=repeated) for repeated in (False, True)
+    )
     cases = test_cases(found.graph, pilots, cost, limits.limit, limits.max_nodes, best, voter)
     made_up = environment(stage, MadeUp)
-    asked, graph = stage.questions(), found.graph
+    asked = stage.questions()
+    graph = found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
-    write_table(answers_table(cases, feedbacks, stage.grader().extract), Answers, folder / "answers.parquet")
-    write_table(cases_table(cases, feedbacks, cost).join(against_first(feedbacks)), Evaluations, folder / "test.parquet")
-    nodes = asyncio.run(tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0]))
+    write_table(
+        answers_table(cases, feedbacks, stage.grader().extract), Answers, folder / "answers.parquet"
+    )
+    write_table(
+        cases_table(cases, feedbacks, cost).join(against_first(feedbacks)),
+        Evaluations,
+        folder / "test.parquet",
+    )
+    nodes = asyncio.run(
+        tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0])
+    )
     write_table(nodes, Nodes, folder / "nodes.parquet")
     write_table(edge_table(read_journal(folder / "journal.jsonl")), Edges, folder / "edges.parquet")
     write_text(folder / "verdict.json", json.dumps(_lineage(stage), indent=1))
@@ -148,7 +219,11 @@ def _write_results(stage: Stage, folder: Path) -> None:
 def _lineage(stage: Stage) -> dict[str, Any]:
     """What the registry would tell of a version, but for what only a real search has."""
     splits = {split: len(rows) for split, rows in stage.questions().items()}
-    dataset = {"path": stage.questions_path.as_posix(), "md5": md5(stage.questions_path), "splits": splits}
+    dataset = {
+        "path": stage.questions_path.as_posix(),
+        "md5": md5(stage.questions_path),
+        "splits": splits,
+    }
     record = {"seed": stage.params.seed, "dataset": dataset, "files": {}, "models": {}}
     record |= {"settings_sha256": settings_sha256(stage.profile, TASK), "warm_from": None}
     return {"record": record}
@@ -156,33 +231,51 @@ def _lineage(stage: Stage) -> dict[str, Any]:
 
 def environment(stage: Stage, kind: type[Environment]) -> Environment:
     """An environment of the stage's task that asks no model."""
-    profile, settings = stage.profile, stage.settings
+    profile = stage.profile
+    settings = stage.settings
     prompt = settings.prompt.prompt(stage.grader(), ())
     return kind(prompt, settings.sampling.sampling(), profile.model_pool(), NoClient())
 
 
 def search(stage: Stage, folder: Path, kind: type[Environment]) -> tuple[Found, Archive]:
-    """The search as its stage runs it, with its journal in the folder, in an environment that asks no model."""
-    profile, brief, questions = stage.profile, stage.brief(), stage.questions()
+    """The search as its stage runs it, with its journal in the folder, in an environment that asks
+    no model.
+    """
+    profile = stage.profile
+    brief = stage.brief()
+    questions = stage.questions()
     searcher = RandomSearcher(Problem(brief, profile.search, profile.agent, {}, stage.params.seed))
-    with rare_collections(), closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": NAME})) as journal:
+    with (
+        rare_collections(),
+        closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": NAME})) as journal,
+    ):
         archive = Archive(journal)
         driver = Driver(brief.cost, profile.search, archive)
-        found = asyncio.run(driver.run(searcher, environment(stage, kind), questions["train"], questions["val"]))
+        found = asyncio.run(
+            driver.run(searcher, environment(stage, kind), questions["train"], questions["val"])
+        )
     return found, archive
 
 
 def measure() -> list[Ratio]:
-    """One ratio: processor seconds until the search is where its archive ends, the searcher's proposals made again among them."""
+    """One ratio: processor seconds until the search is where its archive ends, the searcher's
+    proposals made again among them.
+    """
     with tempfile.TemporaryDirectory() as name:
         made = big_archive(Path(name))
         with chdir(made.folder):
             stage = load_stage(TASK)
-            started, clock = time.process_time(), time.perf_counter()
+            started = time.process_time()
+            clock = time.perf_counter()
             _, archive = search(stage, made.method, Forbidden)
-            seconds, clock = time.process_time() - started, time.perf_counter() - clock
+            seconds = time.process_time() - started
+            clock = time.perf_counter() - clock
         size = (made.method / "journal.jsonl").stat().st_size
-    details = {"candidates": len(archive.records), "seconds by the clock": round(clock, 2), "journal, MB": round(size / 1e6, 1)}
+    details = {
+        "candidates": len(archive.records),
+        "seconds by the clock": round(clock, 2),
+        "journal, MB": round(size / 1e6, 1),
+    }
     return [
         Ratio(
             "a random search with an archive of 10,000 candidates resumes, s",

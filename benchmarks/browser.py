@@ -31,21 +31,32 @@ def browser() -> Iterator[Browser]:
 
 
 class Opened:
-    """A page that was opened from its file, offline; what it told the console, and what it asked the network for."""
+    """A page that was opened from its file, offline; what it told the console, and what it asked
+    the network for.
+    """
 
     def __init__(self, started: Browser, path: Path, width: int = 1280, **context: Any) -> None:
-        self.context = started.new_context(viewport={"width": width, "height": 900}, offline=True, **context)
+        self.context = started.new_context(
+            viewport={"width": width, "height": 900}, offline=True, **context
+        )
         self.page: Page = self.context.new_page()
         self.told: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda message: self.told.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on(
+            "console",
+            lambda message: (
+                self.told.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
         self.page.on("pageerror", lambda error: self.told.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(path.resolve().as_uri())
 
     def ready(self) -> Page:
         """The page, once all its plots are drawn."""
-        self.page.wait_for_function("document.documentElement.dataset.ready !== undefined", timeout=60_000)
+        self.page.wait_for_function(
+            "document.documentElement.dataset.ready !== undefined", timeout=60_000
+        )
         return self.page
 
     def close(self) -> None:

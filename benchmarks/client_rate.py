@@ -1,4 +1,5 @@
-"""Calls a second through the whole stack (environment, executor, cache, client, socket) in one thread, so on one core.
+"""Calls a second through the whole stack (environment, executor, cache, client, socket) in one
+thread, so on one core.
 
 Beside it, in turns, the physical bound: the same number of calls over bare aiohttp.
 """
@@ -19,30 +20,42 @@ from benchmarks.stub import MODEL
 from pipeline.evaluation.environment import Environment
 from pipeline.graphs.topologies import single
 
-CALLS, WARM_UP = 2000, 500
+CALLS = 2000
+WARM_UP = 500
 DELAY_S = 0.001
 JSON = {"content-type": "application/json"}
 TURNS = 3
-LEAST, LEAST_SHARE = 2200.0, 0.2
+LEAST = 2200.0
+LEAST_SHARE = 0.2
 
 
 async def rate(environment: Environment, calls: int, first: int) -> tuple[float, float]:
-    """Calls a second by the clock, and per second of this process's core time; questions are numbered from `first`."""
+    """Calls a second by the clock, and per second of this process's core time; questions are
+    numbered from `first`.
+    """
     asked = questions(calls, first)
-    core, clock = time.process_time(), time.perf_counter()
+    core = time.process_time()
+    clock = time.perf_counter()
     feedback = await environment.evaluate(single(MODEL), asked)
-    core, clock = time.process_time() - core, time.perf_counter() - clock
+    core = time.process_time() - core
+    clock = time.perf_counter() - clock
     assert feedback.n_unscored == 0, feedback.error
     return calls / clock, calls / core
 
 
 async def bare(url: str, calls: int) -> float:
-    """Calls per second of core time over aiohttp alone, at most as many at once as our client makes."""
-    body, room = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "1 + 2"}]}).encode(), asyncio.Semaphore(128)
+    """Calls per second of core time over aiohttp alone, at most as many at once as our client
+    makes.
+    """
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "1 + 2"}]}).encode()
+    room = asyncio.Semaphore(128)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def one() -> None:
-            async with room, session.post(f"{url}/chat/completions", data=body, headers=JSON) as response:
+            async with (
+                room,
+                session.post(f"{url}/chat/completions", data=body, headers=JSON) as response,
+            ):
                 json.loads(await response.read())
 
         core = time.process_time()
@@ -50,12 +63,17 @@ async def bare(url: str, calls: int) -> float:
         return calls / (time.process_time() - core)
 
 
-async def compare(slow: Callable[[Environment], Environment] = lambda environment: environment) -> list[Ratio]:
+async def compare(
+    slow: Callable[[Environment], Environment] = lambda environment: environment,
+) -> list[Ratio]:
     """Medians over the turns; `slow` makes the stack another one, to see that the ratios tell."""
     async with stubbed(DELAY_S) as (url, environment):
         environment = slow(environment)
         await rate(environment, WARM_UP, 0)
-        turns = [(await rate(environment, CALLS, WARM_UP + turn * CALLS), await bare(url, CALLS)) for turn in range(TURNS)]
+        turns = [
+            (await rate(environment, CALLS, WARM_UP + turn * CALLS), await bare(url, CALLS))
+            for turn in range(TURNS)
+        ]
     ours = statistics.median(by_core for (_, by_core), _ in turns)
     bound = statistics.median(by_core for _, by_core in turns)
     details = {
@@ -64,11 +82,25 @@ async def compare(slow: Callable[[Environment], Environment] = lambda environmen
         "bare aiohttp, calls per second of a core": round(bound),
     }
     return [
-        Ratio("calls through the client per second of one core", round(ours), "at least", LEAST, details),
-        Ratio("of it over bare aiohttp, which is the bound", round(ours / bound, 3), "at least", LEAST_SHARE, details),
+        Ratio(
+            "calls through the client per second of one core",
+            round(ours),
+            "at least",
+            LEAST,
+            details,
+        ),
+        Ratio(
+            "of it over bare aiohttp, which is the bound",
+            round(ours / bound, 3),
+            "at least",
+            LEAST_SHARE,
+            details,
+        ),
     ]
 
 
 def measure() -> list[Ratio]:
-    """Calls per second of core time, which other work on the machine disturbs less than the clock, and their share in the bound."""
+    """Calls per second of core time, which other work on the machine disturbs less than the clock,
+    and their share in the bound.
+    """
     return asyncio.run(compare())

@@ -1,4 +1,6 @@
-"""How many programs are graded a second: HumanEval's own solutions, two at a time, as in a search on two cores."""
+"""How many programs are graded a second: HumanEval's own solutions, two at a time, as in a search
+on two cores.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,28 @@ LIMIT_PER_S = 10.0
 
 
 def measure() -> list[Ratio]:
-    """One ratio: solutions a second by the clock. Raises IsolationError where programs can't be isolated."""
+    """One ratio: solutions a second by the clock. Raises IsolationError where programs can't be
+    isolated.
+    """
     task = get_grader("humaneval", accept_weaker=False)
     questions = load_questions(task, load_profile("laptop").task("humaneval").source, seed=0)
-    before, started = os.times(), time.perf_counter()
+    before = os.times()
+    started = time.perf_counter()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         passed = sum(pool.map(lambda question: task.grade(question, question.answer), questions))
-    seconds, after = time.perf_counter() - started, os.times()
+    seconds = time.perf_counter() - started
+    after = os.times()
     details = {
         "solutions": len(questions),
         "passed": passed,
         "processor ms each": round(1000 * (sum(after[:4]) - sum(before[:4])) / len(questions), 1),
     }
-    return [Ratio("programs graded a second, two at a time", round(len(questions) / seconds, 1), "at least", LIMIT_PER_S, details)]
+    return [
+        Ratio(
+            "programs graded a second, two at a time",
+            round(len(questions) / seconds, 1),
+            "at least",
+            LIMIT_PER_S,
+            details,
+        )
+    ]

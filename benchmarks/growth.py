@@ -1,4 +1,6 @@
-"""Time per candidate from 5 to 80 nodes: drawn, costed, hashed, and evaluated against a stub server."""
+"""Time per candidate from 5 to 80 nodes: drawn, costed, hashed, and evaluated against a stub
+server.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,24 @@ from pipeline.graphs.budget import CostModel, Lengths
 from pipeline.graphs.topologies import random_graph
 
 SIZES = (5, 10, 20, 40, 80)
-ROUNDS, QUESTIONS = 15, 8
+ROUNDS = 15
+QUESTIONS = 8
 DELAY_S = 0.001
 
 
 async def _measure() -> Ratio:
-    """A candidate of each size in every round, as other work then disturbs all sizes alike; a round before warms up."""
-    cost, rng = CostModel(POOL, Lengths(200, 100)), np.random.default_rng(0)
+    """A candidate of each size in every round, as other work then disturbs all sizes alike; a round
+    before warms up.
+    """
+    cost = CostModel(POOL, Lengths(200, 100))
+    rng = np.random.default_rng(0)
     seconds: dict[int, list[float]] = {size: [] for size in SIZES}
     first = 0
     async with stubbed_environment(DELAY_S) as environment:
         for turn in range(ROUNDS + 1):
             for size in SIZES:
-                asked, first = questions(QUESTIONS, first), first + QUESTIONS
+                asked = questions(QUESTIONS, first)
+                first = first + QUESTIONS
                 started = time.process_time()
                 graph = random_graph({MODEL: size}, ("assistant", "fuser"), cost, np.inf, rng)
                 cost.graph_cost(graph)
@@ -39,8 +46,17 @@ async def _measure() -> Ratio:
                     seconds[size].append(spent)
     medians = {size: statistics.median(spent) for size, spent in seconds.items()}
     growth = (medians[SIZES[-1]] / medians[SIZES[0]]) / (SIZES[-1] / SIZES[0])
-    details = {f"{size} nodes, ms of core time": round(1000 * median, 1) for size, median in medians.items()}
-    return Ratio("growth of time per candidate over growth of nodes, 5 to 80", round(growth, 3), "at most", 1.0, details)
+    details = {
+        f"{size} nodes, ms of core time": round(1000 * median, 1)
+        for size, median in medians.items()
+    }
+    return Ratio(
+        "growth of time per candidate over growth of nodes, 5 to 80",
+        round(growth, 3),
+        "at most",
+        1.0,
+        details,
+    )
 
 
 def measure() -> list[Ratio]:

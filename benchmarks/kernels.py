@@ -1,6 +1,8 @@
-"""Times the graph kernels on the paper's scale (80 nodes, six models, budget 80), medians in milliseconds.
+"""Times the graph kernels on the paper's scale (80 nodes, six models, budget 80), medians in
+milliseconds.
 
-One row per edge probability: sampling one graph, pruning, trimming and costing it, over 200 repetitions after a warm-up.
+One row per edge probability: sampling one graph, pruning, trimming and costing it, over 200
+repetitions after a warm-up.
 """
 
 from __future__ import annotations
@@ -30,22 +32,37 @@ def median_ms(work: Callable[[], object]) -> float:
     return 1000 * statistics.median(times)
 
 
-def sample_to_cost(distribution: GraphDistribution, cost: CostModel, budget: float) -> Callable[[], object]:
+def sample_to_cost(
+    distribution: GraphDistribution, cost: CostModel, budget: float
+) -> Callable[[], object]:
     return lambda: cost.graph_cost(distribution.sample_graphs(1, cost, budget)[0])
 
 
 def measure() -> list[Ratio]:
     """One ratio: the slowest row in milliseconds."""
     profile = load_profile("paper")
-    cost, budget = profile.cost_model("math"), profile.budget.limit
+    cost = profile.cost_model("math")
+    budget = profile.budget.limit
     rows = {}
     for p in (0.02, 0.1, 0.5, 0.9):
-        distribution = GraphDistribution.uniform(80, profile.roles, tuple(cost.pool), np.random.default_rng(0), p)
-        rows[f"edge probability {p}"] = round(median_ms(sample_to_cost(distribution, cost, budget)), 3)
-    sparse = GraphDistribution.uniform(80, profile.roles, tuple(cost.pool), np.random.default_rng(0), 0.1)
+        distribution = GraphDistribution.uniform(
+            80, profile.roles, tuple(cost.pool), np.random.default_rng(0), p
+        )
+        rows[f"edge probability {p}"] = round(
+            median_ms(sample_to_cost(distribution, cost, budget)), 3
+        )
+    sparse = GraphDistribution.uniform(
+        80, profile.roles, tuple(cost.pool), np.random.default_rng(0), 0.1
+    )
     (graph,) = sparse.sample_graphs(1, cost, budget)
     hashing = median_ms(lambda: type(graph)(graph.nodes, graph.edges).content_hash)
     details = rows | {"content hash of a trimmed graph": round(hashing, 3)}
     return [
-        Ratio("sampling, pruning, trimming and costing a graph of 80 nodes, ms", max(rows.values()), "at most", LIMIT_MS, details)
+        Ratio(
+            "sampling, pruning, trimming and costing a graph of 80 nodes, ms",
+            max(rows.values()),
+            "at most",
+            LIMIT_MS,
+            details,
+        )
     ]

@@ -1,4 +1,6 @@
-"""The report of an archive of 10,000 candidates: how long it takes to write, what its page weighs, and how soon it is on screen."""
+"""The report of an archive of 10,000 candidates: how long it takes to write, what its page weighs,
+and how soon it is on screen.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ OPENS = 3
 
 
 def measure() -> list[Ratio]:
-    """Three ratios: seconds to write, megabytes, and seconds until the page is loaded and all its plots are drawn."""
+    """Three ratios: seconds to write, megabytes, and seconds until the page is loaded and all its
+    plots are drawn.
+    """
     from flows import report
 
     with tempfile.TemporaryDirectory() as name:
@@ -37,7 +41,10 @@ def measure() -> list[Ratio]:
         return found
     # The first one starts the browser's own caches; all have to keep the bound.
     slowest = round(max(opening), 2)
-    return [*found, Ratio("page of 10,000 candidates opens, s", slowest, "at most", 3.0, {"seconds": opening})]
+    return [
+        *found,
+        Ratio("page of 10,000 candidates opens, s", slowest, "at most", 3.0, {"seconds": opening}),
+    ]
 
 
 def _seconds_to_open(path: Path) -> list[float]:

@@ -1,8 +1,9 @@
-"""The same calls made by others: by hand over aiohttp and over the openai package, node by node, and, where it is installed, by
-LangGraph. All in one run and in turns, as other work on the machine then disturbs all alike.
+"""The same calls made by others: by hand over aiohttp and over the openai package, node by node,
+and, where it is installed, by LangGraph. All in one run and in turns, as other work on the machine
+then disturbs all alike.
 
-Three chains of four calls and a vote, for QUESTIONS questions at a stub server. Every peer takes at most AT_ONCE calls at once, as
-our client does.
+Three chains of four calls and a vote, for QUESTIONS questions at a stub server. Every peer takes at
+most AT_ONCE calls at once, as our client does.
 """
 
 from __future__ import annotations
@@ -28,8 +29,14 @@ from pipeline.evaluation.environment import Environment
 from pipeline.graphs.topologies import grid
 from pipeline.tasks.base import Question
 
-WIDTH, DEPTH, QUESTIONS, DELAY_S, AT_ONCE, TURNS = 3, 4, 64, 0.05, 128, 3
-MOST_CORE, MOST_WALL_BY_HAND = 4.0, 1.0
+WIDTH = 3
+DEPTH = 4
+QUESTIONS = 64
+DELAY_S = 0.05
+AT_ONCE = 128
+TURNS = 3
+MOST_CORE = 4.0
+MOST_WALL_BY_HAND = 1.0
 
 Ask = Callable[[str], Awaitable[str]]
 Peer = Callable[[list[Question]], Awaitable[None]]
@@ -57,7 +64,12 @@ async def vote_of_chains(ask: Ask, question: Question) -> str:
 
 
 def body_of(text: str) -> dict[str, Any]:
-    return {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 512, "temperature": 0.9}
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 512,
+        "temperature": 0.9,
+    }
 
 
 def by_hand(ask: Ask) -> Peer:
@@ -79,7 +91,9 @@ def over_aiohttp(session: aiohttp.ClientSession, url: str) -> Peer:
 
     async def ask(text: str) -> str:
         headers = {"content-type": "application/json"}
-        async with session.post(f"{url}/chat/completions", data=json.dumps(body_of(text)).encode(), headers=headers) as response:
+        async with session.post(
+            f"{url}/chat/completions", data=json.dumps(body_of(text)).encode(), headers=headers
+        ) as response:
             return str(json.loads(await response.read())["choices"][0]["message"]["content"])
 
     return by_hand(ask)
@@ -96,13 +110,17 @@ def over_openai(client: openai.AsyncOpenAI) -> Peer:
 
 
 def node_by_node(client: openai.AsyncOpenAI) -> Peer:
-    """Each question's nodes one after the other, all questions at once: what an executor without concurrency in a graph does."""
+    """Each question's nodes one after the other, all questions at once: what an executor without
+    concurrency in a graph does.
+    """
 
     async def one(question: Question) -> None:
         for number in range(WIDTH):
             answer = ""
             for _ in range(DEPTH):
-                found = await client.chat.completions.create(**body_of(f"{question.text} ({number}) {answer}"))
+                found = await client.chat.completions.create(
+                    **body_of(f"{question.text} ({number}) {answer}")
+                )
                 answer = found.choices[0].message.content or ""
 
     async def run(asked: list[Question]) -> None:
@@ -127,7 +145,9 @@ def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
         return {"answers": [found.choices[0].message.content or ""]}
 
     builder = StateGraph(State)
-    builder.add_node("vote", lambda state: {"answers": [Counter(state["answers"]).most_common(1)[0][0]]})
+    builder.add_node(
+        "vote", lambda state: {"answers": [Counter(state["answers"]).most_common(1)[0][0]]}
+    )
     for row in range(WIDTH):
         for column in range(DEPTH):
             builder.add_node(f"{row}.{column}", call)
@@ -137,7 +157,9 @@ def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
     graph = builder.compile()
 
     async def run(asked: list[Question]) -> None:
-        await asyncio.gather(*(graph.ainvoke({"question": question.text, "answers": []}) for question in asked))
+        await asyncio.gather(
+            *(graph.ainvoke({"question": question.text, "answers": []}) for question in asked)
+        )
 
     return run
 
@@ -155,7 +177,8 @@ def ours(environment: Environment) -> Peer:
 
 
 async def spent_on(peer: Peer, asked: list[Question]) -> Spent:
-    wall, core = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    core = time.process_time()
     await peer(asked)
     return Spent(time.perf_counter() - wall, time.process_time() - core)
 
@@ -166,36 +189,60 @@ async def compare() -> dict[str, list[Spent]]:
     async with (
         stubbed(DELAY_S, AT_ONCE) as (url, environment),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
-        openai.AsyncOpenAI(base_url=url, api_key="none", http_client=openai.DefaultAioHttpClient()) as client,
+        openai.AsyncOpenAI(
+            base_url=url, api_key="none", http_client=openai.DefaultAioHttpClient()
+        ) as client,
     ):
-        peers = {"aiohttp by hand": over_aiohttp(session, url), "ours": ours(environment), "openai by hand": over_openai(client)}
+        peers = {
+            "aiohttp by hand": over_aiohttp(session, url),
+            "ours": ours(environment),
+            "openai by hand": over_openai(client),
+        }
         peers["node by node"] = node_by_node(client)
         if importlib.util.find_spec("langgraph") is not None:
             peers["langgraph"] = over_langgraph(client)
         for turn in range(TURNS + 1):
             for place, (name, peer) in enumerate(peers.items()):
-                spent = await spent_on(peer, questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS))
+                spent = await spent_on(
+                    peer, questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
+                )
                 if turn:
                     found.setdefault(name, []).append(spent)
     return found
 
 
 def ratios_of(found: dict[str, list[Spent]]) -> list[Ratio]:
-    """Ours over the bound by core time, and over the openai package by hand by the clock: medians over the turns."""
+    """Ours over the bound by core time, and over the openai package by hand by the clock: medians
+    over the turns.
+    """
     core = {name: statistics.median(spent.core for spent in turns) for name, turns in found.items()}
     wall = {name: statistics.median(spent.wall for spent in turns) for name, turns in found.items()}
     calls = WIDTH * DEPTH * QUESTIONS
     details = {
         "calls": calls,
         "a call of the stub, s": DELAY_S,
-        "core ms a call": {name: round(1000 * seconds / calls, 3) for name, seconds in core.items()},
+        "core ms a call": {
+            name: round(1000 * seconds / calls, 3) for name, seconds in core.items()
+        },
         "wall, s": {name: round(seconds, 3) for name, seconds in wall.items()},
     }
     by_core = round(core["ours"] / core["aiohttp by hand"], 2)
     by_wall = round(wall["ours"] / wall["openai by hand"], 2)
     return [
-        Ratio("core time of a call over that of bare aiohttp, which is the bound", by_core, "at most", MOST_CORE, details),
-        Ratio("wall time of a graph over that of the openai package by hand", by_wall, "at most", MOST_WALL_BY_HAND, details),
+        Ratio(
+            "core time of a call over that of bare aiohttp, which is the bound",
+            by_core,
+            "at most",
+            MOST_CORE,
+            details,
+        ),
+        Ratio(
+            "wall time of a graph over that of the openai package by hand",
+            by_wall,
+            "at most",
+            MOST_WALL_BY_HAND,
+            details,
+        ),
     ]
 
 

@@ -1,4 +1,6 @@
-"""What the benchmarks run on: one model behind a stub server, made-up sums, and the whole stack from environment to socket."""
+"""What the benchmarks run on: one model behind a stub server, made-up sums, and the whole stack
+from environment to socket.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ POOL = ModelPool((ModelSpec(MODEL, "stub", 1e9, 1e9, 16, 2048, Price(0.1, 0.2)),
 
 def questions(count: int, first: int = 0) -> list[Question]:
     """Sums numbered from `first`: no two share a call."""
-    return [Question(f"q{k}", f"{k} + {k + 1}", str(2 * k + 1)) for k in range(first, first + count)]
+    return [
+        Question(f"q{k}", f"{k} + {k + 1}", str(2 * k + 1)) for k in range(first, first + count)
+    ]
 
 
 @asynccontextmanager
@@ -41,7 +45,15 @@ async def stubbed(delay_s: float, concurrency: int = 128) -> AsyncIterator[tuple
         client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, patience=Patience(concurrency))
         cache = CallCache(Path(folder))
         try:
-            yield url, Environment(Prompt(get_task("math"), "Answer."), Sampling(), POOL, CachedClient(client, cache))
+            yield (
+                url,
+                Environment(
+                    Prompt(get_task("math"), "Answer."),
+                    Sampling(),
+                    POOL,
+                    CachedClient(client, cache),
+                ),
+            )
         finally:
             await client.aclose()
             cache.close()

@@ -1,8 +1,10 @@
-"""The server of found graphs under load: whether a request is lost or gets another's answer, and what it adds to a graph's time.
+"""The server of found graphs under load: whether a request is lost or gets another's answer, and
+what it adds to a graph's time.
 
-200 clients ask one question after the other for a minute, through `ttsgraph serve` in a process of its own; then in turns through
-it and the same graph in this process, without a server, as other work on the machine disturbs both alike; one client alone does the
-same on a pool that is quick, where what a server adds isn't hidden. Each question has a name that the pool, a stub, answers with.
+200 clients ask one question after the other for a minute, through `ttsgraph serve` in a process of
+its own; then in turns through it and the same graph in this process, without a server, as other
+work on the machine disturbs both alike; one client alone does the same on a pool that is quick,
+where what a server adds isn't hidden. Each question has a name that the pool, a stub, answers with.
 """
 
 from __future__ import annotations
@@ -37,11 +39,15 @@ from pipeline.runtime.clients import connect
 from pipeline.settings.profile import Profile, load_profile
 from pipeline.tasks.base import Question
 
-CLIENTS, SECONDS, DELAY_S = 200, 60.0, 1.0
+CLIENTS = 200
+SECONDS = 60.0
+DELAY_S = 1.0
 ALONE_DELAY_S = 0.05
-TURNS, TURN_S = 3, 8.0
+TURNS = 3
+TURN_S = 8.0
 WIDTH = 3
-MOST, MOST_MS = 1.10, 4.0
+MOST = 1.10
+MOST_MS = 4.0
 ROOT = Path(__file__).parents[1]
 
 Ask = Callable[[str], Awaitable[str]]
@@ -52,7 +58,14 @@ Timed = list[tuple[float, str]]
 def deployed(base_url: str) -> Deployed:
     """Three assistants and a fuser on the stub."""
     data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
-    facts = {"family": "stub", "total": 1e9, "non_embedding": 1e9, "layers": 16, "hidden": 2048, "price": 0.1}
+    facts = {
+        "family": "stub",
+        "total": 1e9,
+        "non_embedding": 1e9,
+        "layers": 16,
+        "hidden": 2048,
+        "price": 0.1,
+    }
     data["engine"] = {"kind": "external", "concurrency": CLIENTS * WIDTH}
     data["pool"] = {MODEL: facts | {"base_url": base_url}}
     data["tasks"]["math"]["prompt"] = {"style": "chat"}
@@ -61,17 +74,23 @@ def deployed(base_url: str) -> Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many clients, each with one question at a time, on a pool that takes `delay_s` for a call."""
+    """So many clients, each with one question at a time, on a pool that takes `delay_s` for a
+    call.
+    """
 
     clients: int
     delay_s: float
 
     async def ask(self, ask: Ask, seconds: float) -> Timed:
         """Questions until the time is over; every one that was asked is waited for."""
-        names, found, end = itertools.count(), [], time.perf_counter() + seconds
+        names = itertools.count()
+        found = []
+        end = time.perf_counter() + seconds
 
         async def client(number: int) -> None:
-            await asyncio.sleep(self.delay_s * number / self.clients)  # as clients come: not all in the same moment
+            await asyncio.sleep(
+                self.delay_s * number / self.clients
+            )  # as clients come: not all in the same moment
             while (started := time.perf_counter()) < end:
                 name = f"request-{next(names)}"
                 try:
@@ -107,7 +126,11 @@ async def served(url: str, load: Load, seconds: float) -> Timed:
             body = {"model": "math@bundle", "messages": [{"role": "user", "content": name}]}
             async with session.post(f"{url}/chat/completions", json=body) as response:
                 answer = await response.json()
-            return str(answer["choices"][0]["message"]["content"]) if response.status == 200 else str(answer)
+            return (
+                str(answer["choices"][0]["message"]["content"])
+                if response.status == 200
+                else str(answer)
+            )
 
         return await load.ask(ask, seconds)
 
@@ -117,11 +140,20 @@ def service(version: Deployed) -> Iterator[str]:
     """`ttsgraph serve` for this version in a process of its own; yields its base URL."""
     with tempfile.TemporaryDirectory() as folder:
         version.write(Path(folder) / "bundle")
-        (Path(folder) / "params.yaml").write_text(yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]}))
+        (Path(folder) / "params.yaml").write_text(
+            yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]})
+        )
         command = [sys.executable, str(ROOT / "ttsgraph.py"), "serve", "bundle", "--port", "0"]
-        env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {"PYTHONPATH": str(ROOT)}
+        env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {
+            "PYTHONPATH": str(ROOT)
+        }
         log = (Path(folder) / "log").open("w")
-        with log, subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        with (
+            log,
+            subprocess.Popen(
+                command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as process,
+        ):
             assert process.stdout is not None
             try:
                 said = process.stdout.readline()
@@ -149,15 +181,23 @@ class Compared:
             "a call of the stub, s": load.delay_s,
             "requests": [len(self.through), len(self.direct)],
             "median with and without a server, s": self.median_s(),
-            "99 % with and without a server, s": [_quantile(self.through, 99), _quantile(self.direct, 99)],
+            "99 % with and without a server, s": [
+                _quantile(self.through, 99),
+                _quantile(self.direct, 99),
+            ],
         }
 
 
 def compare(url: str, version: Deployed, load: Load) -> Compared:
     """TURNS turns of each."""
-    turns = [(asyncio.run(served(url, load, TURN_S)), asyncio.run(directly(version, load, TURN_S))) for _ in range(TURNS)]
+    turns = [
+        (asyncio.run(served(url, load, TURN_S)), asyncio.run(directly(version, load, TURN_S)))
+        for _ in range(TURNS)
+    ]
     through, direct = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
-    assert not any(wrong for _, wrong in direct), "expected every answer without a server, some failed"
+    assert not any(wrong for _, wrong in direct), (
+        "expected every answer without a server, some failed"
+    )
     return Compared(through, direct)
 
 
@@ -166,34 +206,62 @@ def alone() -> Ratio:
     load = Load(1, ALONE_DELAY_S)
     with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
         found = compare(url, version, load)
-    assert not any(wrong for _, wrong in found.through), "expected every answer through the server, some failed"
+    assert not any(wrong for _, wrong in found.through), (
+        "expected every answer through the server, some failed"
+    )
     with_server, without = found.median_s()
     added = round(1000 * (with_server - without), 2)
     return Ratio(
-        "what a server adds to the median time of an answer to one client, ms", added, "at most", MOST_MS, found.details(load)
+        "what a server adds to the median time of an answer to one client, ms",
+        added,
+        "at most",
+        MOST_MS,
+        found.details(load),
     )
 
 
 def crowded() -> list[Ratio]:
-    """Requests lost or mixed up, and the median time over that without a server, where many ask at once."""
+    """Requests lost or mixed up, and the median time over that without a server, where many ask at
+    once.
+    """
     load = Load(CLIENTS, DELAY_S)
     with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
         minute = asyncio.run(served(url, load, SECONDS))
         found = compare(url, version, load)
-    lost = found.details(load) | {"seconds": SECONDS, "requests": len(minute), "median, s": _quantile(minute, 50)}
+    lost = found.details(load) | {
+        "seconds": SECONDS,
+        "requests": len(minute),
+        "median, s": _quantile(minute, 50),
+    }
     wrong = Counter(wrong for _, wrong in minute + found.through if wrong)
     with_server, without = found.median_s()
     ratio = round(with_server / without, 3)
     return [
-        Ratio("served requests lost or mixed up", wrong.total(), "at most", 0, lost | {"what came": wrong.most_common(5)}),
-        Ratio("median time of a served answer over direct execution", ratio, "at most", MOST, found.details(load)),
+        Ratio(
+            "served requests lost or mixed up",
+            wrong.total(),
+            "at most",
+            0,
+            lost | {"what came": wrong.most_common(5)},
+        ),
+        Ratio(
+            "median time of a served answer over direct execution",
+            ratio,
+            "at most",
+            MOST,
+            found.details(load),
+        ),
     ]
 
 
 def measure() -> list[Ratio]:
-    """What a server adds for one client, requests lost or mixed up in a minute, and the time over that without a server."""
+    """What a server adds for one client, requests lost or mixed up in a minute, and the time over
+    that without a server.
+    """
     return [alone(), *crowded()]
 
 
 def _quantile(found: Timed, percent: int) -> float:
-    return round(statistics.quantiles(sorted(seconds for seconds, _ in found), n=100)[percent - 1], 5)
+    return round(
+        statistics.quantiles(sorted(seconds for seconds, _ in found), n=100)[percent - 1], 5
+    )

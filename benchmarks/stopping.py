@@ -1,4 +1,6 @@
-"""What stop rules save in the calibrated simulated worlds: calls against those of the whole vote, and points lost."""
+"""What stop rules save in the calibrated simulated worlds: calls against those of the whole vote,
+and points lost.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from pipeline.settings.profile import load_profile
 from pipeline.worlds.arrays import ArrayWorld
 from pipeline.worlds.settings import load_worlds
 
-QUESTIONS, SEED = 1500, 77
+QUESTIONS = 1500
+SEED = 77
 VOTES = (5, 9, 15, 40)
 MODELS = ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "gemma-1.1-7b")
 BETA = Stop("beta", 0.95)
@@ -27,7 +30,10 @@ def worlds() -> dict[str, ArrayWorld]:
     profile = load_profile("simulated")
     traits = dict(profile.simulation.tasks)
     traits["alike-draws"] = load_worlds()["alike-draws"].of(profile, "worlds/alike-draws.yaml")
-    return {name: ArrayWorld(found, profile.model_pool(), QUESTIONS, SEED) for name, found in traits.items()}
+    return {
+        name: ArrayWorld(found, profile.model_pool(), QUESTIONS, SEED)
+        for name, found in traits.items()
+    }
 
 
 def rules(count: int) -> dict[str, tuple[Stop, tuple[int, ...]]]:
@@ -40,7 +46,9 @@ def rules(count: int) -> dict[str, tuple[Stop, tuple[int, ...]]]:
     }
 
 
-def vote(model: str, count: int, stop: Stop = LOSSLESS, waves: tuple[int, ...] = ()) -> CollaborationGraph:
+def vote(
+    model: str, count: int, stop: Stop = LOSSLESS, waves: tuple[int, ...] = ()
+) -> CollaborationGraph:
     graph = topologies.parallel([model] * count, model, "voter")
     sink = replace(graph.node(graph.sink), stop=stop, waves=waves)
     return CollaborationGraph((*graph.nodes[:-1], sink), graph.edges)
@@ -64,17 +72,27 @@ def rows() -> Iterator[tuple[str, int, str, str, float, float]]:
 
 
 def run() -> None:
-    """Print the tables of docs/stopping.md: the mean over models, the dearest of them in brackets."""
+    """Print the tables of docs/stopping.md: the mean over models, the dearest of them in
+    brackets.
+    """
     found = list(rows())
     print(f"Simulated: {QUESTIONS} questions of each calibrated task, {len(MODELS)} models.\n")
     for task in dict.fromkeys(row[0] for row in found):
-        print(f"\n| {task} | " + " | ".join(f"{count} votes" for count in VOTES) + " |\n|---|" + "---|" * len(VOTES))
+        print(
+            f"\n| {task} | "
+            + " | ".join(f"{count} votes" for count in VOTES)
+            + " |\n|---|"
+            + "---|" * len(VOTES)
+        )
         for name in rules(5):
             cells = []
             for count in VOTES:
-                these = np.array([row[4:] for row in found if (row[0], row[1], row[3]) == (task, count, name)])
+                these = np.array(
+                    [row[4:] for row in found if (row[0], row[1], row[3]) == (task, count, name)]
+                )
                 cells.append(
-                    f"{these[:, 0].mean():.2f} ({these[:, 0].max():.2f}), {these[:, 1].mean():+.1f} ({these[:, 1].max():+.1f})"
+                    f"{these[:, 0].mean():.2f} ({these[:, 0].max():.2f}), {these[:, 1].mean():+.1f}"
+                    f" ({these[:, 1].max():+.1f})"
                 )
             print(f"| {name} | " + " | ".join(cells) + " |")
     fronts()
@@ -85,21 +103,37 @@ def fronts() -> None:
     profile = load_profile("simulated")
     print("\n| task, mean units | best static vote | best adaptive |\n|---|---|---|")
     for task, traits in profile.simulation.tasks.items():
-        world, cost = ArrayWorld(traits, profile.model_pool(), QUESTIONS, SEED), profile.cost_model(task)
+        world = ArrayWorld(traits, profile.model_pool(), QUESTIONS, SEED)
+        cost = profile.cost_model(task)
         for limit in (18.0, 80.0):
-            static = [vote(model, n) for model in MODELS for n in (1, 3, 5, 7, 9, 12, 15, 20, 30, 40)]
+            static = [
+                vote(model, n) for model in MODELS for n in (1, 3, 5, 7, 9, 12, 15, 20, 30, 40)
+            ]
             moving = [
-                vote(model, n, stop, (3, 2)) for model in MODELS for n in (5, 9, 15, 25, 40) for stop in (BETA, Stop("beta", 0.8))
+                vote(model, n, stop, (3, 2))
+                for model in MODELS
+                for n in (5, 9, 15, 25, 40)
+                for stop in (BETA, Stop("beta", 0.8))
             ]
             moving += [
-                cascade(a, k, 0.0, b, m) for a in MODELS[:3] for b in MODELS[2:] for k in (2, 3, 5) for m in (1, 5, 15) if a != b
+                cascade(a, k, 0.0, b, m)
+                for a in MODELS[:3]
+                for b in MODELS[2:]
+                for k in (2, 3, 5)
+                for m in (1, 5, 15)
+                if a != b
             ]
             best = []
             for graphs in (static, moving):
                 within = []
                 for graph in graphs:
-                    costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
-                    asked = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
+                    costs = {
+                        node.id: cost.node_cost(node, len(graph.reads[node.id]))
+                        for node in graph.nodes
+                    }
+                    asked = needs(
+                        graph, {i: said.replies for i, said in world.nodes(graph).items()}
+                    )
                     mean = float(np.sum(list(asked.weights(costs).values()), axis=0).mean())
                     if mean <= limit:
                         within.append((world.accuracy(graph), mean))

@@ -1,4 +1,5 @@
-"""Compares stores for the call cache: puts and gets a second of values like completions (1 to 4 KB of JSON), one transaction a put.
+"""Compares stores for the call cache: puts and gets a second of values like completions (1 to 4 KB
+of JSON), one transaction a put.
 
 Not part of `make bench`: it measured a choice (README, "Choices that were measured"). diskcache and
 LMDB take part where they are installed.
@@ -37,9 +38,11 @@ def with_sqlite(folder: Path) -> Store:
     for setting in ("journal_mode = wal", "synchronous = normal"):
         connection.execute(f"pragma {setting}")
     connection.execute("create table calls (key text primary key, value text)")
-    put, get = "insert or ignore into calls values (?, ?)", "select value from calls where key = ?"
+    put = "insert or ignore into calls values (?, ?)"
+    get = "select value from calls where key = ?"
     return Store(
-        lambda key, value: connection.execute(put, (key, value)), lambda key: connection.execute(get, (key,)).fetchone()[0]
+        lambda key, value: connection.execute(put, (key, value)),
+        lambda key: connection.execute(get, (key,)).fetchone()[0],
     )
 
 
@@ -70,7 +73,10 @@ STORES: dict[str, Callable[[Path], Store]] = {
 def rates(make: Callable[[Path], Store]) -> dict[str, int]:
     """Puts and gets a second, the gets in another order than the puts."""
     rng = random.Random(0)
-    values = {f"{rng.getrandbits(256):064x}": json.dumps({"text": "x" * rng.randint(1000, 4000)}) for _ in range(COUNT)}
+    values = {
+        f"{rng.getrandbits(256):064x}": json.dumps({"text": "x" * rng.randint(1000, 4000)})
+        for _ in range(COUNT)
+    }
     with tempfile.TemporaryDirectory() as folder:
         store = make(Path(folder))
         started = time.perf_counter()

@@ -1,7 +1,9 @@
-"""A stub OpenAI-compatible server with a fixed latency, in a process of its own, so that it takes no time from what is measured.
+"""A stub OpenAI-compatible server with a fixed latency, in a process of its own, so that it takes
+no time from what is measured.
 
-It speaks just enough HTTP/1.1 to be quick: keep-alive, one request after the other on a connection, bodies with a length. Its
-answer is always the same, or as an echo the one name like `request-17` that all messages of a request contain.
+It speaks just enough HTTP/1.1 to be quick: keep-alive, one request after the other on a connection,
+bodies with a length. Its answer is always the same, or as an echo the one name like `request-17`
+that all messages of a request contain.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ _ANSWER = {
     "object": "chat.completion",
     "created": 0,
     "model": MODEL,
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "The answer is 7"}}],
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": "The answer is 7"},
+        }
+    ],
     "usage": {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55},
 }
 
@@ -30,17 +38,27 @@ _NAMES = re.compile(rb"request-\d+")
 
 def _reply(data: object) -> bytes:
     body = json.dumps(data).encode()
-    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
 
 
 class _Connection(asyncio.Protocol):
     """Answers each request of one connection after `delay_s`."""
 
     completion = _reply(_ANSWER)
-    models = _reply({"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "stub"}]})
+    models = _reply(
+        {
+            "object": "list",
+            "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "stub"}],
+        }
+    )
 
     def __init__(self, delay_s: float, echo: bool) -> None:
-        self.delay_s, self.echo, self.received = delay_s, echo, b""
+        self.delay_s = delay_s
+        self.echo = echo
+        self.received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -59,7 +77,9 @@ class _Connection(asyncio.Protocol):
         if head.startswith(b"GET"):
             self.transport.write(self.models)
         else:
-            asyncio.get_running_loop().call_later(self.delay_s, self._answer, _echo(rest) if self.echo else self.completion)
+            asyncio.get_running_loop().call_later(
+                self.delay_s, self._answer, _echo(rest) if self.echo else self.completion
+            )
 
     def _answer(self, completion: bytes) -> None:
         if not self.transport.is_closing():
@@ -69,12 +89,18 @@ class _Connection(asyncio.Protocol):
 def _echo(body: bytes) -> bytes:
     names = {name.decode() for name in _NAMES.findall(body)}
     said = names.pop() if len(names) == 1 else f"expected one name, found {len(names)}"
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": said},
+    }
     return _reply(_ANSWER | {"choices": [choice]})
 
 
 async def _serve(delay_s: float, echo: bool) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(delay_s, echo), "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: _Connection(delay_s, echo), "127.0.0.1", 0, backlog=1024
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)  # until whoever started it closes the pipe, or dies
 
@@ -83,7 +109,9 @@ async def _serve(delay_s: float, echo: bool) -> None:
 def stub_server(delay_s: float, echo: bool = False) -> Iterator[str]:
     """A stub server while the context lasts; yields its base URL."""
     command = [sys.executable, "-m", "benchmarks.stub", str(delay_s), *(["echo"] if echo else [])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"

@@ -1,4 +1,6 @@
-"""What it costs to record a candidate in MLflow: on the search's own path, and in all, beside MLflow's client call by call."""
+"""What it costs to record a candidate in MLflow: on the search's own path, and in all, beside
+MLflow's client call by call.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +16,45 @@ from pipeline.evaluation.environment import Feedback, QuestionResult
 from pipeline.graphs.topologies import parallel
 from pipeline.models.client import Usage
 
-BATCHES, BATCH = 25, 8
-MOST_MS, MOST_ON_PATH_MS = 6.0, 0.1
+BATCHES = 25
+BATCH = 8
+MOST_MS = 6.0
+MOST_ON_PATH_MS = 0.1
 
 
 def _record(number: int) -> Record:
     results = tuple(QuestionResult(f"q{k}", k % 3 != 0, "", 1.0) for k in range(16))
     graph = parallel(["model"] * 8, "model")
-    return record_of(number, "random", number // BATCH, "train", graph, 9.0, Feedback(results, Usage(1, 1, 1.0, 1.0, 1), 0.1), "ok")
+    return record_of(
+        number,
+        "random",
+        number // BATCH,
+        "train",
+        graph,
+        9.0,
+        Feedback(results, Usage(1, 1, 1.0, 1.0, 1), 0.1),
+        "ok",
+    )
 
 
 def measure() -> list[Ratio]:
-    """Two times a candidate, in core milliseconds; a search of BATCH candidates an iteration waits for none of the batches."""
+    """Two times a candidate, in core milliseconds; a search of BATCH candidates an iteration waits
+    for none of the batches.
+    """
     records = [_record(number) for number in range(BATCHES * BATCH)]
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
         with SearchTracker(uri, "benchmark", "random", {}) as tracker:
-            client, experiment = tracker.client, tracker.experiment
+            client = tracker.client
+            experiment = tracker.experiment
             started = time.process_time()
             for at in range(0, len(records), BATCH):
-                add_children(client, experiment, tracker.run_id, [Child(record) for record in records[at : at + BATCH]])
+                add_children(
+                    client,
+                    experiment,
+                    tracker.run_id,
+                    [Child(record) for record in records[at : at + BATCH]],
+                )
             batched = time.process_time() - started
             started = time.process_time()
             for record in records[:40]:
@@ -53,6 +74,18 @@ def measure() -> list[Ratio]:
     }
     each, path = (1000 * seconds / len(records) for seconds in (batched, on_path))
     return [
-        Ratio("core time to record a candidate in MLflow, ms", round(each, 2), "at most", MOST_MS, details),
-        Ratio("of it on the search's own thread, ms", round(path, 4), "at most", MOST_ON_PATH_MS, details),
+        Ratio(
+            "core time to record a candidate in MLflow, ms",
+            round(each, 2),
+            "at most",
+            MOST_MS,
+            details,
+        ),
+        Ratio(
+            "of it on the search's own thread, ms",
+            round(path, 4),
+            "at most",
+            MOST_ON_PATH_MS,
+            details,
+        ),
     ]

@@ -1,8 +1,10 @@
-"""How the rivals' own parameters were chosen: a grid each, on the simulated pool, with seeds that the study does not use.
+"""How the rivals' own parameters were chosen: a grid each, on the simulated pool, with seeds that
+the study does not use.
 
     python -m benchmarks.tune gptswarm --seeds 6
 
-prints the mean test score per parameter setting, best first. What was chosen is the methods' defaults.
+prints the mean test score per parameter setting, best first. What was chosen is the methods'
+defaults.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ from pipeline.study.tables import markdown
 FIRST_SEED = 1000
 """The study's seeds start at 0."""
 
-GRADIENT: Mapping[str, Sequence[Any]] = {"learning_rate": (0.1, 0.3, 0.6), "fill": (0.5, 1.0), "edge_probability": (0.3, 0.5)}
+GRADIENT: Mapping[str, Sequence[Any]] = {
+    "learning_rate": (0.1, 0.3, 0.6),
+    "fill": (0.5, 1.0),
+    "edge_probability": (0.3, 0.5),
+}
 GRIDS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "gptswarm": GRADIENT,
     "maao": GRADIENT,
@@ -45,7 +51,12 @@ def tune(method: str, tasks: Sequence[str], seeds: int) -> pd.DataFrame:
             for seed in range(FIRST_SEED, FIRST_SEED + seeds):
                 cell = Cell(task, method, profile.budget.metric, profile.budget.limit, seed)
                 row = asyncio.run(run_cell(laboratory, cell, parameters))
-                rows.append({"setting": ", ".join(f"{k} {v}" for k, v in parameters.items()), task: 100 * row["score"]})
+                rows.append(
+                    {
+                        "setting": ", ".join(f"{k} {v}" for k, v in parameters.items()),
+                        task: 100 * row["score"],
+                    }
+                )
     table = pd.DataFrame(rows).groupby("setting", sort=False).mean().reset_index()
     table["all"] = table[list(tasks)].mean(axis=1)
     return table.sort_values("all", ascending=False)
@@ -59,7 +70,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=6)
     options = parser.parse_args()
     table = tune(options.method, options.tasks, options.seeds)
-    print(markdown(table, {"setting": (options.method, 0), **{name: (f"{name}, %", 1) for name in (*options.tasks, "all")}}))
+    print(
+        markdown(
+            table,
+            {
+                "setting": (options.method, 0),
+                **{name: (f"{name}, %", 1) for name in (*options.tasks, "all")},
+            },
+        )
+    )
 
 
 if __name__ == "__main__":

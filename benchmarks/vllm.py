@@ -1,7 +1,9 @@
-"""What a laptop search gets out of two real vLLM servers on the CPU: their throughput against a saturating load, prefix-cache hits.
+"""What a laptop search gets out of two real vLLM servers on the CPU: their throughput against a
+saturating load, prefix-cache hits.
 
-Each repetition searches with an empty call cache and other questions, then sends the calls that the search made to the same servers
-again, all at once. Prefix caches are emptied before either. Needs `make setup` and minutes, so it runs only when it is named:
+Each repetition searches with an empty call cache and other questions, then sends the calls that the
+search made to the same servers again, all at once. Prefix caches are emptied before either. Needs
+`make setup` and minutes, so it runs only when it is named:
 
     python -m benchmarks vllm
 """
@@ -38,10 +40,13 @@ from pipeline.tasks.base import Question
 from pipeline.tasks.sources import load_questions, split_questions
 
 ROOT = Path(__file__).parents[1]
-TASKS, REPETITIONS = ("math", "mmlu"), 3
+TASKS = ("math", "mmlu")
+REPETITIONS = 3
 SATURATING = 256
-LEAST_RATE, LEAST_HITS = 0.85, 0.6
-# What the init stages came to in a run of the profile, for MMLU; with it both servers are used all the time.
+LEAST_RATE = 0.85
+LEAST_HITS = 0.6
+# What the init stages came to in a run of the profile, for MMLU; with it both servers are used all
+# the time.
 START = {"smollm2-135m": 3, "gemma3-270m": 2}
 ALONE = {"smollm2-135m": 0.4, "gemma3-270m": 0.35}
 
@@ -79,7 +84,11 @@ class Load:
 
     @classmethod
     def of(cls, completions: Sequence[Completion], seconds: float) -> Load:
-        return cls(len(completions), sum(completion.completion_tokens for completion in completions), seconds)
+        return cls(
+            len(completions),
+            sum(completion.completion_tokens for completion in completions),
+            seconds,
+        )
 
 
 @contextmanager
@@ -87,15 +96,22 @@ def servers(profile: Profile) -> Iterator[Urls]:
     """The profile's servers, as a search starts them; their prefix caches can be emptied."""
     models = {name: hosted(name, model) for name, model in profile.pool.items()}
     with tempfile.TemporaryDirectory() as logs:
-        specs = server_specs("vllm", models, log_dir=Path(logs), max_model_len=profile.engine.max_model_len)
-        specs = tuple(replace(spec, env={**spec.env, "VLLM_SERVER_DEV_MODE": "1"}) for spec in specs)
+        specs = server_specs(
+            "vllm", models, log_dir=Path(logs), max_model_len=profile.engine.max_model_len
+        )
+        specs = tuple(
+            replace(spec, env={**spec.env, "VLLM_SERVER_DEV_MODE": "1"}) for spec in specs
+        )
         with Launcher(specs, timeout_s=2 * profile.engine.startup_s) as launcher:
             yield launcher.endpoints
 
 
 def empty_prefix_caches(urls: Urls) -> None:
     for url in (url for replicas in urls.values() for url in replicas):
-        LOCAL.open(urllib.request.Request(f"{url.removesuffix('/v1')}/reset_prefix_cache", method="POST"), timeout=60).close()
+        LOCAL.open(
+            urllib.request.Request(f"{url.removesuffix('/v1')}/reset_prefix_cache", method="POST"),
+            timeout=60,
+        ).close()
 
 
 def prefix_tokens(urls: Urls) -> tuple[float, float]:
@@ -112,22 +128,37 @@ def prefix_tokens(urls: Urls) -> tuple[float, float]:
 
 def drawn(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
     settings = profile.task(task)
-    return split_questions(load_questions(get_task(settings.kind), settings.source, seed), settings.splits.sizes(), seed)
+    return split_questions(
+        load_questions(get_task(settings.kind), settings.source, seed),
+        settings.splits.sizes(),
+        seed,
+    )
 
 
-async def search(profile: Profile, task: str, urls: Urls, seed: int) -> tuple[list[tuple[Request, Completion]], Load]:
+async def search(
+    profile: Profile, task: str, urls: Urls, seed: int
+) -> tuple[list[tuple[Request, Completion]], Load]:
     """One search by the default method: the calls it made, and their load."""
-    questions, settings, cost = drawn(profile, task, seed), profile.task(task), profile.cost_model(task)
+    questions = drawn(profile, task, seed)
+    settings = profile.task(task)
+    cost = profile.cost_model(task)
     brief = Brief(task, cost, profile.budget.limit, ALONE, profile.roles, profile.budget.max_nodes)
-    searcher = make_searcher("agent_reinforce", Problem(brief, profile.search, profile.agent, START, seed))
+    searcher = make_searcher(
+        "agent_reinforce", Problem(brief, profile.search, profile.agent, START, seed)
+    )
     prompt = settings.prompt.prompt(get_task(settings.kind), questions["shots"])
     patience = Patience(profile.engine.concurrency)
     with tempfile.TemporaryDirectory() as folder:
         async with connect(profile, urls, Retries(timeout_s=600), patience) as client:
-            noting, cache = Noting(client), CallCache(Path(folder))
-            environment = Environment(prompt, settings.sampling.sampling(), cost.pool, CachedClient(noting, cache))
+            noting = Noting(client)
+            cache = CallCache(Path(folder))
+            environment = Environment(
+                prompt, settings.sampling.sampling(), cost.pool, CachedClient(noting, cache)
+            )
             started = time.perf_counter()
-            await Driver(cost, profile.search, Archive()).run(searcher, environment, questions["train"], questions["val"])
+            await Driver(cost, profile.search, Archive()).run(
+                searcher, environment, questions["train"], questions["val"]
+            )
             seconds = time.perf_counter() - started
             cache.close()
     return noting.made, Load.of([completion for _, completion in noting.made], seconds)
@@ -162,14 +193,32 @@ def repetition(profile: Profile, task: str, urls: Urls, seed: int) -> dict[str, 
 
 def measure() -> list[Ratio]:
     """Two ratios a task, medians over the repetitions."""
-    profile, found = load_profile("laptop", ROOT / "profiles"), []
+    profile = load_profile("laptop", ROOT / "profiles")
+    found = []
     with servers(profile) as urls:
         for task in TASKS:
             rows = [repetition(profile, task, urls, seed) for seed in range(REPETITIONS)]
             details = {"start": START, "runs": rows}
             share, hits = (
-                statistics.median(row[key] for row in rows) for key in ("share", "prompt tokens found in the prefix cache")
+                statistics.median(row[key] for row in rows)
+                for key in ("share", "prompt tokens found in the prefix cache")
             )
-            found.append(Ratio(f"{task}: tokens/s of a search over the servers' most", share, "at least", LEAST_RATE, details))
-            found.append(Ratio(f"{task}: prompt tokens found in the prefix cache", hits, "at least", LEAST_HITS, details))
+            found.append(
+                Ratio(
+                    f"{task}: tokens/s of a search over the servers' most",
+                    share,
+                    "at least",
+                    LEAST_RATE,
+                    details,
+                )
+            )
+            found.append(
+                Ratio(
+                    f"{task}: prompt tokens found in the prefix cache",
+                    hits,
+                    "at least",
+                    LEAST_HITS,
+                    details,
+                )
+            )
     return found

@@ -1,6 +1,8 @@
-"""What a warm re-search saves when a model joins the pool, on the simulated pool: calls and test scores against a cold search.
+"""What a warm re-search saves when a model joins the pool, on the simulated pool: calls and test
+scores against a cold search.
 
-Each seed searches without the newcomer, then with it twice: from nothing, and warm from the first search. Prints JSON.
+Each seed searches without the newcomer, then with it twice: from nothing, and warm from the first
+search. Prints JSON.
 
     python -m benchmarks.warm --newcomer llama-3.1-8b --seeds 20
 """
@@ -45,8 +47,13 @@ class Comparison:
     """One task and newcomer: the pools before and after, and one simulated laboratory for each."""
 
     def __init__(self, study: StudySettings, profile: Profile, task: str, newcomer: str) -> None:
-        self.study, self.task, self.newcomer, self.after = study, task, newcomer, profile
-        self.before = profile.model_copy(update={"pool": {k: v for k, v in profile.pool.items() if k != newcomer}})
+        self.study = study
+        self.task = task
+        self.newcomer = newcomer
+        self.after = profile
+        self.before = profile.model_copy(
+            update={"pool": {k: v for k, v in profile.pool.items() if k != newcomer}}
+        )
         self.labs = {id(p): Laboratory(study, p, task) for p in (self.before, self.after)}
 
     async def cold(self, profile: Profile, seed: int) -> Searched:
@@ -54,38 +61,66 @@ class Comparison:
         lab, questions, brief = self._setting(profile, seed)
         cell = Cell(self.task, "agent_reinforce", profile.budget.metric, profile.budget.limit, seed)
         start = await lab.start(cell, profile.agent, brief, questions)
-        brief, ledger = replace(brief, single_scores=start.singles), start.ledger.copy()
-        searcher = searcher_class("agent_reinforce")(Problem(brief, self.study.search, profile.agent, start.counts, seed))
+        brief = replace(brief, single_scores=start.singles)
+        ledger = start.ledger.copy()
+        searcher = searcher_class("agent_reinforce")(
+            Problem(brief, self.study.search, profile.agent, start.counts, seed)
+        )
         archive = Archive(None)
         found = await Driver(brief.cost, self.study.search, archive).run(
             searcher, lab.environment(ledger), questions["train"], questions["val"]
         )
-        return Searched(found, archive, ledger, await self._test(lab, found, questions), start.singles)
+        return Searched(
+            found, archive, ledger, await self._test(lab, found, questions), start.singles
+        )
 
     async def warm(self, last: Searched, seed: int) -> tuple[Searched, int]:
-        """From the last search, with its calls cached; returns the calls that were made anew too."""
+        """From the last search, with its calls cached; returns the calls that were made anew
+        too.
+        """
         profile = self.after
         lab, questions, brief = self._setting(profile, seed)
         ledger = last.ledger.copy()
-        cases = [case for case in single_cases(brief.cost.pool) if case.columns["model"] == self.newcomer]
+        cases = [
+            case for case in single_cases(brief.cost.pool) if case.columns["model"] == self.newcomer
+        ]
         table = await evaluate_cases(cases, lab.environment(ledger), brief.cost, questions["train"])
         singles = {**last.singles, self.newcomer: float(table["accuracy"].iloc[0])}
-        warm = Warm(last.found.graph, None, history_of(last.archive.table(), brief), (self.newcomer,))
-        searcher = WarmReinforce(Problem(replace(brief, single_scores=singles), self.study.search, profile.agent, {}, seed), warm)
+        warm = Warm(
+            last.found.graph, None, history_of(last.archive.table(), brief), (self.newcomer,)
+        )
+        searcher = WarmReinforce(
+            Problem(
+                replace(brief, single_scores=singles), self.study.search, profile.agent, {}, seed
+            ),
+            warm,
+        )
         archive = Archive(None)
         found = await Driver(brief.cost, searcher.stop_rule(profile.research), archive).run(
             searcher, lab.environment(ledger), questions["train"], questions["val"]
         )
-        return Searched(found, archive, ledger, await self._test(lab, found, questions), singles), ledger.calls - last.ledger.calls
+        return (
+            Searched(found, archive, ledger, await self._test(lab, found, questions), singles),
+            ledger.calls - last.ledger.calls,
+        )
 
-    def _setting(self, profile: Profile, seed: int) -> tuple[Laboratory, dict[str, list[Any]], Brief]:
-        lab, budget = self.labs[id(profile)], profile.budget
-        cost, roles = profile.cost_model(self.task), profile.roles
+    def _setting(
+        self, profile: Profile, seed: int
+    ) -> tuple[Laboratory, dict[str, list[Any]], Brief]:
+        lab = self.labs[id(profile)]
+        budget = profile.budget
+        cost = profile.cost_model(self.task)
+        roles = profile.roles
         brief = Brief(self.task, cost, budget.limit, {}, roles, budget.max_nodes, profile.objective)
         return lab, lab.questions(seed), brief
 
-    async def _test(self, lab: Laboratory, found: Found, questions: dict[str, list[Any]]) -> TestResult:
-        return test_result(await lab.environment(Ledger()).evaluate(found.graph, questions["test"]), questions["test"])
+    async def _test(
+        self, lab: Laboratory, found: Found, questions: dict[str, list[Any]]
+    ) -> TestResult:
+        return test_result(
+            await lab.environment(Ledger()).evaluate(found.graph, questions["test"]),
+            questions["test"],
+        )
 
     async def seed(self, seed: int) -> dict[str, Any]:
         """One seed's figures."""
@@ -112,7 +147,9 @@ def profile_study(profile: Profile) -> StudySettings:
     for name, task in profile.tasks.items():
         sizes = task.splits
         pool = sizes.train + sizes.val + sizes.test
-        questions[name] = StudyQuestions(pool=pool, train=sizes.train, val=sizes.val, test=sizes.test, pilot=1)
+        questions[name] = StudyQuestions(
+            pool=pool, train=sizes.train, val=sizes.val, test=sizes.test, pilot=1
+        )
     return StudySettings(
         profile="simulated",
         questions=questions,
@@ -135,7 +172,9 @@ def compare(task: str, newcomer: str, seeds: int) -> dict[str, Any]:
         "task": task,
         "newcomer": newcomer,
         "seeds": seeds,
-        "calls_warm_over_cold": sum(row["warm_calls"] for row in rows) / sum(row["cold_calls"] for row in rows),
+        "calls_warm_over_cold": (
+            sum(row["warm_calls"] for row in rows) / sum(row["cold_calls"] for row in rows)
+        ),
         "points_warm_minus_cold": 100 * (means["warm"] - means["cold"]),
         "promoted": sum(row["promoted"] for row in rows),
         **means,

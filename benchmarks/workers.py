@@ -1,8 +1,9 @@
-"""Two workers against one: the same calls to a stub server, through Prefect, a Dask cluster and the store that they share.
+"""Two workers against one: the same calls to a stub server, through Prefect, a Dask cluster and the
+store that they share.
 
-A worker makes so many calls at once and each takes the same time, as with a real endpoint's limit for a client; so the workers, not
-a core, are what there is too little of. Both clusters are up and warm before; they take turns, as other work on the machine then
-disturbs both alike.
+A worker makes so many calls at once and each takes the same time, as with a real endpoint's limit
+for a client; so the workers, not a core, are what there is too little of. Both clusters are up and
+warm before; they take turns, as other work on the machine then disturbs both alike.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from pipeline.settings.profile import Profile, load_profile
 from pipeline.settings.stages import LimitSettings
 from pipeline.settings.workers import WorkerSettings
 
-DELAY_S, AT_ONCE, QUESTIONS, TURNS = 1.0, 16, 128, 1
+DELAY_S = 1.0
+AT_ONCE = 16
+QUESTIONS = 128
+TURNS = 1
 GRAPHS = (chain([MODEL] * 3), parallel([MODEL] * 3, MODEL))
 LEAST = 1.8
 ROOT = Path(__file__).parents[1]
@@ -39,7 +43,14 @@ ROOT = Path(__file__).parents[1]
 def profile_of(base_url: str, store: Path) -> Profile:
     """One model on the stub server, asked at most AT_ONCE times at once by each worker."""
     data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
-    facts = {"family": "stub", "total": 1e9, "non_embedding": 1e9, "layers": 16, "hidden": 2048, "price": 0.1}
+    facts = {
+        "family": "stub",
+        "total": 1e9,
+        "non_embedding": 1e9,
+        "layers": 16,
+        "hidden": 2048,
+        "price": 0.1,
+    }
     data["engine"] = {"kind": "external", "concurrency": AT_ONCE}
     data["pool"] = {MODEL: facts | {"base_url": base_url}}
     data["tasks"] = {"math": data["tasks"]["math"] | {"prompt": {"style": "chat"}}}
@@ -51,7 +62,9 @@ def workers(profile: Profile, count: int, state: Path) -> Iterator[SpreadEnviron
     """A Dask cluster of so many processes on this machine."""
     local = environment_for(profile, "math", OpenAIClient({}), ())
     with carrier(WorkerSettings(kind="dask", count=count)) as carry:
-        yield SpreadEnvironment(local, order_of(profile, "math", (), state), carry, count, Meter(LimitSettings()))
+        yield SpreadEnvironment(
+            local, order_of(profile, "math", (), state), carry, count, Meter(LimitSettings())
+        )
 
 
 async def seconds(environment: SpreadEnvironment, first: int, count: int = QUESTIONS) -> float:
@@ -70,7 +83,9 @@ def measure() -> list[Ratio]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         profile = profile_of(stack.enter_context(stub_server(DELAY_S)), folder / "store")
-        stack.enter_context(temporary_settings({PREFECT_API_URL: stack.enter_context(prefect_server(folder))}))
+        stack.enter_context(
+            temporary_settings({PREFECT_API_URL: stack.enter_context(prefect_server(folder))})
+        )
         clusters = {count: stack.enter_context(workers(profile, count, folder)) for count in taken}
         first = 0
         for turn in range(TURNS + 1):
@@ -80,7 +95,22 @@ def measure() -> list[Ratio]:
                 if turn:  # the first one warms up
                     taken[count].append(spent)
     calls = QUESTIONS * sum(len(graph.nodes) for graph in GRAPHS)
-    details = {"calls a turn": calls, "calls at once per worker": AT_ONCE, "seconds a call": DELAY_S}
-    details |= {f"seconds of {count} worker(s)": [round(s, 2) for s in each] for count, each in taken.items()}
+    details = {
+        "calls a turn": calls,
+        "calls at once per worker": AT_ONCE,
+        "seconds a call": DELAY_S,
+    }
+    details |= {
+        f"seconds of {count} worker(s)": [round(s, 2) for s in each]
+        for count, each in taken.items()
+    }
     value = round(sum(taken[1]) / sum(taken[2]), 3)
-    return [Ratio("speed of two workers over one, through Prefect and Dask", value, "at least", LEAST, details)]
+    return [
+        Ratio(
+            "speed of two workers over one, through Prefect and Dask",
+            value,
+            "at least",
+            LEAST,
+            details,
+        )
+    ]

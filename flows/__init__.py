@@ -1,11 +1,15 @@
-"""The stages: one Prefect flow each, thin (load, call pipeline/, save, record); the only code that imports prefect and mlflow."""
+"""The stages: one Prefect flow each, thin (load, call pipeline/, save, record); the only code that
+imports prefect and mlflow.
+"""
 
 import logging
 import os
 
-# Before prefect is imported. Its log repeats what the progress lines and the one-line errors say already, with tracebacks.
+# Before prefect is imported. Its log repeats what the progress lines and the one-line errors say
+# already, with tracebacks.
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
-# A stage that is run alone starts a server of its own, which takes long where the processors are busy.
+# A stage that is run alone starts a server of its own, which takes long where the processors are
+# busy.
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")

@@ -1,4 +1,6 @@
-"""How a run ends for people: each task's sentence, graph in characters and small table, as the report stage wrote them."""
+"""How a run ends for people: each task's sentence, graph in characters and small table, as the
+report stage wrote them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def tell(profile: str, console: Console | None = None) -> None:
         return
     # A log has no width of its own; sentences in it stand on one line each.
     console = console or Console(highlight=False)
-    wide = console if console.is_terminal else Console(file=console.file, width=200, highlight=False)
+    wide = (
+        console if console.is_terminal else Console(file=console.file, width=200, highlight=False)
+    )
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["simulated"]:
         wide.print("simulated: no language model answered")
@@ -36,7 +40,10 @@ def tell(profile: str, console: Console | None = None) -> None:
 
 def _tell(told: dict[str, Any], console: Console) -> None:
     console.print()
-    console.print(Text.assemble((f"{told['task']}: ", "bold"), told["sentence"]), soft_wrap=not console.is_terminal)
+    console.print(
+        Text.assemble((f"{told['task']}: ", "bold"), told["sentence"]),
+        soft_wrap=not console.is_terminal,
+    )
     console.print()
     for line in told["graph"]:
         console.print(Text(f"  {line}", overflow="fold", no_wrap=False))

@@ -1,4 +1,6 @@
-"""Candidates as child runs of a search's run in MLflow, many at a time and from a thread, so that no search waits for them."""
+"""Candidates as child runs of a search's run in MLflow, many at a time and from a thread, so that
+no search waits for them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mlflow.entities import Experiment, Metric, Param, RunStatus, RunTag
-from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric, SqlParam, SqlRun, SqlTag
+from mlflow.store.tracking.dbmodels.models import (
+    SqlLatestMetric,
+    SqlMetric,
+    SqlParam,
+    SqlRun,
+    SqlTag,
+)
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
 from mlflow.utils.file_utils import local_file_uri_to_path
@@ -90,16 +98,26 @@ class Child:
     @property
     def began(self) -> int:
         """When the evaluation began, in milliseconds since 1970."""
-        return self.at - int(1000 * self.record.wall_s) if math.isfinite(self.record.wall_s) else self.at
+        return (
+            self.at - int(1000 * self.record.wall_s)
+            if math.isfinite(self.record.wall_s)
+            else self.at
+        )
 
     @property
     def status(self) -> str:
         """How the run ended."""
-        return RunStatus.to_string(RunStatus.FAILED if self.record.status == "failed" else RunStatus.FINISHED)
+        return RunStatus.to_string(
+            RunStatus.FAILED if self.record.status == "failed" else RunStatus.FINISHED
+        )
 
 
-def add_children(client: MlflowClient, experiment: Experiment, parent: str, children: Sequence[Child]) -> None:
-    """Make child runs: in a database that is opened here all in one transaction, elsewhere one after the other."""
+def add_children(
+    client: MlflowClient, experiment: Experiment, parent: str, children: Sequence[Child]
+) -> None:
+    """Make child runs: in a database that is opened here all in one transaction, elsewhere one
+    after the other.
+    """
     store = client._tracking_client.store
     if isinstance(store, SqlAlchemyStore) and is_local_uri(experiment.artifact_location):  # type: ignore[no-untyped-call]
         _insert(store, experiment, parent, children)
@@ -115,7 +133,10 @@ def add_child(client: MlflowClient, experiment: Experiment, parent: str, child: 
     ).info.run_id
     client.log_batch(
         run,
-        metrics=[Metric(key, value, child.at, child.record.iteration) for key, value in child.metrics.items()],
+        metrics=[
+            Metric(key, value, child.at, child.record.iteration)
+            for key, value in child.metrics.items()
+        ],
         params=[Param(key, value) for key, value in child.params.items()],
         tags=[RunTag(key, value) for key, value in child.tags.items()],
     )
@@ -123,21 +144,33 @@ def add_child(client: MlflowClient, experiment: Experiment, parent: str, child: 
     client.set_terminated(run, child.status, child.at)
 
 
-def _insert(store: SqlAlchemyStore, experiment: Experiment, parent: str, children: Sequence[Child]) -> None:
-    """All children as rows of MLflow's tables, as `add_child` makes them: five statements for all instead of 46 for each."""
-    rows: dict[type[Any], list[dict[str, Any]]] = {table: [] for table in (SqlRun, SqlTag, SqlParam, SqlMetric, SqlLatestMetric)}
+def _insert(
+    store: SqlAlchemyStore, experiment: Experiment, parent: str, children: Sequence[Child]
+) -> None:
+    """All children as rows of MLflow's tables, as `add_child` makes them: five statements for all
+    instead of 46 for each.
+    """
+    rows: dict[type[Any], list[dict[str, Any]]] = {
+        table: [] for table in (SqlRun, SqlTag, SqlParam, SqlMetric, SqlLatestMetric)
+    }
     for child in children:
         run = {"run_uuid": uuid.uuid4().hex}
-        place = append_to_uri_path(experiment.artifact_location, run["run_uuid"], SqlAlchemyStore.ARTIFACTS_FOLDER_NAME)  # type: ignore[no-untyped-call]
+        place = append_to_uri_path(
+            experiment.artifact_location, run["run_uuid"], SqlAlchemyStore.ARTIFACTS_FOLDER_NAME
+        )  # type: ignore[no-untyped-call]
         folder = Path(local_file_uri_to_path(place))  # type: ignore[no-untyped-call]
         folder.mkdir(parents=True)
         (folder / GRAPH).write_text(child.record.graph, encoding="utf-8")
         rows[SqlRun].append(_run_row(child, experiment, place) | run)
         tags = {"mlflow.runName": child.name, PARENT: parent} | child.tags
         rows[SqlTag] += [run | {"key": key, "value": value} for key, value in tags.items()]
-        rows[SqlParam] += [run | {"key": key, "value": value} for key, value in child.params.items()]
+        rows[SqlParam] += [
+            run | {"key": key, "value": value} for key, value in child.params.items()
+        ]
         when = {"timestamp": child.at, "step": child.record.iteration, "is_nan": False}
-        metrics = [run | when | {"key": key, "value": value} for key, value in child.metrics.items()]
+        metrics = [
+            run | when | {"key": key, "value": value} for key, value in child.metrics.items()
+        ]
         rows[SqlMetric] += metrics
         rows[SqlLatestMetric] += metrics
     with store.ManagedSessionMaker(read_only=False) as session:
@@ -164,7 +197,8 @@ def _run_row(child: Child, experiment: Experiment, place: str) -> dict[str, Any]
 
 
 class Backlog(Generic[T]):
-    """Hands what is put here to `write`, in order and in batches of what there is, from a thread of its own.
+    """Hands what is put here to `write`, in order and in batches of what there is, from a thread of
+    its own.
 
     An error of `write` is raised by the next `put`, or by `close`, and ends the writing.
     """

@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
-Tasks = Annotated[list[str] | None, typer.Argument(help="tasks of the profile (default: those of params.yaml)")]
+Tasks = Annotated[
+    list[str] | None, typer.Argument(help="tasks of the profile (default: those of params.yaml)")
+]
 
 
 def verify(tasks: Tasks = None) -> None:
-    """Rebuild everything from recorded calls, without any model and in a temporary folder, and compare it with dvc.lock.
+    """Rebuild everything from recorded calls, without any model and in a temporary folder, and
+    compare it with dvc.lock.
 
     Example: ttsgraph verify math
     """
@@ -23,7 +26,8 @@ def verify(tasks: Tasks = None) -> None:
 
 
 def register(tasks: Tasks = None) -> None:
-    """Bring results that were pulled, or moved to another folder, into this folder's MLflow and registry, without any model.
+    """Bring results that were pulled, or moved to another folder, into this folder's MLflow and
+    registry, without any model.
 
     Example: ttsgraph register math
     """

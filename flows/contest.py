@@ -1,4 +1,6 @@
-"""The contest of both init stages: run anew in each, the second finds the first one's calls in the cache."""
+"""The contest of both init stages: run anew in each, the second finds the first one's calls in the
+cache.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from pipeline.tasks.base import Question
 
 def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:
     """The stage's contest, to its end or to the end of its probes."""
-    settings, brief, questions = stage.profile.init.contest, stage.brief(), stage.questions()
+    settings = stage.profile.init.contest
+    brief = stage.brief()
+    questions = stage.questions()
     rng = np.random.default_rng([stage.params.seed, 1])
     contest = Contest(brief, questions["train"], questions["val"], settings, rng)
 

@@ -7,8 +7,12 @@ import json
 from flows.registry import Registry, Version
 
 
-def dependents(tracking_uri: str, dataset: str | None = None, model: str | None = None) -> list[Version]:
-    """The versions that were made with a dataset (its MD5) or a model (`name`, or `name@revision`), oldest first."""
+def dependents(
+    tracking_uri: str, dataset: str | None = None, model: str | None = None
+) -> list[Version]:
+    """The versions that were made with a dataset (its MD5) or a model (`name`, or `name@revision`),
+    oldest first.
+    """
     name, _, revision = (model or "").partition("@")
     found = []
     for version in Registry(tracking_uri).versions():

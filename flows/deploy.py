@@ -1,8 +1,10 @@
-"""What `make deploy` runs: the re-search of each task as a Prefect deployment, on a schedule and when a pool changes.
+"""What `make deploy` runs: the re-search of each task as a Prefect deployment, on a schedule and
+when a pool changes.
 
-It uses the Prefect server of PREFECT_API_URL, or starts one of its own, and works until it is interrupted. The pool of the profile
-and the /v1/models of the newcomers' endpoints are looked at every `research.watch_s` seconds; a change triggers a run under an
-idempotency key, so that two that notice the same change make one run.
+It uses the Prefect server of PREFECT_API_URL, or starts one of its own, and works until it is
+interrupted. The pool of the profile and the /v1/models of the newcomers' endpoints are looked at
+every `research.watch_s` seconds; a change triggers a run under an idempotency key, so that two that
+notice the same change make one run.
 """
 
 from __future__ import annotations
@@ -38,13 +40,19 @@ def deployments(params: Params) -> list[Any]:
     cron = load_profile(params.profile).research.cron
     limit = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
     return [
-        research.to_deployment(name=task, cron=cron, parameters={"task": task, "reason": "schedule"}, concurrency_limit=limit)
+        research.to_deployment(
+            name=task,
+            cron=cron,
+            parameters={"task": task, "reason": "schedule"},
+            concurrency_limit=limit,
+        )
         for task in params.tasks
     ]
 
 
 def state_key(task: str, pool: str, params: Params) -> str:
-    """A hash of the pool that there is now, the champion, and the pool that was searched last: what a re-search depends on.
+    """A hash of the pool that there is now, the champion, and the pool that was searched last: what
+    a re-search depends on.
 
     Raises InputError when the registry can't be read.
     """
@@ -57,11 +65,14 @@ def state_key(task: str, pool: str, params: Params) -> str:
 def trigger(task: str, key: str) -> Any:
     """Ask for a re-search; the same key asks for the same run."""
     parameters = {"task": task, "reason": "the pool changed"}
-    return run_deployment(f"research/{task}", parameters=parameters, timeout=0, idempotency_key=key, as_subflow=False)
+    return run_deployment(
+        f"research/{task}", parameters=parameters, timeout=0, idempotency_key=key, as_subflow=False
+    )
 
 
 def watch(stop: threading.Event) -> None:
-    """Ask for a re-search when a pool is not the one seen before, the first time included, until told to stop.
+    """Ask for a re-search when a pool is not the one seen before, the first time included, until
+    told to stop.
 
     What can't be read or reported now is looked at again soon.
     """
@@ -82,7 +93,10 @@ def watch(stop: threading.Event) -> None:
         except InputError as error:
             say(f"deploy: {error}")
         except (PrefectException, httpx.HTTPError) as error:
-            say(f"deploy: Prefect can't be told of a change now, trying again: {type(error).__name__}")
+            say(
+                "deploy: Prefect can't be told of a change now, trying again:"
+                f" {type(error).__name__}"
+            )
 
 
 def deploy() -> None:
@@ -94,14 +108,17 @@ def deploy() -> None:
         with prefect_server(services=True) as url:
             # A process of its own, because Prefect reads its settings once, when it is imported.
             again = [sys.executable, "-m", "flows.deploy"]
-            child = subprocess.Popen(again, env=os.environ | {"PREFECT_API_URL": url, "PYTHONPATH": path})
+            child = subprocess.Popen(
+                again, env=os.environ | {"PREFECT_API_URL": url, "PYTHONPATH": path}
+            )
             try:
                 sys.exit(child.wait())
             finally:
                 child.terminate()
                 child.wait()
     os.environ["PYTHONPATH"] = path
-    params, stop = load_params(), threading.Event()
+    params = load_params()
+    stop = threading.Event()
     threading.Thread(target=watch, args=(stop,), daemon=True).start()
     say(f"deploy: {', '.join(params.tasks)} at {os.environ['PREFECT_API_URL']}; interrupt to stop")
     try:

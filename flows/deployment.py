@@ -1,4 +1,6 @@
-"""From a search's results and test to a version in the registry, with the record of where it comes from."""
+"""From a search's results and test to a version in the registry, with the record of where it comes
+from.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,23 @@ from pipeline.stages.trials import Case
 from pipeline.tasks.base import Question
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
-START_FILES = ("profile.parquet", "pilot.parquet", "init_family.parquet", "preference.json", "init_instances.parquet", "start.json")
+START_FILES = (
+    "profile.parquet",
+    "pilot.parquet",
+    "init_family.parquet",
+    "preference.json",
+    "init_instances.parquet",
+    "start.json",
+)
 START_STAGES = ("pilot", "init_family", "init_instances")
 CODE = ("flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
 
 
 @dataclass(frozen=True)
 class Challenger:
-    """What a test puts up: the found graph or a baseline, with its test result and the choice; and the graph that was found."""
+    """What a test puts up: the found graph or a baseline, with its test result and the choice; and
+    the graph that was found.
+    """
 
     case: Case
     test: TestResult
@@ -59,15 +70,24 @@ class Challenger:
 
     @property
     def told(self) -> dict[str, str]:
-        """The choice as it is kept beside the test: which arm, how it stands to the found graph, and why."""
+        """The choice as it is kept beside the test: which arm, how it stands to the found graph,
+        and why.
+        """
         return {**self.case.columns, "verdict": self.choice.verdict, "reason": self.choice.reason}
 
     def baseline(self, method: str) -> Baseline | None:
         """What the record says of it when it is none of the search's graphs."""
         if self.choice.place == 0:
             return None
-        arm, label = self.case.columns["arm"], self.case.columns["label"]
-        return Baseline(arm=arm, label=label, beside=method, instead_of=self.found.content_hash, reason=self.choice.reason)
+        arm = self.case.columns["arm"]
+        label = self.case.columns["label"]
+        return Baseline(
+            arm=arm,
+            label=label,
+            beside=method,
+            instead_of=self.found.content_hash,
+            reason=self.choice.reason,
+        )
 
 
 def challenger(
@@ -79,7 +99,9 @@ def challenger(
 ) -> Challenger:
     """Which of the tested graphs is put up; the first is the one that the search found."""
     choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
-    return Challenger(cases[choice.place], test_result(feedbacks[choice.place], questions), choice, cases[0].graph)
+    return Challenger(
+        cases[choice.place], test_result(feedbacks[choice.place], questions), choice, cases[0].graph
+    )
 
 
 def deploy(
@@ -91,7 +113,8 @@ def deploy(
     questions: Mapping[str, Sequence[Question]],
     warm_from: str | None = None,
 ) -> tuple[Version, Decision]:
-    """Register what is put up after the search of `folder`, which began from `start`; promote it if the profile's rule says so.
+    """Register what is put up after the search of `folder`, which began from `start`; promote it if
+    the profile's rule says so.
 
     Doing it again finds the same version, and comes to the same decision.
     """
@@ -102,14 +125,22 @@ def deploy(
     summary = read_record(Searched, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
     run_id = read_run_id(folder, made_by)
-    begun = read_record(Started, start / "start.json", "init_instances" if warm_from is None else made_by)
+    begun = read_record(
+        Started, start / "start.json", "init_instances" if warm_from is None else made_by
+    )
     champion = registry.settled(stage.task)
     baseline = put_up.baseline(method)
     if baseline is not None:
-        told = baseline.model_dump() | {"graph": put_up.graph.to_dict(), "accuracy": put_up.test.accuracy}
+        told = baseline.model_dump() | {
+            "graph": put_up.graph.to_dict(),
+            "accuracy": put_up.test.accuracy,
+        }
         add_baseline(registry.uri, run_id, put_up.graph.content_hash, told)
     # A warm search has no pilot of its own.
-    files = [*(folder / name for name in SEARCH_FILES), *(start / name for name in START_FILES if (start / name).exists())]
+    files = [
+        *(folder / name for name in SEARCH_FILES),
+        *(start / name for name in START_FILES if (start / name).exists()),
+    ]
     cost = stage.profile.cost_model(stage.task)
     record = Provenance(
         task=stage.task,
@@ -140,10 +171,16 @@ def deploy(
             "used": float(cost.graph_cost(deployed.graph)),
         },
         test=put_up.test,
-        parent=Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"]) if champion else None,
+        parent=(
+            Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
+            if champion
+            else None
+        ),
         warm_from=warm_from,
         baseline=baseline,
-        stage_runs={name: run for name in START_STAGES if (run := stage_run(start, name)) is not None},
+        stage_runs={
+            name: run for name in START_STAGES if (run := stage_run(start, name)) is not None
+        },
     )
     version = registry.register(deployed, record)
     settings = stage.profile.deploy
@@ -151,17 +188,24 @@ def deploy(
 
 
 def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
-    """The history of a search that has ended. Raises DataError when it is missing, damaged, or has not all that was evaluated."""
+    """The history of a search that has ended. Raises DataError when it is missing, damaged, or has
+    not all that was evaluated.
+    """
     path = folder / "history.jsonl"
     try:
         history = read_journal(path)
     except FileNotFoundError:
-        raise DataError(f"{path}: expected the search's history, but there is none; {makes(made_by, path)}") from None
+        raise DataError(
+            f"{path}: expected the search's history, but there is none; {makes(made_by, path)}"
+        ) from None
     except DataError as error:
         raise DataError(f"{error}: {makes(made_by, path)}") from None
     found = sum(entry["type"] == "record" for entry in history)
     if found != summary.candidates:
-        raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {makes(made_by, path)}")
+        raise DataError(
+            f"{path}: expected {summary.candidates} candidates, found {found};"
+            f" {makes(made_by, path)}"
+        )
     return history
 
 
@@ -171,7 +215,12 @@ def read_run_id(folder: Path, made_by: str) -> str:
 
 
 def code_state() -> Code:
-    """The commit of the working directory, if it is one of a repository that has its params.yaml."""
+    """The commit of the working directory, if it is one of a repository that has its
+    params.yaml.
+    """
     if not git("ls-files", "params.yaml"):
         return Code(commit=None, changed=False)
-    return Code(commit=git("rev-parse", "HEAD") or None, changed=bool(git("status", "--porcelain", "--", *CODE)))
+    return Code(
+        commit=git("rev-parse", "HEAD") or None,
+        changed=bool(git("status", "--porcelain", "--", *CODE)),
+    )

@@ -1,4 +1,6 @@
-"""Where the content of a file with a given MD5 is kept: in the working tree, in DVC's cache, or in a DVC remote."""
+"""Where the content of a file with a given MD5 is kept: in the working tree, in DVC's cache, or in
+a DVC remote.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from dvc.repo import Repo
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The content, None when nothing has it or what has it is damaged; where it is, or what is wrong."""
+    """The content, None when nothing has it or what has it is damaged; where it is, or what is
+    wrong.
+    """
 
     content: bytes | None
     where: str
@@ -28,21 +32,34 @@ class Store:
         self.folder = folder
 
     def find(self, path: str, md5: str) -> Kept:
-        """The content that had this MD5 at this path. Not intact: damaged, lost, changed, or not kept."""
+        """The content that had this MD5 at this path. Not intact: damaged, lost, changed, or not
+        kept.
+        """
         here = self._here(path)
         tracked = self._tracked.get(str((self.folder / path).resolve()))
         if here is not None and _md5(here) != md5 and tracked == md5:
-            return Kept(None, f"the file in the working tree is {_md5(here)}, not what DVC recorded", False)
+            return Kept(
+                None, f"the file in the working tree is {_md5(here)}, not what DVC recorded", False
+            )
         kept, where = self._kept(md5)
         if kept is not None and _md5(kept) != md5:
             return Kept(None, f"the copy in {where} is damaged: it is {_md5(kept)}", False)
         if here is not None and _md5(here) == md5:
             if kept is None:
-                return Kept(here, "only in the working tree, where the next run replaces it; `dvc commit` keeps it", False)
+                return Kept(
+                    here,
+                    "only in the working tree, where the next run replaces it; `dvc commit`"
+                    " keeps it",
+                    False,
+                )
             return Kept(here, f"in the working tree and in {where}", True)
         if kept is None:
             return Kept(None, "neither in the working tree nor in DVC's cache or remote", False)
-        return Kept(kept, f"in {where}" + (", the working tree has another" if here is not None else ""), True)
+        return Kept(
+            kept,
+            f"in {where}" + (", the working tree has another" if here is not None else ""),
+            True,
+        )
 
     def _here(self, path: str) -> bytes | None:
         try:

@@ -12,9 +12,11 @@ from pipeline.base.files import write_text
 from pipeline.stages.plan import IDENTITY, STAGES, StagePlan
 
 HEAD = """\
-# Made by `make dvc.yaml` from pipeline/stages/plan.py. One Prefect flow a stage, for each task, and from search on for each method.
-# The stage `identity` always runs, in a second: it writes what results depend on beside their inputs (settings and code, see
-# flows/identity.py), and the stages that follow run again if that has changed.
+# Made by `make dvc.yaml` from pipeline/stages/plan.py. One Prefect flow a stage, for each task,
+# and from search on for each method.
+# The stage `identity` always runs, in a second: it writes what results depend on beside their
+# inputs (settings and code, see flows/identity.py), and the stages that follow run again if that
+# has changed.
 """
 
 
@@ -27,13 +29,17 @@ def dvc_yaml() -> str:
 
 def _stage(plan: StagePlan) -> dict[str, Any]:
     arguments = "".join(f" --{name} ${{item.{name}}}" for name in plan.per)
-    stage: dict[str, Any] = {"matrix": {name: f"${{{name}s}}" for name in plan.per}} if plan.per else {}
+    stage: dict[str, Any] = (
+        {"matrix": {name: f"${{{name}s}}" for name in plan.per}} if plan.per else {}
+    )
     stage |= {"cmd": f"python -m {plan.module}{arguments}"}
     stage |= {"deps": [_path(plan.identity), *_paths(plan.reads)], "outs": _paths(plan.writes)}
     if plan.metrics:
         stage["metrics"] = _paths(plan.metrics)
     if plan.plots:
-        stage["plots"] = [{_path(path): {"template": template}} for path, template in plan.plots.items()]
+        stage["plots"] = [
+            {_path(path): {"template": template}} for path, template in plan.plots.items()
+        ]
     return stage
 
 

@@ -1,4 +1,6 @@
-"""How a stage and what runs several of them end: one line for people on stderr, and an exit code that says how."""
+"""How a stage and what runs several of them end: one line for people on stderr, and an exit code
+that says how.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ from pipeline.base.errors import InputError, LimitReached, RunStopped
 from pipeline.base.files import CLOSED_TO_US, closed_to_us, disk_full
 from pipeline.base.secrets import hide_secrets_in_output, redact
 
-EXIT_INPUT, EXIT_STOPPED, EXIT_LIMIT = 2, 3, 4
+EXIT_INPUT = 2
+EXIT_STOPPED = 3
+EXIT_LIMIT = 4
 EXIT_CODES = (
-    "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile was reached; "
-    "3 and 4 keep what was computed, and the next start goes on"
+    "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile"
+    " was reached; 3 and 4 keep what was computed, and the next start goes on"
 )
 
 
@@ -39,14 +43,15 @@ def guarded(work: Callable[[], Any]) -> None:
     except Exception as error:
         if _prefect_away(error):
             say(
-                f"stopped: {str(error).rstrip('.')}; start that Prefect server, or unset PREFECT_API_URL to have one started here, "
-                "and start again"
+                f"stopped: {str(error).rstrip('.')}; start that Prefect server, or unset"
+                " PREFECT_API_URL to have one started here, and start again"
             )
             sys.exit(EXIT_STOPPED)
         if not disk_full(error):
             raise
         say(
-            "stopped: the disk is full, or a file has reached its size limit; what was computed is kept, free space and start again"
+            "stopped: the disk is full, or a file has reached its size limit; what was computed is"
+            " kept, free space and start again"
         )
         sys.exit(EXIT_STOPPED)
     except KeyboardInterrupt:
@@ -55,5 +60,9 @@ def guarded(work: Callable[[], Any]) -> None:
 
 
 def _prefect_away(error: Exception) -> bool:
-    """Whether Prefect's server could not be reached or did not start in time, for which Prefect has no error of its own."""
-    return isinstance(error, RuntimeError) and any(said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API"))
+    """Whether Prefect's server could not be reached or did not start in time, for which Prefect has
+    no error of its own.
+    """
+    return isinstance(error, RuntimeError) and any(
+        said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API")
+    )

@@ -1,4 +1,6 @@
-"""Stage evaluate: the found graph on the test questions, against what it has to beat within the same budget; then the registry."""
+"""Stage evaluate: the found graph on the test questions, against what it has to beat within the
+same budget; then the registry.
+"""
 
 import json
 from typing import Any
@@ -19,7 +21,13 @@ from pipeline.evaluation.progress import run_state
 from pipeline.stages.ablation import removal_cases, removals, tried_without
 from pipeline.stages.records import Gated, Verdict, write_record
 from pipeline.stages.schemas import Answers, Evaluations, Nodes, write_table
-from pipeline.stages.trials import answers_table, best_single, cases_feedback, cases_table, test_cases
+from pipeline.stages.trials import (
+    answers_table,
+    best_single,
+    cases_feedback,
+    cases_table,
+    test_cases,
+)
 from pipeline.tasks.base import Question, can_vote
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
@@ -28,28 +36,46 @@ OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
 
 @flow(name="evaluate")
 def evaluate(task: str, method: str, profile: str | None = None) -> None:
-    """Score the found graph and its rivals on test questions into results/<profile>/<task>/<method>/test.parquet.
+    """Score the found graph and its rivals on test questions into
+    results/<profile>/<task>/<method>/test.parquet.
 
-    Every answer to every question goes into answers.parquet, what each of the found graph's nodes is for into nodes.parquet. The
-    found graph, or a rival that is as good, becomes a version in the registry, and its champion if the profile's rule says so;
-    which, why, and where it comes from is in lineage.json. What of that doesn't depend on the registry, in verdict.json.
+    Every answer to every question goes into answers.parquet, what each of the found graph's nodes
+    is for into nodes.parquet. The found graph, or a rival that is as good, becomes a version in the
+    registry, and its champion if the profile's rule says so; which, why, and where it comes from is
+    in lineage.json. What of that doesn't depend on the registry, in verdict.json.
     """
     stage = load_stage(task, profile)
     folder = stage.results / method
     graph, _ = read_found(stage, method)
-    cost, budget = stage.profile.cost_model(task), stage.profile.budget.limit
+    cost = stage.profile.cost_model(task)
+    budget = stage.profile.budget.limit
     pilot = stage.pilot_table()
     profiled = stage.profile_table()
-    best, voter = best_single(profiled, cost, budget), best_single(profiled, cost, budget, repeated=True)
-    cases = test_cases(graph, pilot, cost, budget, stage.profile.budget.max_nodes, best, voter, can_vote(stage.settings.task))
+    best = best_single(profiled, cost, budget)
+    voter = best_single(profiled, cost, budget, repeated=True)
+    cases = test_cases(
+        graph,
+        pilot,
+        cost,
+        budget,
+        stage.profile.budget.max_nodes,
+        best,
+        voter,
+        can_vote(stage.settings.task),
+    )
     count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
     removed = removal_cases(removals(graph, cost)) if count else []
 
-    async def work(environment: Environment, questions: dict[str, list[Question]]) -> tuple[list[Feedback], pd.DataFrame]:
+    async def work(
+        environment: Environment, questions: dict[str, list[Question]]
+    ) -> tuple[list[Feedback], pd.DataFrame]:
         asked = environment.with_node_grades()
         feedbacks = await cases_feedback(cases, asked, questions["test"], publish)
-        some, example = questions["test"][:count], questions["val"][0]
-        return feedbacks, await tried_without(graph, cost, environment, some, example, feedbacks[0], publish)
+        some = questions["test"][:count]
+        example = questions["val"][0]
+        return feedbacks, await tried_without(
+            graph, cost, environment, some, example, feedbacks[0], publish
+        )
 
     total = len(cases) * stage.settings.splits.test + len(removed) * count
     with live(run_state(f"evaluate {task} {method}", total)) as publish:
@@ -60,19 +86,28 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     write_table(nodes, Nodes, folder / "nodes.parquet")
     answers = answers_table(cases, feedbacks, stage.grader().extract)
     write_table(answers, Answers, folder / "answers.parquet")
-    write_text(folder / "scores.json", json.dumps(dict(zip(table["arm"], table["accuracy"], strict=True)), indent=1))
+    write_text(
+        folder / "scores.json",
+        json.dumps(dict(zip(table["arm"], table["accuracy"], strict=True)), indent=1),
+    )
     stage.write_calls(f"evaluate-{method}")
     stage.record(f"evaluate-{method}", table, folder)
     add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), table)
     put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
-    record = Registry(stage.params.tracking_uri).provenance(version).model_dump(mode="json", exclude={"test": {"outcomes"}})
+    record = (
+        Registry(stage.params.tracking_uri)
+        .provenance(version)
+        .model_dump(mode="json", exclude={"test": {"outcomes"}})
+    )
     told: dict[str, Any] = {"gate": put_up.told, "record": record}
     write_record(Verdict, folder / "verdict.json", told, OF_THE_REGISTRY)
     told |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
     write_record(Gated, folder / "lineage.json", told, keep_all=True)
     outcome = "promoted" if decision.promote else "not promoted"
-    what = "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
+    what = (
+        "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
+    )
     told_version = f"version {version.label} is {outcome}: {decision.reason}"
     say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}; {told_version}")
 

@@ -1,7 +1,8 @@
-"""What each stage's result depends on beside its inputs, as files that DVC watches; a stage that DVC runs before all others.
+"""What each stage's result depends on beside its inputs, as files that DVC watches; a stage that
+DVC runs before all others.
 
-A file of the stage lists its settings and the digest of each module that it runs, so `diff` says why a stage runs again. Files are
-written only where they differ.
+A file of the stage lists its settings and the digest of each module that it runs, so `diff` says
+why a stage runs again. Files are written only where they differ.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pipeline.stages.plan import IDENTITY, STAGES
 
 
 def identity(profile: str | None = None) -> list[Path]:
-    """Write what the stages of params.yaml depend on into identity/<profile>/; returns the files."""
+    """Write what the stages of params.yaml depend on into identity/<profile>/; returns the
+    files.
+    """
     params = load_params()
     name = params.profile if profile is None else profile
     code = Code(own_code().root, STATE / "code.json")
@@ -42,11 +45,15 @@ def identities(params: Params, profile: Profile, code: Code) -> dict[Path, str]:
     for plan in STAGES:
         for task in params.tasks if "task" in plan.per else (None,):
             path = Path(plan.identity.format(profile=params.profile, task=task))
-            found[path] = json.dumps(stage_identity(plan, params, profile, task, code), indent=1) + "\n"
+            found[path] = (
+                json.dumps(stage_identity(plan, params, profile, task, code), indent=1) + "\n"
+            )
     return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument("--profile", help="a profile of profiles/ (default: the one in params.yaml)")
+    parser.add_argument(
+        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
+    )
     guarded(lambda: identity(**vars(parser.parse_args())))

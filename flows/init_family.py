@@ -1,4 +1,6 @@
-"""Stage init_family: which model family and size the task prefers (paper, section 5.2, first init stage)."""
+"""Stage init_family: which model family and size the task prefers (paper, section 5.2, first init
+stage).
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +27,8 @@ from pipeline.tasks.base import Question
 
 @flow(name="init_family")
 def init_family(task: str, profile: str | None = None) -> None:
-    """Try families and sizes into init_family.parquet, and the preference, with the agent's exchanges, into preference.json.
+    """Try families and sizes into init_family.parquet, and the preference, with the agent's
+    exchanges, into preference.json.
 
     With a contest, these are its probes.
     """
@@ -39,7 +42,8 @@ def init_family(task: str, profile: str | None = None) -> None:
         stage.write_calls("init_family")
         stage.record("init_family", table)
         return
-    brief, settings = stage.brief(), stage.profile.init
+    brief = stage.brief()
+    settings = stage.profile.init
     rng = np.random.default_rng(stage.params.seed)
     cases = trial_cases(family_size_trials(brief), brief, settings.topologies, rng)
 
@@ -47,11 +51,19 @@ def init_family(task: str, profile: str | None = None) -> None:
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[pd.DataFrame, Preference, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
-        # No race: the agent tells from each model's own scores what the whole budget spent on it promises.
+        # No race: the agent tells from each model's own scores what the whole budget spent on it
+        # promises.
         table = await evaluate_trials(
-            cases, environment, brief, questions["train"][: settings.questions], RacingSettings(), publish
+            cases,
+            environment,
+            brief,
+            questions["train"][: settings.questions],
+            RacingSettings(),
+            publish,
         )
-        preference = await asyncio.to_thread(agent.select_family_size, brief, trials_of(table, brief.objective))
+        preference = await asyncio.to_thread(
+            agent.select_family_size, brief, trials_of(table, brief.objective)
+        )
         return table, preference, agent.take_exchanges()
 
     with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:
@@ -63,7 +75,11 @@ def init_family(task: str, profile: str | None = None) -> None:
 
 
 def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:
-    chosen = {"models": list(preference.models), "reason": preference.reason, "exchanges": [asdict(e) for e in exchanges]}
+    chosen = {
+        "models": list(preference.models),
+        "reason": preference.reason,
+        "exchanges": [asdict(e) for e in exchanges],
+    }
     write_record(Preferred, stage.results / "preference.json", chosen)
 
 

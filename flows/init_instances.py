@@ -1,4 +1,6 @@
-"""Stage init_instances: how many instances of which models start the search (paper, section 5.2, second init stage)."""
+"""Stage init_instances: how many instances of which models start the search (paper, section 5.2,
+second init stage).
+"""
 
 import asyncio
 from dataclasses import asdict
@@ -23,10 +25,11 @@ from pipeline.tasks.base import Question
 
 @flow(name="init_instances")
 def init_instances(task: str, profile: str | None = None) -> None:
-    """Try model multisets over random topologies into init_instances.parquet, and the one to start from, with the agent's
-    exchanges, into start.json.
+    """Try model multisets over random topologies into init_instances.parquet, and the one to start
+    from, with the agent's exchanges, into start.json.
 
-    With a contest, these are its graphs, and start.json has the contenders that stand in every search.
+    With a contest, these are its graphs, and start.json has the contenders that stand in every
+    search.
     """
     stage = load_stage(task, profile)
     if stage.profile.init.contest.enabled:
@@ -38,7 +41,9 @@ def init_instances(task: str, profile: str | None = None) -> None:
         stage.write_calls("init_instances")
         stage.record("init_instances", table)
         return
-    brief, settings, racing = stage.brief(), stage.profile.init, stage.profile.search.racing
+    brief = stage.brief()
+    settings = stage.profile.init
+    racing = stage.profile.search.racing
     chosen = read_record(Preferred, stage.results / "preference.json", "init_family")
     rng = np.random.default_rng([stage.params.seed, 1])
     preference = Preference(tuple(chosen.models), chosen.reason)
@@ -47,10 +52,18 @@ def init_instances(task: str, profile: str | None = None) -> None:
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[pd.DataFrame, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
-        multisets = await asyncio.to_thread(agent.select_instances, brief, preference, settings.candidates)
+        multisets = await asyncio.to_thread(
+            agent.select_instances, brief, preference, settings.candidates
+        )
         cases = trial_cases(multisets, brief, settings.topologies, rng)
-        with live(run_state(f"init_instances {task}", len(cases) * settings.questions, at_most=racing.enabled)) as publish:
-            table = await evaluate_trials(cases, environment, brief, questions["train"][: settings.questions], racing, publish)
+        with live(
+            run_state(
+                f"init_instances {task}", len(cases) * settings.questions, at_most=racing.enabled
+            )
+        ) as publish:
+            table = await evaluate_trials(
+                cases, environment, brief, questions["train"][: settings.questions], racing, publish
+            )
         return table, agent.take_exchanges()
 
     table, exchanges = stage.with_agent(run, account="init_instances")

@@ -1,4 +1,6 @@
-"""The view of a run: a live display on a terminal, else a plain line at the end; it shows what the run publishes."""
+"""The view of a run: a live display on a terminal, else a plain line at the end; it shows what the
+run publishes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ NO_LIMITS = LimitSettings()
 
 @contextmanager
 def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
-    """Show a stage from this state on, and what it may spend, on stderr; yields what events are published to, from any thread."""
+    """Show a stage from this state on, and what it may spend, on stderr; yields what events are
+    published to, from any thread.
+    """
     view = View(state, limits)
     if not wants_display():
         lines = PlainLines(view, lambda line: print(line, file=sys.stderr, flush=True))
@@ -34,23 +38,39 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
         lines.end()
         return
     console = Console(stderr=True, highlight=False)
-    # What the stage prints meanwhile goes above the display, and the last state stays on the screen.
+    # What the stage prints meanwhile goes above the display, and the last state stays on the
+    # screen.
     with Live(get_renderable=view.panel, console=console, refresh_per_second=REFRESH_PER_S):
         yield view.publish
 
 
 def wants_display() -> bool:
-    """Whether stderr is a terminal that can move its cursor and may be sent more than plain text."""
-    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
+    """Whether stderr is a terminal that can move its cursor and may be sent more than plain
+    text.
+    """
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") in (
+        "",
+        "dumb",
+        "unknown",
+    )
     return sys.stderr.isatty() and not plain
 
 
 class View:
-    """The state to show, kept up to date by events, and how long the stage has taken by `clock` (seconds)."""
+    """The state to show, kept up to date by events, and how long the stage has taken by `clock`
+    (seconds).
+    """
 
-    def __init__(self, state: RunState, limits: LimitSettings = NO_LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        limits: LimitSettings = NO_LIMITS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.limits = limits
-        self.state, self._clock, self._began = state, clock, clock()
+        self.state = state
+        self._clock = clock
+        self._began = clock()
         self._lock = threading.Lock()
 
     def publish(self, event: Event) -> None:
@@ -65,21 +85,27 @@ class View:
 
     def panel(self) -> Group:
         """The state as a display of three lines."""
-        state, elapsed = self.state, self.elapsed_s
+        state = self.state
+        elapsed = self.elapsed_s
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            ProgressBar(total=max(1, state.total), completed=state.total - state.left, width=BAR_WIDTH),
+            ProgressBar(
+                total=max(1, state.total), completed=state.total - state.left, width=BAR_WIDTH
+            ),
             Text(f"{100 * state.share:3.0f} %"),
             Text(f"{_span(elapsed)}, {time_left(state, elapsed)}"),
         )
-        return Group(Text(headline(state), style="bold"), bar, Text(details(state, self.limits, elapsed)))
+        return Group(
+            Text(headline(state), style="bold"), bar, Text(details(state, self.limits, elapsed))
+        )
 
 
 class PlainLines:
     """One line, at the end of the stage; for logs."""
 
     def __init__(self, view: View, write: Callable[[str], None]) -> None:
-        self._view, self._write = view, write
+        self._view = view
+        self._write = write
 
     def publish(self, event: Event) -> None:
         """Take an event in."""
@@ -89,22 +115,37 @@ class PlainLines:
         """The line, of a stage that has come to its end."""
         elapsed = self._view.elapsed_s
         told = details(self._view.state, self._view.limits, elapsed)
-        self._write("; ".join(part for part in (f"{headline(self._view.state)}: done in {_span(elapsed)}", told) if part))
+        self._write(
+            "; ".join(
+                part
+                for part in (f"{headline(self._view.state)}: done in {_span(elapsed)}", told)
+                if part
+            )
+        )
 
 
 def headline(state: RunState) -> str:
     """The stage, and a search's iteration."""
-    return f"{state.label}, iteration {state.iteration.number} of {state.iteration.most}" if state.iteration else state.label
+    return (
+        f"{state.label}, iteration {state.iteration.number} of {state.iteration.most}"
+        if state.iteration
+        else state.label
+    )
 
 
 def details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
-    """The best so far, calls a second, reuse, and what was spent of what may be; only what is known."""
+    """The best so far, calls a second, reuse, and what was spent of what may be; only what is
+    known.
+    """
     parts = []
     if best := state.best:
         parts.append(f"best {best.accuracy:.2f} ({best.low:.2f} to {best.high:.2f}; {best.what})")
     if state.reused is not None:
         rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
-        parts += [f"{rate:,.1f} calls/s" if rate < 10 else f"{rate:,.0f} calls/s", f"{100 * state.reused:.0f} % reused"]
+        parts += [
+            f"{rate:,.1f} calls/s" if rate < 10 else f"{rate:,.0f} calls/s",
+            f"{100 * state.reused:.0f} % reused",
+        ]
         parts.append(_spending(state, limits, elapsed_s))
     return ", ".join(parts)
 
@@ -119,7 +160,10 @@ def time_left(state: RunState, elapsed_s: float) -> str:
 
 def _spending(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
     spent = state.spent or Spent(state.usage.spent_dollars)
-    parts = [f"${spent.dollars:,.4f}" + (f" of ${limits.dollars:,.2f}" if limits.dollars is not None else "")]
+    parts = [
+        f"${spent.dollars:,.4f}"
+        + (f" of ${limits.dollars:,.2f}" if limits.dollars is not None else "")
+    ]
     if limits.tokens is not None:
         parts.append(f"{spent.tokens:,} of {limits.tokens:,} tokens")
     if limits.wall_s is not None:

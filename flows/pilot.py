@@ -1,4 +1,6 @@
-"""Stage pilot: how accuracy moves with width, depth, family, size and topology on this task (paper, section 4)."""
+"""Stage pilot: how accuracy moves with width, depth, family, size and topology on this task (paper,
+section 4).
+"""
 
 import numpy as np
 from prefect import flow
@@ -14,12 +16,22 @@ from pipeline.stages.trials import best_single, evaluate_cases, pilot_cases
 def pilot(task: str, profile: str | None = None) -> None:
     """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet."""
     stage = load_stage(task, profile)
-    cost, settings, budget = stage.profile.cost_model(task), stage.profile.pilot, stage.profile.budget.limit
+    cost = stage.profile.cost_model(task)
+    settings = stage.profile.pilot
+    budget = stage.profile.budget.limit
     best = best_single(stage.profile_table(), cost, budget, repeated=True)
-    cases = pilot_cases(settings, cost, best, stage.profile.roles_on(task), np.random.default_rng([stage.params.seed, 2]))
+    cases = pilot_cases(
+        settings,
+        cost,
+        best,
+        stage.profile.roles_on(task),
+        np.random.default_rng([stage.params.seed, 2]),
+    )
     with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:
         table = stage.with_models(
-            lambda env, questions: evaluate_cases(cases, env, cost, questions["train"][: settings.questions], publish),
+            lambda env, questions: evaluate_cases(
+                cases, env, cost, questions["train"][: settings.questions], publish
+            ),
             account="pilot",
         )
     table = table.assign(within_budget=table["budget_units"] <= budget)

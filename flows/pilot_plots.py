@@ -1,4 +1,6 @@
-"""Stage pilot_plots: the pilot's sweeps as pictures, apart from it, so that a colour never asks a model."""
+"""Stage pilot_plots: the pilot's sweeps as pictures, apart from it, so that a colour never asks a
+model.
+"""
 
 from prefect import flow
 

@@ -12,9 +12,12 @@ from pipeline.stages.schemas import Profiles, write_table
 
 @flow(name="profile")
 def profile_models(task: str, profile: str | None = None) -> None:
-    """Run every model alone on the training questions into results/<profile>/<task>/profile.parquet."""
+    """Run every model alone on the training questions into
+    results/<profile>/<task>/profile.parquet.
+    """
     stage = load_stage(task, profile)
-    given, train = stage.given, stage.questions()["train"]
+    given = stage.given
+    train = stage.questions()["train"]
     members = list(given.model_pool())
     with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
         table = stage.with_models(

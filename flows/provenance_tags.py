@@ -11,7 +11,9 @@ from pipeline.graphs.graph import CollaborationGraph
 def git(*arguments: str) -> str:
     """What git says in the working directory, nothing where it can't."""
     try:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -42,7 +44,10 @@ def graph_note(title: str, graph: CollaborationGraph) -> str:
 
     lines = []
     for node in sorted(graph.nodes, key=lambda node: (depth(node.id), node.id)):
-        what = f"{'   ' * (depth(node.id) - 1)}[{node.id}] {node.role}{' ' + node.model if node.model else ''}"
+        what = (
+            f"{'   ' * (depth(node.id) - 1)}[{node.id}]"
+            f" {node.role}{' ' + node.model if node.model else ''}"
+        )
         told = f"  <- {', '.join(map(str, sorted(reads[node.id])))}" if reads[node.id] else ""
         lines.append(f"{what}{told}{'  = answer' if node.id == graph.sink else ''}")
     return "\n".join([f"**{title}**", "", "```", *lines, "```"])

@@ -1,4 +1,6 @@
-"""`make readme`: puts the answer of the last report into README.md, and its picture into docs/, so that no figure is typed."""
+"""`make readme`: puts the answer of the last report into README.md, and its picture into docs/, so
+that no figure is typed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ END = "<!-- end of answer -->"
 def block(told: dict[str, Any]) -> str:
     """The answers of a report in brief, as Markdown."""
     first = told["tasks"][0]["task"]
-    lines = [BEGIN, "", f"![{first}: score against cost of what was found and of what it has to beat]({OVERVIEW})"]
+    lines = [
+        BEGIN,
+        "",
+        f"![{first}: score against cost of what was found and of what it has to beat]({OVERVIEW})",
+    ]
     if told["simulated"]:
         lines += ["", "Simulated: no language model answered."]
     for task in told["tasks"]:
@@ -39,7 +45,9 @@ def with_block(readme: str, told: dict[str, Any]) -> str:
     before, begun, rest = readme.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not begun or not ended:
-        raise InputError(f"{README}: expected the lines {BEGIN!r} and {END!r}, between which the answer goes")
+        raise InputError(
+            f"{README}: expected the lines {BEGIN!r} and {END!r}, between which the answer goes"
+        )
     return before + block(told) + after
 
 
@@ -55,7 +63,11 @@ def readme() -> None:
     plots = path.parent / "plots" / first["task"]
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)
     shutil.copyfile(plots / "overview.svg", OVERVIEW)
-    print(f"{README}, {PICTURE} and {OVERVIEW} show the report of {params.profile}; `git diff` shows what changed", file=sys.stderr)
+    print(
+        f"{README}, {PICTURE} and {OVERVIEW} show the report of {params.profile}; `git diff` shows"
+        " what changed",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

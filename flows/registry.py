@@ -1,8 +1,10 @@
-"""The model registry: versions of found graphs under `ttsgraph-<task>`, and the aliases that say which one serves.
+"""The model registry: versions of found graphs under `ttsgraph-<task>`, and the aliases that say
+which one serves.
 
-A version is an MLflow pyfunc from code with two files beside it: bundle.json, all that answering takes
-(pipeline/deployment/bundle.py), and lineage.json, where it comes from (pipeline/deployment/provenance.py). Its tags hold the
-hashes of both, and what one wants to search by.
+A version is an MLflow pyfunc from code with two files beside it: bundle.json, all that answering
+takes (pipeline/deployment/bundle.py), and lineage.json, where it comes from
+(pipeline/deployment/provenance.py). Its tags hold the hashes of both, and what one wants to search
+by.
 """
 
 from __future__ import annotations
@@ -37,9 +39,14 @@ LINEAGE = "lineage.json"
 MADE_WHEN_READ = ("registered_model_meta",)
 """Files that MLflow adds to what it hands out."""
 
-CHAMPION, CHALLENGER = "champion", "challenger"
-DECISION, PROMOTED, STANDS_IN = "decision", "promoted", "stands_in"
-"""Tags: why a version was promoted or not; that it has been the champion; why it stands in for one, until the next search."""
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+DECISION = "decision"
+PROMOTED = "promoted"
+STANDS_IN = "stands_in"
+"""Tags: why a version was promoted or not; that it has been the champion; why it stands in for one,
+until the next search.
+"""
 
 NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
@@ -62,7 +69,9 @@ class Version:
 
 
 class Registry:
-    """Versions and aliases at one MLflow. Raises InputError, in one line that names the tracking URI, when MLflow does."""
+    """Versions and aliases at one MLflow. Raises InputError, in one line that names the tracking
+    URI, when MLflow does.
+    """
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
@@ -71,7 +80,9 @@ class Registry:
         self._used: dict[str, tuple[str, ...]] = {}
 
     def find(self, reference: str) -> Version:
-        """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError when there is no such version."""
+        """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError when there
+        is no such version.
+        """
         task, alias, number = _parts(reference)
         try:
             if number:
@@ -81,7 +92,10 @@ class Registry:
             if error.error_code not in (NOT_FOUND, "INVALID_PARAMETER_VALUE"):
                 with explained(self.uri):
                     raise
-        have = [f"{v.task}/{v.number}" + "".join(f" (@{alias})" for alias in v.aliases) for v in self.versions(task)]
+        have = [
+            f"{v.task}/{v.number}" + "".join(f" (@{alias})" for alias in v.aliases)
+            for v in self.versions(task)
+        ]
         there = ", ".join(have) or f"no version of {task}: `make repro` registers the first"
         raise DeploymentError(f"nothing is registered as {reference!r}; there is {there}")
 
@@ -96,7 +110,9 @@ class Registry:
         """All versions of a task, or of all tasks, oldest first."""
         wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
         with explained(self.uri):
-            found = _pages(lambda token: self._client.search_model_versions(wanted, page_token=token))
+            found = _pages(
+                lambda token: self._client.search_model_versions(wanted, page_token=token)
+            )
             # A search does not fill in the aliases.
             return [
                 _version(self._client.get_model_version(v.name, v.version))
@@ -107,46 +123,85 @@ class Registry:
         """One of a version's files. Raises DataError when it can't be had."""
         try:
             # Not models:/..., which MLflow resolves at the process's own tracking URI.
-            kept = self._client.get_model_version_download_uri(PREFIX + version.task, version.number)
+            kept = self._client.get_model_version_download_uri(
+                PREFIX + version.task, version.number
+            )
             with tempfile.TemporaryDirectory() as folder:
-                path = mlflow.artifacts.download_artifacts(f"{kept}/artifacts/{name}", dst_path=folder, tracking_uri=self.uri)
+                path = mlflow.artifacts.download_artifacts(
+                    f"{kept}/artifacts/{name}", dst_path=folder, tracking_uri=self.uri
+                )
                 return Path(path).read_text(encoding="utf-8")
         except (MlflowException, OSError, ValueError) as error:
-            raise DataError(f"version {version.label}: expected its {name}, but {_first_line(error)}") from None
+            raise DataError(
+                f"version {version.label}: expected its {name}, but {_first_line(error)}"
+            ) from None
 
     def provenance(self, version: Version) -> Provenance:
-        """Where a version comes from. Raises DataError when the record is not the one that was registered."""
+        """Where a version comes from. Raises DataError when the record is not the one that was
+        registered.
+        """
         text = self.text(version, LINEAGE)
         if sha256(text) != version.tags.get("lineage_sha256"):
-            raise DataError(f"version {version.label}: {LINEAGE} is not the file that was registered; `ttsgraph lineage` says more")
+            raise DataError(
+                f"version {version.label}: {LINEAGE} is not the file that was registered; `ttsgraph"
+                " lineage` says more"
+            )
         return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
 
     def files_sha256(self, version: Version) -> str:
-        """A hash over all that was logged with a version: its files and the code that MLflow runs to load it. Raises DataError."""
+        """A hash over all that was logged with a version: its files and the code that MLflow runs
+        to load it. Raises DataError.
+        """
         try:
-            return self._digest(self._client.get_model_version_download_uri(PREFIX + version.task, version.number))
+            return self._digest(
+                self._client.get_model_version_download_uri(PREFIX + version.task, version.number)
+            )
         except (MlflowException, OSError) as error:
-            raise DataError(f"version {version.label}: expected its files, but {_first_line(error)}") from None
+            raise DataError(
+                f"version {version.label}: expected its files, but {_first_line(error)}"
+            ) from None
 
     def _digest(self, kept: str) -> str:
         with tempfile.TemporaryDirectory() as folder:
-            there = Path(mlflow.artifacts.download_artifacts(kept, dst_path=folder, tracking_uri=self.uri))
-            files = sorted(path for path in there.rglob("*") if path.is_file() and path.name not in MADE_WHEN_READ)
-            told = [f"{path.relative_to(there).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+            there = Path(
+                mlflow.artifacts.download_artifacts(kept, dst_path=folder, tracking_uri=self.uri)
+            )
+            files = sorted(
+                path
+                for path in there.rglob("*")
+                if path.is_file() and path.name not in MADE_WHEN_READ
+            )
+            told = [
+                f"{path.relative_to(there).as_posix()}"
+                f" {hashlib.sha256(path.read_bytes()).hexdigest()}"
+                for path in files
+            ]
         return sha256("\n".join(told))
 
     def deployed(self, version: Version) -> Deployed:
-        """All that answering takes. Raises InputError when the bundle is not the one that was registered."""
+        """All that answering takes. Raises InputError when the bundle is not the one that was
+        registered.
+        """
         text = self.text(version, BUNDLE)
         if sha256(text) != version.tags.get("bundle_sha256"):
-            raise DataError(f"version {version.label}: {BUNDLE} is not the file that was registered; `ttsgraph lineage` says more")
-        return Deployed.from_dict(json.loads(text), f"version {version.label}: {BUNDLE}", version.number)
+            raise DataError(
+                f"version {version.label}: {BUNDLE} is not the file that was registered; `ttsgraph"
+                " lineage` says more"
+            )
+        return Deployed.from_dict(
+            json.loads(text), f"version {version.label}: {BUNDLE}", version.number
+        )
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
-        """Add a version as challenger, or find it: what is registered already, from the same search, is not added again."""
+        """Add a version as challenger, or find it: what is registered already, from the same
+        search, is not added again.
+        """
         with explained(self.uri), tempfile.TemporaryDirectory() as folder:
-            bundle, lineage = deployed.write(Path(folder)), Path(folder) / LINEAGE
-            record = provenance.model_copy(update={"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))})
+            bundle = deployed.write(Path(folder))
+            lineage = Path(folder) / LINEAGE
+            record = provenance.model_copy(
+                update={"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))}
+            )
             content = sha256(record.model_copy(update={"parent": None, "stage_runs": {}}).to_json())
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if known:
@@ -155,13 +210,22 @@ class Registry:
                 write_text(lineage, record.to_json())
                 version = self._log(record, deployed.used_models, content, bundle, lineage)
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
-                self._client.set_registered_model_alias(PREFIX + record.task, CHALLENGER, version.number)
+                self._client.set_registered_model_alias(
+                    PREFIX + record.task, CHALLENGER, version.number
+                )
         return self.find(version.label)
 
-    def _log(self, record: Provenance, used: tuple[str, ...], content: str, bundle: Path, lineage: Path) -> Version:
+    def _log(
+        self, record: Provenance, used: tuple[str, ...], content: str, bundle: Path, lineage: Path
+    ) -> Version:
         digest = sha256(lineage.read_text(encoding="utf-8"))
-        tags = tags_of(record) | {"content": content, "lineage_sha256": digest, "uses": json.dumps(used)}
-        name, before = PREFIX + record.task, mlflow.get_tracking_uri()
+        tags = tags_of(record) | {
+            "content": content,
+            "lineage_sha256": digest,
+            "uses": json.dumps(used),
+        }
+        name = PREFIX + record.task
+        before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self.uri)
         try:
             with mlflow.start_run(run_id=record.run_id):
@@ -175,14 +239,20 @@ class Registry:
             with contextlib.suppress(MlflowException):  # it exists already
                 self._client.create_registered_model(name)
             tags["files_sha256"] = self._digest(f"models:/{info.model_id}")
-            return _version(self._client.create_model_version(name, info.model_uri, record.run_id, tags, model_id=info.model_id))
+            return _version(
+                self._client.create_model_version(
+                    name, info.model_uri, record.run_id, tags, model_id=info.model_id
+                )
+            )
         finally:
             mlflow.set_tracking_uri(before)
 
     def judge(self, version: Version, promote: str, confidence: float) -> Decision:
-        """Compare a version with the champion, promote it if the rule says so, and tag it with the decision.
+        """Compare a version with the champion, promote it if the rule says so, and tag it with the
+        decision.
 
-        A version that was promoted already keeps that decision: it is not compared with itself, nor with what replaced it since.
+        A version that was promoted already keeps that decision: it is not compared with itself, nor
+        with what replaced it since.
         """
         champion = self.champion(version.task)
         if champion is not None and champion.number == version.number:
@@ -198,14 +268,17 @@ class Registry:
             before = self.provenance(champion).test if champion else None
             decision = decide(self.provenance(version).test, before, confidence)
         if decision.promote and promote == "by_hand":
-            decision = replace(decision, promote=False, reason=f"the settings say by hand; {decision.reason}")
+            decision = replace(
+                decision, promote=False, reason=f"the settings say by hand; {decision.reason}"
+            )
         self._tag(version, DECISION, decision.reason)
         if decision.promote:
             self.promote(version, decision.reason)
         return decision
 
     def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
-        """Make a version the champion; returns the one that it replaces, which `rollback` goes back to.
+        """Make a version the champion; returns the one that it replaces, which `rollback` goes back
+        to.
 
         Raises DeploymentError when its models have left the pool.
         """
@@ -224,7 +297,9 @@ class Registry:
         return before
 
     def _crown(self, version: Version) -> None:
-        """Let the champion's alias point to a version, and to nothing else of it: a stop in between leaves one alias at most."""
+        """Let the champion's alias point to a version, and to nothing else of it: a stop in between
+        leaves one alias at most.
+        """
         name = PREFIX + version.task
         with explained(self.uri):
             now = self.find(version.label)
@@ -236,7 +311,8 @@ class Registry:
             self._tag(version, PROMOTED, "yes")
 
     def left_pool(self, version: Version) -> tuple[str, ...]:
-        """Models that a version's graph calls and that its profile has no more, neither in the pool nor as newcomers.
+        """Models that a version's graph calls and that its profile has no more, neither in the pool
+        nor as newcomers.
 
         None where the profile can't be read here: then there is nothing to go by.
         """
@@ -248,7 +324,9 @@ class Registry:
         return tuple(model for model in self._used_models(version) if model not in there)
 
     def _used_models(self, version: Version) -> tuple[str, ...]:
-        """The models that a version calls; versions from before there was a tag for them are read, once."""
+        """The models that a version calls; versions from before there was a tag for them are read,
+        once.
+        """
         if "uses" in version.tags:
             return tuple(json.loads(version.tags["uses"]))
         if version.label not in self._used:
@@ -256,20 +334,27 @@ class Registry:
         return self._used[version.label]
 
     def serving(self, task: str) -> Version:
-        """The champion; where a model of it has left the pool, the best version that can be served, which takes its place.
+        """The champion; where a model of it has left the pool, the best version that can be served,
+        which takes its place.
 
-        The alias moves, and the version's tags say why. What was rolled back takes no place. Raises DeploymentError when there is
-        no champion, or nothing that can be served.
+        The alias moves, and the version's tags say why. What was rolled back takes no place. Raises
+        DeploymentError when there is no champion, or nothing that can be served.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         left = self.left_pool(champion)
         if not left:
             return champion
-        others = [v for v in self.versions(task) if "rolled_back" not in v.tags and not self.left_pool(v)]
+        others = [
+            v for v in self.versions(task) if "rolled_back" not in v.tags and not self.left_pool(v)
+        ]
         why = _unservable(champion, left)
         if not others:
-            raise DeploymentError(f"{why}, and no other version of {task} can be served; put it back, or search again")
-        taken = others[successor(self.provenance(champion).test, [self.provenance(v).test for v in others])]
+            raise DeploymentError(
+                f"{why}, and no other version of {task} can be served; put it back, or search again"
+            )
+        taken = others[
+            successor(self.provenance(champion).test, [self.provenance(v).test for v in others])
+        ]
         self._tag(taken, STANDS_IN, why)
         self._tag(taken, DECISION, why)
         self._crown(taken)
@@ -283,7 +368,9 @@ class Registry:
             return self.champion(task)
 
     def searched_without(self, version: Version) -> None:
-        """Note that a search was made since a version came to stand in for a champion that can't be served."""
+        """Note that a search was made since a version came to stand in for a champion that can't be
+        served.
+        """
         self._untag(version, STANDS_IN)
 
     def _require_servable(self, version: Version) -> None:
@@ -291,13 +378,17 @@ class Registry:
             raise DeploymentError(f"{_unservable(version, left)}: it can't be served")
 
     def rollback(self, task: str) -> tuple[Version, Version]:
-        """Make the version before the champion the champion again; returns both. The rule does not promote what was rolled back.
+        """Make the version before the champion the champion again; returns both. The rule does not
+        promote what was rolled back.
 
         Raises DeploymentError when there is no champion, or none before it.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         if "replaced" not in champion.tags:
-            raise DeploymentError(f"{champion.label}, the champion, replaced no other version: there is nothing to go back to")
+            raise DeploymentError(
+                f"{champion.label}, the champion, replaced no other version: there is nothing to go"
+                " back to"
+            )
         before = self.find(f"{task}/{champion.tags['replaced']}")
         self._require_servable(before)
         self._tag(champion, "rolled_back", f"to {before.label}")
@@ -315,7 +406,8 @@ class Registry:
 
 
 class RegistryLoader:
-    """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is asked for each time.
+    """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is
+    asked for each time.
 
     A champion whose models have left the pool is skipped for what stands in for it.
     """
@@ -330,7 +422,9 @@ class RegistryLoader:
         return RegistryLoader, (self._tracking_uri,)
 
     def resolve(self, name: str) -> Deployed:
-        """The version that this name stands for now. Raises DeploymentError when there is none, InputError when MLflow fails."""
+        """The version that this name stands for now. Raises DeploymentError when there is none,
+        InputError when MLflow fails.
+        """
         task, alias, _ = _parts(name)
         version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
         if version.label not in self._read:
@@ -339,18 +433,27 @@ class RegistryLoader:
 
 
 def origin(tracking_uri: str, deployed: Deployed) -> str:
-    """Who made the graph of a version, in a line: a search, or nobody, as it is a baseline; and why that was put up."""
+    """Who made the graph of a version, in a line: a search, or nobody, as it is a baseline; and why
+    that was put up.
+    """
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
     record = registry.provenance(version)
     if record.baseline is None:
         return f"{version.label}, found by {record.method} in the profile {record.profile}"
-    instead = f"put up instead of what {record.baseline.beside} found in the profile {record.profile}"
-    return f"{version.label}, a baseline ({record.baseline.label}), {instead}: {record.baseline.reason}"
+    instead = (
+        f"put up instead of what {record.baseline.beside} found in the profile {record.profile}"
+    )
+    return (
+        f"{version.label}, a baseline ({record.baseline.label}), {instead}:"
+        f" {record.baseline.reason}"
+    )
 
 
 def _unservable(version: Version, left: tuple[str, ...]) -> str:
-    return f"{version.label} uses {', '.join(left)}, which left the pool of {version.tags['profile']}"
+    return (
+        f"{version.label} uses {', '.join(left)}, which left the pool of {version.tags['profile']}"
+    )
 
 
 def tags_of(record: Provenance) -> dict[str, str]:
@@ -379,7 +482,14 @@ def _parts(reference: str) -> tuple[str, str, str]:
 
 def _version(found: ModelVersion) -> Version:
     task = found.name.removeprefix(PREFIX)
-    return Version(task, str(found.version), found.run_id or "", dict(found.tags), tuple(found.aliases), found.source or "")
+    return Version(
+        task,
+        str(found.version),
+        found.run_id or "",
+        dict(found.tags),
+        tuple(found.aliases),
+        found.source or "",
+    )
 
 
 def _pages(ask: Any) -> Iterator[ModelVersion]:

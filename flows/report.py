@@ -1,4 +1,6 @@
-"""Stage report: one page with the found graphs, the comparison, the archive, the searches, the pilots and the ledger."""
+"""Stage report: one page with the found graphs, the comparison, the archive, the searches, the
+pilots and the ledger.
+"""
 
 import json
 from pathlib import Path
@@ -20,15 +22,26 @@ from pipeline.reporting.sources import Row, Source
 from pipeline.search.terms import require_equal_terms
 from pipeline.settings.profile import load_params, load_profile
 from pipeline.stages import schemas
-from pipeline.stages.records import Preferred, Researched, Running, Searched, Started, Verdict, read_data, read_record
+from pipeline.stages.records import (
+    Preferred,
+    Researched,
+    Running,
+    Searched,
+    Started,
+    Verdict,
+    read_data,
+    read_record,
+)
 from pipeline.stages.schemas import Table, read_table
 
 
 @flow(name="report")
 def report(profile: str | None = None) -> None:
-    """Write reports/<profile>/ from everything the other stages made, and reports/index.html, which links to all profiles.
+    """Write reports/<profile>/ from everything the other stages made, and reports/index.html, which
+    links to all profiles.
 
-    The page is index.html, with its plots beside it; answers.json has what a run ends with, metrics.json its numbers.
+    The page is index.html, with its plots beside it; answers.json has what a run ends with,
+    metrics.json its numbers.
     """
     params = load_params()
     name = params.profile if profile is None else profile
@@ -44,7 +57,9 @@ def report(profile: str | None = None) -> None:
 
 
 def _note(found: Report, tracking_uri: str) -> None:
-    """The sentence and the graph as the description of each search's run, which MLflow shows first."""
+    """The sentence and the graph as the description of each search's run, which MLflow shows
+    first.
+    """
     pool = found.profile.model_pool()
     for task in found.tasks:
         for method in task.methods:
@@ -52,7 +67,12 @@ def _note(found: Report, tracking_uri: str) -> None:
             if run.exists():
                 sentence = plain(sentence_of(method.test, method.lineage, pool))
                 graph = CollaborationGraph.from_json(put_up(method.test, method.lineage)["graph"])
-                add_note(tracking_uri, read_record(Running, run, "search").run_id, sentence, drawn(graph, pool))
+                add_note(
+                    tracking_uri,
+                    read_record(Running, run, "search").run_id,
+                    sentence,
+                    drawn(graph, pool),
+                )
 
 
 def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:

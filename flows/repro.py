@@ -1,6 +1,8 @@
-"""What `make repro` runs: `dvc repro`, with one Prefect server and one set of model servers for all its stages.
+"""What `make repro` runs: `dvc repro`, with one Prefect server and one set of model servers for all
+its stages.
 
-When nothing changed, neither is started; model servers are once a stage makes a call that is not in the cache.
+When nothing changed, neither is started; model servers are once a stage makes a call that is not in
+the cache.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from pipeline.serving.guard import end, start
 from pipeline.settings.profile import Params, Profile, load_params, load_profile
 
 START_TIMEOUT_S = 300.0
-"""A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for."""
+"""A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for.
+"""
 
 
 def changed_stages() -> list[str]:
@@ -37,14 +40,18 @@ def changed_stages() -> list[str]:
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
         raise EndpointError(
-            f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc init --no-scm` first"
+            f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc"
+            " init --no-scm` first"
         )
-    return [stage for stage in json.loads(done.stdout or "{}") if stage != "identity"]  # which always runs
+    return [
+        stage for stage in json.loads(done.stdout or "{}") if stage != "identity"
+    ]  # which always runs
 
 
 @contextmanager
 def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]:
-    """A Prefect server; yields its API URL. Without one, each stage would start its own (about 6 s each).
+    """A Prefect server; yields its API URL. Without one, each stage would start its own (about 6 s
+    each).
 
     `services` are the scheduler and the like, which stages don't need.
     """
@@ -54,7 +61,8 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     command = ["prefect", "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port)]
     command += [] if services else ["--no-services"]
     env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
-    # Under a guard, as model servers are: it ends with this process, however that ends, and an interrupt reaches its users first.
+    # Under a guard, as model servers are: it ends with this process, however that ends, and an
+    # interrupt reaches its users first.
     server = start(command, state / "prefect.log", env)
     url = f"http://127.0.0.1:{port}/api"
     try:
@@ -76,7 +84,9 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def recall(params: Params, profile: Profile) -> None:
-    """Put calls that were pulled into the call cache, if there is none yet, so that no model is asked for them again."""
+    """Put calls that were pulled into the call cache, if there is none yet, so that no model is
+    asked for them again.
+    """
     from flows.register import remember
     from pipeline.models.recording import read_calls
 
@@ -87,7 +97,9 @@ def recall(params: Params, profile: Profile) -> None:
 
 
 def repro() -> None:
-    """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be used."""
+    """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be
+    used.
+    """
     params = load_params()
     profile = load_profile(params.profile)
     for task in params.tasks:
@@ -112,10 +124,15 @@ def repro() -> None:
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
         stack.enter_context(servers_on_demand(profile))
-        # No run cache: a search that DVC restored instead of running it would have no runs in MLflow.
+        # No run cache: a search that DVC restored instead of running it would have no runs in
+        # MLflow.
         status = subprocess.run(["dvc", "repro", "--no-run-cache"], env=env, check=False).returncode
     if status != 0:
-        print("error: a stage failed, see above; what was computed is kept, `make repro` goes on from there", file=sys.stderr)
+        print(
+            "error: a stage failed, see above; what was computed is kept, `make repro` goes on from"
+            " there",
+            file=sys.stderr,
+        )
         sys.exit(EXIT_INPUT)
     tell(params.profile)
 

@@ -1,4 +1,6 @@
-"""Stage sample: draw disjoint train, val and test questions (and worked examples) from a task's source."""
+"""Stage sample: draw disjoint train, val and test questions (and worked examples) from a task's
+source.
+"""
 
 from prefect import flow
 
@@ -10,7 +12,9 @@ from pipeline.tasks.sources import load_questions, split_questions
 
 @flow(name="sample")
 def sample(task: str, profile: str | None = None) -> None:
-    """Draw a task's questions, seeded and disjoint, into data/<profile>/<task>/questions.parquet."""
+    """Draw a task's questions, seeded and disjoint, into
+    data/<profile>/<task>/questions.parquet.
+    """
     stage = load_stage(task, profile)
     settings = stage.given.task(task)  # as written: no question depends on what was measured since
     seed = stage.params.seed

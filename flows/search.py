@@ -1,4 +1,6 @@
-"""Stage search: find the collaboration graph with one method; archive, trajectory and graph beside every candidate in MLflow."""
+"""Stage search: find the collaboration graph with one method; archive, trajectory and graph beside
+every candidate in MLflow.
+"""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -41,7 +43,10 @@ from pipeline.tasks.base import Question
 CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm (flows/research.py)."""
 
-Prepare = Callable[[Environment, dict[str, list[Question]], Speak | None], Awaitable[tuple[Searcher, SearchSettings]]]
+Prepare = Callable[
+    [Environment, dict[str, list[Question]], Speak | None],
+    Awaitable[tuple[Searcher, SearchSettings]],
+]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""
 
 
@@ -52,20 +57,34 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     settings = stage.profile.search
     start = read_record(Started, stage.results / "start.json", "init_instances")
-    brief, contenders = stage.brief(), start.standing()
+    brief = stage.brief()
+    contenders = start.standing()
 
     async def prepare(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Searcher, SearchSettings]:
-        problem = Problem(brief, settings, stage.profile.agent, start.counts, stage.params.seed, speak, contenders)
+        problem = Problem(
+            brief, settings, stage.profile.agent, start.counts, stage.params.seed, speak, contenders
+        )
         return method_class(problem), settings
 
-    calls = settings.max_iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
+    calls = settings.max_iterations * (
+        settings.candidates * settings.batch + stage.settings.splits.val
+    )
     known = {name: md5(stage.results / name) for name in ("profile.parquet", "pilot.parquet")}
     standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
     decisive = {"start": start.counts, "contenders": standing, **known}
     told = [exchange.model_dump() for exchange in start.exchanges]
-    tracked_search(stage, method, stage.results / method, prepare, calls, decisive, told, agent=method_class.uses_agent)
+    tracked_search(
+        stage,
+        method,
+        stage.results / method,
+        prepare,
+        calls,
+        decisive,
+        told,
+        agent=method_class.uses_agent,
+    )
     stage.write_calls(f"search-{method}")
 
 
@@ -79,12 +98,19 @@ def tracked_search(
     told: Sequence[Mapping[str, Any]] = (),
     agent: bool = True,
 ) -> tuple[Found, dict[str, Any]]:
-    """One search into a folder: its journal and tables there, its candidates in MLflow, within the limits of the profile.
+    """One search into a folder: its journal and tables there, its candidates in MLflow, within the
+    limits of the profile.
 
-    `calls` is the most there can be, `told` the agent's exchanges before the search, and `decisive` what makes it another search
-    beside questions and settings. Returns what was found, and the summary.
+    `calls` is the most there can be, `told` the agent's exchanges before the search, and `decisive`
+    what makes it another search beside questions and settings. Returns what was found, and the
+    summary.
     """
-    params = {"profile": stage.params.profile, "task": stage.task, "method": method, "seed": stage.params.seed}
+    params = {
+        "profile": stage.params.profile,
+        "task": stage.task,
+        "method": method,
+        "seed": stage.params.seed,
+    }
 
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
@@ -104,15 +130,24 @@ def tracked_search(
         tracker.candidate(evaluated)
 
     experiment = f"{stage.params.profile}/{stage.task}"
-    identity, run_path = search_identity(stage, params | dict(decisive)), folder / "run.json"
+    identity = search_identity(stage, params | dict(decisive))
+    run_path = folder / "run.json"
     told_params = params | search_params(stage.profile)
     account = Account(folder / "spent.json", identity)
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(folder),
-        closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)) as journal,
+        closing(
+            Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)
+        ) as journal,
         closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
-        SearchTracker(stage.params.tracking_uri, experiment, method, told_params, recorded_run(run_path, identity)) as tracker,
+        SearchTracker(
+            stage.params.tracking_uri,
+            experiment,
+            method,
+            told_params,
+            recorded_run(run_path, identity),
+        ) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
@@ -132,7 +167,13 @@ def tracked_search(
         write_record(Searched, folder / "search.json", summary, SPENT)
         write_text(folder / "graph.json", found.graph.to_json())
         tracker.trajectory(found.trajectory)
-        tracker.metrics({metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)})
+        tracker.metrics(
+            {
+                metric_name(key): value
+                for key, value in summary.items()
+                if isinstance(value, int | float)
+            }
+        )
         tracker.artifact(folder / "graph.json")
         tracker.note(graph_note("Found graph", found.graph))
         if trace := [*told, *map(asdict, exchanges)]:
@@ -141,7 +182,9 @@ def tracked_search(
 
 
 @contextmanager
-def spread(stage: Stage, environment: Environment, shots: Sequence[Question], meter: Meter) -> Iterator[Evaluator]:
+def spread(
+    stage: Stage, environment: Environment, shots: Sequence[Question], meter: Meter
+) -> Iterator[Evaluator]:
     """The environment itself, or workers that evaluate in its place, as the profile says."""
     workers = stage.profile.workers
     if workers.kind == "local":
@@ -153,23 +196,33 @@ def spread(stage: Stage, environment: Environment, shots: Sequence[Question], me
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """A hash over all that decides what a search does: its code, questions, settings but for limits and how models are reached, and
-    what is `decisive` (method, seed, start, single-model scores, measured lengths). A search that is started again goes on where it
-    was if this is the same."""
+    """A hash over all that decides what a search does: its code, questions, settings but for limits
+    and how models are reached, and what is `decisive` (method, seed, start, single-model scores,
+    measured lengths). A search that is started again goes on where it was if this is the same.
+    """
     settings = settings_identity(stage.profile, stage.task, STAGE["search"].settings)
     measured = stage.settings.lengths.model_dump(mode="json")
-    inputs = {"questions": md5(stage.questions_path), "lengths": measured, "code": code_digest(*CODE)}
+    inputs = {
+        "questions": md5(stage.questions_path),
+        "lengths": measured,
+        "code": code_digest(*CODE),
+    }
     return digest({"decisive": dict(decisive), "settings": settings} | inputs)
 
 
 def recorded_run(path: Path, identity: str) -> str | None:
-    """The MLflow run of an earlier start of the same search, if any; a damaged file is as good as none, and said."""
+    """The MLflow run of an earlier start of the same search, if any; a damaged file is as good as
+    none, and said.
+    """
     if not path.exists():
         return None
     try:
         recorded = read_record(Running, path, "search")
     except InputError:
-        say(f"{path}: expected the search's run in MLflow, found something else; the search goes on in a new run")
+        say(
+            f"{path}: expected the search's run in MLflow, found something else; the search goes on"
+            " in a new run"
+        )
         return None
     return recorded.run_id if recorded.identity == identity else None
 

@@ -1,4 +1,6 @@
-"""A deployed version as an MLflow pyfunc, from code: MLflow runs this file when a version is logged, and when one is loaded."""
+"""A deployed version as an MLflow pyfunc, from code: MLflow runs this file when a version is
+logged, and when one is loaded.
+"""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -13,23 +15,37 @@ from pipeline.runtime.asking import ask_graph
 
 
 class ServedGraph(PythonModel):
-    """Questions in, final answers out; models are reached or started as the version's own profile says."""
+    """Questions in, final answers out; models are reached or started as the version's own profile
+    says.
+    """
 
     def load_context(self, context: Any) -> None:
         """Read the bundle."""
         self.deployed = Deployed.read(Path(context.artifacts["bundle"]))
 
-    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[str]:
+    def predict(
+        self, context: Any, model_input: list[str], params: dict[str, Any] | None = None
+    ) -> list[str]:
         """The graph's answer to each question. Raises RunStopped when a call failed for good."""
         deployed = self.deployed
 
         async def answers() -> list[str]:
             return [
-                (await ask_graph(deployed.graph, question, deployed.serving_profile, deployed.task, deployed.shots)).text or ""
+                (
+                    await ask_graph(
+                        deployed.graph,
+                        question,
+                        deployed.serving_profile,
+                        deployed.task,
+                        deployed.shots,
+                    )
+                ).text
+                or ""
                 for question in model_input
             ]
 
-        # In a thread of its own, because a notebook or a server that loads this has a loop running already.
+        # In a thread of its own, because a notebook or a server that loads this has a loop running
+        # already.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, answers()).result()
 

@@ -60,7 +60,9 @@ class Stage:
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile as it was given, its costs on the task as the profile stage measured them once that has run."""
+        """The profile as it was given, its costs on the task as the profile stage measured them
+        once that has run.
+        """
         return as_measured(self.given, self.task, self.measured or self.results / "profile.parquet")
 
     @property
@@ -75,7 +77,9 @@ class Stage:
 
     @property
     def results(self) -> Path:
-        """The folder of what is found out about the task; a method's own results are in a folder of its name below."""
+        """The folder of what is found out about the task; a method's own results are in a folder of
+        its name below.
+        """
         return Path("results") / self.params.profile / self.task
 
     def questions(self) -> dict[str, list[Question]]:
@@ -95,11 +99,20 @@ class Stage:
         # Before any table is read: what no call fits is told at once.
         self.profile.cost_model(self.task).require_feasible(self.profile.budget.limit)
         profiled = self.profile_table()
-        return brief_of(self.profile, self.task, profiled, pilot_scores(self.pilot_table(), self.profile.objective))
+        return brief_of(
+            self.profile,
+            self.task,
+            profiled,
+            pilot_scores(self.pilot_table(), self.profile.objective),
+        )
 
     def grader(self) -> Task:
-        """The task, ready to grade. Raises IsolationError where programs of models can't be isolated and that is not accepted."""
-        return get_grader(self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading)
+        """The task, ready to grade. Raises IsolationError where programs of models can't be
+        isolated and that is not accepted.
+        """
+        return get_grader(
+            self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
+        )
 
     def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
         """The environment that runs graphs on this task's questions."""
@@ -122,10 +135,12 @@ class Stage:
         account: str | None = None,
         meter: Meter | None = None,
     ) -> T:
-        """Run async work with an environment over live models; servers that were started for it are stopped after it.
+        """Run async work with an environment over live models; servers that were started for it are
+        stopped after it.
 
-        `batch` says that the work asks each model alone and all at once. What it spends is held to the profile's limits: by a
-        meter, if there is one, else under the name of an `account`. Without either, the work sees to that itself.
+        `batch` says that the work asks each model alone and all at once. What it spends is held to
+        the profile's limits: by a meter, if there is one, else under the name of an `account`.
+        Without either, the work sees to that itself.
         """
         questions = self.questions()
         self.grader()  # refuses before anything is spent
@@ -137,7 +152,9 @@ class Stage:
                 if meter is None:
                     recording = RecordingClient(client, self.recorder)
                     return await work(self.environment_of(recording, questions["shots"]), questions)
-                paying = MeteredClient(RecordingClient(client, self.recorder), meter, self.profile.model_pool())
+                paying = MeteredClient(
+                    RecordingClient(client, self.recorder), meter, self.profile.model_pool()
+                )
                 async with meter.watched():
                     return await work(self.environment_of(paying, questions["shots"]), questions)
                 environment = self.environment_of(client, questions["shots"])
@@ -145,18 +162,25 @@ class Stage:
                     say(f"{self.task}: {line}")
                 done = await work(environment, questions)
                 if environment.grader.judged:
-                    say(f"{self.task}: {judged_line(environment.prompt.task, environment.grader.judged)}")
+                    say(
+                        f"{self.task}:"
+                        f" {judged_line(environment.prompt.task, environment.grader.judged)}"
+                    )
                 return done
 
         return asyncio.run(run())
 
     def with_agent(
         self,
-        work: Callable[[Environment, dict[str, list[Question]], Speak | None], Coroutine[Any, Any, T]],
+        work: Callable[
+            [Environment, dict[str, list[Question]], Speak | None], Coroutine[Any, Any, T]
+        ],
         needed: bool = True,
         account: str | None = None,
     ) -> T:
-        """As `with_models`, and with a way to reach the agent's language model; None where there is none, or none is needed."""
+        """As `with_models`, and with a way to reach the agent's language model; None where there is
+        none, or none is needed.
+        """
         meter = None if account is None or self.profile.limits == NO_LIMITS else self.meter(account)
 
         async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
@@ -170,16 +194,28 @@ class Stage:
         return self.with_models(run, meter=meter)
 
     def record(self, name: str, table: pd.DataFrame, folder: Path | None = None) -> None:
-        """Record the graphs that a stage measured in MLflow; its duration is that of this context."""
+        """Record the graphs that a stage measured in MLflow; its duration is that of this
+        context.
+        """
         from flows.stage_runs import record_stage  # MLflow is slow to import
 
         params = {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
         experiment = f"{self.params.profile}/{self.task}"
-        record_stage(self.params.tracking_uri, experiment, name, table, folder or self.results, params, self.began)
+        record_stage(
+            self.params.tracking_uri,
+            experiment,
+            name,
+            table,
+            folder or self.results,
+            params,
+            self.began,
+        )
 
     def write_calls(self, name: str) -> None:
         """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
-        write_calls(self.recorder.calls, Path("calls") / self.params.profile / self.task / f"{name}.parquet")
+        write_calls(
+            self.recorder.calls, Path("calls") / self.params.profile / self.task / f"{name}.parquet"
+        )
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:
@@ -193,12 +229,16 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
 
 
 def read_found(stage: Stage, method: str) -> tuple[CollaborationGraph, Searched]:
-    """The graph that a search found, and its figures. Raises InputError when it has not run, or files are not its own."""
+    """The graph that a search found, and its figures. Raises InputError when it has not run, or
+    files are not its own.
+    """
     summary = read_record(Searched, stage.results / method / "search.json", "search")
     path = stage.results / method / "graph.json"
     graph = CollaborationGraph.read(path)
     if graph.content_hash != summary.found_hash:
-        raise DataError(f"{path}: its graph is not the one that the search found; {makes('search', path)}")
+        raise DataError(
+            f"{path}: its graph is not the one that the search found; {makes('search', path)}"
+        )
     path = stage.results / method / "trajectory.csv"
     if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
         raise DataError(f"{path}: is not the file that the search wrote; {makes('search', path)}")
@@ -206,12 +246,17 @@ def read_found(stage: Stage, method: str) -> tuple[CollaborationGraph, Searched]
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
-    """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use another than params.yaml's.
+    """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use
+    another than params.yaml's.
 
     Ends with one line and an exit code as EXIT_CODES says.
     """
-    parser = argparse.ArgumentParser(description=(flow.__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
+    parser = argparse.ArgumentParser(
+        description=(flow.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
+    )
     for name in arguments:
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--profile", help="a profile of profiles/ (default: the one in params.yaml)")
+    parser.add_argument(
+        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
+    )
     guarded(lambda: flow(**vars(parser.parse_args())))

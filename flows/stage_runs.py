@@ -1,4 +1,6 @@
-"""What decided before and after a search, in MLflow: a run for each stage, with a child run for each graph that it measured."""
+"""What decided before and after a search, in MLflow: a run for each stage, with a child run for
+each graph that it measured.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,20 @@ STAGE = "stage"
 
 
 def record_stage(
-    tracking_uri: str, experiment: str, name: str, table: pd.DataFrame, folder: Path, params: Mapping[str, Any], started: float
+    tracking_uri: str,
+    experiment: str,
+    name: str,
+    table: pd.DataFrame,
+    folder: Path,
+    params: Mapping[str, Any],
+    started: float,
 ) -> str:
-    """A run of a stage that measured graphs, with a child run for each row of its table; returns its id.
+    """A run of a stage that measured graphs, with a child run for each row of its table; returns
+    its id.
 
-    `table` has the columns of schemas.GraphScores, bookkeeping too; `started` is in seconds since 1970. The run's id is kept among
-    the bookkeeping of `folder`. Raises InputError when MLflow can't be used.
+    `table` has the columns of schemas.GraphScores, bookkeeping too; `started` is in seconds since
+    1970. The run's id is kept among the bookkeeping of `folder`. Raises InputError when MLflow
+    can't be used.
     """
     with explained(tracking_uri):
         client = MlflowClient(tracking_uri)
@@ -39,12 +49,23 @@ def record_stage(
         run_id = client.create_run(place.experiment_id, int(started * 1000), tags, name).info.run_id
         client.log_batch(run_id, params=[Param(key, str(value)) for key, value in params.items()])
         rows = table.to_dict("records")
-        add_children(client, place, run_id, [Child(_record(name, number, row), stage=name) for number, row in enumerate(rows)])
+        add_children(
+            client,
+            place,
+            run_id,
+            [Child(_record(name, number, row), stage=name) for number, row in enumerate(rows)],
+        )
         scored = table[table["accuracy"].notna()]
         if len(scored):
             best: Any = scored.sort_values("accuracy", kind="stable").iloc[-1]
-            log_metrics(client, run_id, {"graphs": len(table), "best_accuracy": float(best["accuracy"])})
-            client.set_tag(run_id, "mlflow.note.content", graph_note("Best graph", CollaborationGraph.from_json(best["graph"])))
+            log_metrics(
+                client, run_id, {"graphs": len(table), "best_accuracy": float(best["accuracy"])}
+            )
+            client.set_tag(
+                run_id,
+                "mlflow.note.content",
+                graph_note("Best graph", CollaborationGraph.from_json(best["graph"])),
+            )
         client.set_terminated(run_id, RunStatus.to_string(RunStatus.FINISHED))
     write_text(run_file(folder, name), json.dumps({"run_id": run_id}))
     return str(run_id)
@@ -67,6 +88,13 @@ def _record(name: str, number: int, row: Mapping[Any, Any]) -> Record:
     """A row as a record, which says what a candidate's run says."""
     split = "test" if name.startswith("evaluate") else "train"
     status = "stopped" if row.get("stopped") else "ok" if row["n_scored"] else "failed"
-    known: dict[str, Any] = {"candidate_id": number, "method": name, "iteration": 1, "split": split, "status": status, "error": ""}
+    known: dict[str, Any] = {
+        "candidate_id": number,
+        "method": name,
+        "iteration": 1,
+        "split": split,
+        "status": status,
+        "error": "",
+    }
     values: dict[str, Any] = {key: known.get(key, row.get(key)) for key in COLUMNS}
     return Record(**values)

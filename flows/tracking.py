@@ -1,4 +1,6 @@
-"""The one MLflow adapter: an experiment per task, a parent run per search, a child run per evaluated candidate."""
+"""The one MLflow adapter: an experiment per task, a parent run per search, a child run per
+evaluated candidate.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 
 @contextmanager
 def explained(tracking_uri: str) -> Iterator[None]:
-    """Turns MLflow's errors into an InputError of one line that names the tracking URI; a full disk stops the run.
+    """Turns MLflow's errors into an InputError of one line that names the tracking URI; a full disk
+    stops the run.
 
     A database in a file is made first where there is none yet.
     """
@@ -52,29 +55,45 @@ def explained(tracking_uri: str) -> Iterator[None]:
             _make_database(file)
         yield
     except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
-        if isinstance(error, OSError) and not isinstance(error, CLOSED_TO_US) and not disk_full(error):
+        if (
+            isinstance(error, OSError)
+            and not isinstance(error, CLOSED_TO_US)
+            and not disk_full(error)
+        ):
             raise
         if disk_full(error):
             raise RunStopped(
-                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): the disk is full; what was computed is kept, free space "
-                "and start again to continue"
+                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): the disk is full; what was"
+                " computed is kept, free space and start again to continue"
             ) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}{_advice(error, file)}") from None
+        raise InputError(
+            f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}{_advice(error, file)}"
+        ) from None
 
 
 def _advice(error: Exception, file: Path | None) -> str:
     """What to do about an error of the database in a file."""
-    of_database = isinstance(error, SQLAlchemyError | CommandError) or getattr(error, "error_code", "") in DATABASE_ERRORS
+    of_database = (
+        isinstance(error, SQLAlchemyError | CommandError)
+        or getattr(error, "error_code", "") in DATABASE_ERRORS
+    )
     if file is None or not of_database:
         return ""
-    return f"; if {file} is damaged, move it away and start again: searches make their runs anew from their journals"
+    return (
+        f"; if {file} is damaged, move it away and start again: searches make their runs anew from"
+        " their journals"
+    )
 
 
 def database_file(tracking_uri: str) -> Path | None:
     """The file of an SQLite database, or None for any other tracking URI."""
     prefix, found, path = tracking_uri.partition("sqlite:///")
-    return Path(path) if found and not prefix and path and "?" not in path and path != ":memory:" else None
+    return (
+        Path(path)
+        if found and not prefix and path and "?" not in path and path != ":memory:"
+        else None
+    )
 
 
 def _is_there(file: Path) -> bool:
@@ -83,8 +102,9 @@ def _is_there(file: Path) -> bool:
 
 
 def _make_database(file: Path) -> None:
-    """Make MLflow's database beside where it belongs, then rename it: its tables are made in a hundred steps, and a database that
-    has a part of them can neither be used nor completed."""
+    """Make MLflow's database beside where it belongs, then rename it: its tables are made in a
+    hundred steps, and a database that has a part of them can neither be used nor completed.
+    """
     with locked(file.with_name(file.name + ".making"), wait=True):
         if _is_there(file):
             return
@@ -98,41 +118,67 @@ def _make_database(file: Path) -> None:
 
 
 class SearchTracker:
-    """Records one search. Used as a context manager: the parent run ends FAILED when the block raises.
+    """Records one search. Used as a context manager: the parent run ends FAILED when the block
+    raises.
 
-    Candidates are written by a thread of its own, which is waited for at the end alone. `run_id` is the parent run of an earlier
-    start of the same search, to go on in; children it has are kept, not made again.
+    Candidates are written by a thread of its own, which is waited for at the end alone. `run_id` is
+    the parent run of an earlier start of the same search, to go on in; children it has are kept,
+    not made again.
     """
 
-    def __init__(self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any], run_id: str | None = None) -> None:
+    def __init__(
+        self,
+        tracking_uri: str,
+        experiment: str,
+        name: str,
+        params: Mapping[str, Any],
+        run_id: str | None = None,
+    ) -> None:
         with explained(tracking_uri):
             self.client = MlflowClient(tracking_uri)
             found = self.client.get_experiment_by_name(experiment)
-            self.experiment = found or self.client.get_experiment(self.client.create_experiment(experiment))
+            self.experiment = found or self.client.get_experiment(
+                self.client.create_experiment(experiment)
+            )
             self._children: dict[int, Run] = {}
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
             tags = run_tags("flows.search") | {"stage": "search"}
-            self.run_id = self.client.create_run(self.experiment.experiment_id, tags=tags, run_name=name).info.run_id
-        self.client.log_batch(self.run_id, params=[Param(key, str(value)) for key, value in params.items()])
+            self.run_id = self.client.create_run(
+                self.experiment.experiment_id, tags=tags, run_name=name
+            ).info.run_id
+        self.client.log_batch(
+            self.run_id, params=[Param(key, str(value)) for key, value in params.items()]
+        )
 
     def _go_on_in(self, run_id: str) -> bool:
-        """Take up a run and its children; False when there is no such run here (another or a new database)."""
+        """Take up a run and its children; False when there is no such run here (another or a new
+        database).
+        """
         try:
             found = self.client.get_run(run_id)
         except MlflowException:
             return False
-        if found.info.experiment_id != self.experiment.experiment_id or found.info.lifecycle_stage != "active":
+        if (
+            found.info.experiment_id != self.experiment.experiment_id
+            or found.info.lifecycle_stage != "active"
+        ):
             return False
         self.client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
         token = None
         while True:
             page = self.client.search_runs(
-                [self.experiment.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000, page_token=token
+                [self.experiment.experiment_id],
+                f"tags.`mlflow.parentRunId` = '{run_id}'",
+                max_results=1000,
+                page_token=token,
             )
             for child in page:
-                finished = child.info.status in ("FINISHED", "FAILED") and "candidate_id" in child.data.params
+                finished = (
+                    child.info.status in ("FINISHED", "FAILED")
+                    and "candidate_id" in child.data.params
+                )
                 number = int(child.data.params["candidate_id"]) if finished else -1
                 if not finished or number in self._children:
                     self.client.delete_run(child.info.run_id)  # a crash came before it was whole
@@ -146,11 +192,15 @@ class SearchTracker:
         """The questions as the parent run's input, under the hash by which DVC knows the file."""
         digest = md5(path)
         dataset = Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
-        self.client.log_inputs(self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "search")])])
+        self.client.log_inputs(
+            self.run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "search")])]
+        )
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Record) -> None:
-        """One evaluated candidate as a child run, soon. Raises what went wrong with those before."""
+        """One evaluated candidate as a child run, soon. Raises what went wrong with those
+        before.
+        """
         self._backlog.put(Child(record))
 
     def wait(self) -> None:
@@ -158,10 +208,17 @@ class SearchTracker:
         self._backlog.close()
 
     def _add(self, children: list[Child]) -> None:
-        add_children(self.client, self.experiment, self.run_id, [child for child in children if not self._is_known(child)])
+        add_children(
+            self.client,
+            self.experiment,
+            self.run_id,
+            [child for child in children if not self._is_known(child)],
+        )
 
     def _is_known(self, child: Child) -> bool:
-        """Whether an earlier start has written it; what it wrote of another candidate is deleted."""
+        """Whether an earlier start has written it; what it wrote of another candidate is
+        deleted.
+        """
         known = self._children.pop(child.record.candidate_id, None)
         if known is None:
             return False
@@ -201,9 +258,16 @@ class SearchTracker:
         self._backlog = Backlog(self._add)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         status = RunStatus.FINISHED if kind is None else RunStatus.FAILED
-        with contextlib.suppress(*() if kind is None else (Exception,)):  # of two errors the search's own is told
+        with contextlib.suppress(
+            *() if kind is None else (Exception,)
+        ):  # of two errors the search's own is told
             self.wait()
         if kind is None:
             for child in self._children.values():  # of an earlier start that went another way
@@ -212,7 +276,8 @@ class SearchTracker:
 
 
 def metric_name(key: str) -> str:
-    """The metric of one of a search's final figures: MLflow groups metrics by what stands before the slash.
+    """The metric of one of a search's final figures: MLflow groups metrics by what stands before
+    the slash.
 
     Those that are series of the search too keep their name, under which lineage looks them up.
     """
@@ -223,11 +288,21 @@ def metric_name(key: str) -> str:
 
 
 def search_params(profile: Profile) -> dict[str, Any]:
-    """The settings by which searches are compared, as params of the run: `budget.limit`, `search.batch` and so on."""
-    told = {"engine.kind": profile.engine.kind, "agent.kind": profile.agent.kind, "objective.kind": profile.objective.kind}
+    """The settings by which searches are compared, as params of the run: `budget.limit`,
+    `search.batch` and so on.
+    """
+    told = {
+        "engine.kind": profile.engine.kind,
+        "agent.kind": profile.agent.kind,
+        "objective.kind": profile.objective.kind,
+    }
     for section in ("budget", "search"):
         settings = getattr(profile, section).model_dump(mode="json")
-        told |= {f"{section}.{key}": value for key, value in settings.items() if not isinstance(value, dict)}
+        told |= {
+            f"{section}.{key}": value
+            for key, value in settings.items()
+            if not isinstance(value, dict)
+        }
     return told
 
 
@@ -235,18 +310,24 @@ def add_note(tracking_uri: str, run_id: str, sentence: str, drawing: Sequence[st
     """The answer as the description of a search's run, which MLflow shows first."""
     graph = "\n".join(drawing)
     with explained(tracking_uri):
-        MlflowClient(tracking_uri).set_tag(run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n")
+        MlflowClient(tracking_uri).set_tag(
+            run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n"
+        )
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
     """Log single values to a run, leaving out NaN."""
     now = int(time.time() * 1000)
-    metrics = [Metric(key, float(value), now, 0) for key, value in values.items() if not math.isnan(value)]
+    metrics = [
+        Metric(key, float(value), now, 0) for key, value in values.items() if not math.isnan(value)
+    ]
     client.log_batch(run_id, metrics=metrics)
 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
-    """The evaluate stage's scores, added to the search's parent run as test_<arm>_accuracy with its interval."""
+    """The evaluate stage's scores, added to the search's parent run as test_<arm>_accuracy with its
+    interval.
+    """
     with explained(tracking_uri):
         client = MlflowClient(tracking_uri)
         try:
@@ -255,8 +336,9 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
             if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
                 raise
             raise InputError(
-                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run {run_id}, found none; run the "
-                "search again (`python -m flows.search --help`), which makes it anew from the journal, without calls"
+                f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run"
+                f" {run_id}, found none; run the search again (`python -m flows.search --help`),"
+                " which makes it anew from the journal, without calls"
             ) from None
         log_metrics(client, run_id, test_scores(table))
 
@@ -264,15 +346,23 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
 def test_scores(table: pd.DataFrame) -> dict[str, float]:
     """The metrics that the evaluate stage's scores are: test_<arm>_accuracy with its interval."""
     keys = ("accuracy", "accuracy_low", "accuracy_high")
-    return {f"test_{row['arm']}_{key}": float(row[key]) for row in table.to_dict("records") for key in keys}
+    return {
+        f"test_{row['arm']}_{key}": float(row[key])
+        for row in table.to_dict("records")
+        for key in keys
+    }
 
 
 def baseline_file(graph_hash: str) -> str:
-    """The artefact of a search's run that says which baseline was put up instead of what it found."""
+    """The artefact of a search's run that says which baseline was put up instead of what it
+    found.
+    """
     return f"baselines/{graph_hash}.json"
 
 
 def add_baseline(tracking_uri: str, run_id: str, graph_hash: str, told: Mapping[str, Any]) -> None:
     """Record in a search's run the baseline that is put up instead of what it found."""
     with explained(tracking_uri):
-        MlflowClient(tracking_uri).log_text(run_id, json.dumps(told, indent=1), baseline_file(graph_hash))
+        MlflowClient(tracking_uri).log_text(
+            run_id, json.dumps(told, indent=1), baseline_file(graph_hash)
+        )

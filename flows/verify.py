@@ -1,7 +1,8 @@
-"""What `make verify` runs: everything rebuilt from recorded calls, without any model, and compared with dvc.lock.
+"""What `make verify` runs: everything rebuilt from recorded calls, without any model, and compared
+with dvc.lock.
 
-It is done in a temporary copy, so nothing here is touched. Calls are those of dvc.lock, where they were pulled or made here; else
-those that are published with the repository (`make publish`).
+It is done in a temporary copy, so nothing here is touched. Calls are those of dvc.lock, where they
+were pulled or made here; else those that are published with the repository (`make publish`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,18 @@ from pipeline.stages.plan import STAGE, STAGES, StagePlan
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
 
-MADE_HERE = ("data", "results", "reports", "research", "identity", "calls", "mlruns", "mlflow.db", "params.yaml", "site")
+MADE_HERE = (
+    "data",
+    "results",
+    "reports",
+    "research",
+    "identity",
+    "calls",
+    "mlruns",
+    "mlflow.db",
+    "params.yaml",
+    "site",
+)
 Lock = Mapping[str, Any]
 
 
@@ -47,23 +59,32 @@ class Verdict:
     wrong: tuple[str, ...] = ()
 
 
-def verify(profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")) -> dict[str, Verdict]:
-    """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with dvc.lock.
+def verify(
+    profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")
+) -> dict[str, Verdict]:
+    """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with
+    dvc.lock.
 
-    Returns what came of each task, and of the report where all tasks could be rebuilt. Raises InputError when there is nothing to
-    verify.
+    Returns what came of each task, and of the report where all tasks could be rebuilt. Raises
+    InputError when there is nothing to verify.
     """
     params = load_params()
     if profile is not None:
         params = params.model_copy(update={"profile": profile})
     if not lock_file.exists():
-        raise InputError(f"expected {lock_file}, which says what to compare with, found none; `make repro` makes it")
+        raise InputError(
+            f"expected {lock_file}, which says what to compare with, found none; `make repro`"
+            " makes it"
+        )
     lock: Lock = yaml.safe_load(lock_file.read_text(encoding="utf-8"))["stages"]
     known: dict[str, Calls] = {}
     for task in tasks or params.tasks:
         calls = recorded_calls(params, task, lock)
         if calls is None:
-            say(f"{task}: no recorded calls, so it is not verified; `dvc pull` gets them where a remote has them")
+            say(
+                f"{task}: no recorded calls, so it is not verified; `dvc pull` gets them where a"
+                " remote has them"
+            )
         else:
             known[task] = calls
     if not known:
@@ -71,14 +92,20 @@ def verify(profile: str | None = None, tasks: Sequence[str] = (), lock_file: Pat
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
         _copy(folder, params)
-        write_calls({key: call for calls in known.values() for key, call in calls.items()}, folder / STATE / REPLAY)
+        write_calls(
+            {key: call for calls in known.values() for key, call in calls.items()},
+            folder / STATE / REPLAY,
+        )
         with chdir(folder):
             return _rebuilt(params, list(known), lock)
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> Calls | None:
-    """A task's calls: those of dvc.lock if all can be had, else the published ones; None where there are neither."""
-    store, found = Store(), {}
+    """A task's calls: those of dvc.lock if all can be had, else the published ones; None where
+    there are neither.
+    """
+    store = Store()
+    found = {}
     for plan in STAGES:
         for path in (path for path in plan.writes if path.startswith("calls/")):
             for method in params.methods if "method" in plan.per else (None,):
@@ -91,7 +118,9 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> Calls | None:
 
 
 def publish(task: str, profile: str | None = None) -> Path:
-    """Write a task's calls, as dvc.lock has them, to be shipped with the repository. Raises InputError when they can't be had."""
+    """Write a task's calls, as dvc.lock has them, to be shipped with the repository. Raises
+    InputError when they can't be had.
+    """
     params = load_params()
     params = params.model_copy(update={"profile": profile or params.profile})
     lock = yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]
@@ -100,7 +129,8 @@ def publish(task: str, profile: str | None = None) -> Path:
     calls = recorded_calls(params, task, lock)
     if calls is None:
         raise InputError(
-            f"expected the calls of {task} that dvc.lock has, in calls/ or in DVC's cache, found none; `make repro` first"
+            f"expected the calls of {task} that dvc.lock has, in calls/ or in DVC's cache, found"
+            " none; `make repro` first"
         )
     write_calls(calls, path)
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
@@ -122,7 +152,9 @@ def _copy(folder: Path, params: Params) -> None:
         else:
             (folder / path.name).symlink_to(path.resolve())
     own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
-    (folder / "params.yaml").write_text(yaml.safe_dump(own.model_dump(mode="json")), encoding="utf-8")
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump(own.model_dump(mode="json")), encoding="utf-8"
+    )
     load_profile(params.profile)
 
 
@@ -157,8 +189,12 @@ def _task(params: Params, task: str, lock: Lock) -> Verdict:
     return Verdict(same, tuple(wrong))
 
 
-def _compared(lock: Lock, plan: StagePlan, task: str | None, method: str | None, run: Callable[[], Any]) -> Verdict:
-    """Run a stage, and compare what it wrote, and what says which settings and code it has, with dvc.lock."""
+def _compared(
+    lock: Lock, plan: StagePlan, task: str | None, method: str | None, run: Callable[[], Any]
+) -> Verdict:
+    """Run a stage, and compare what it wrote, and what says which settings and code it has, with
+    dvc.lock.
+    """
     name = _name(plan, task, method)
     try:
         run()
@@ -168,7 +204,11 @@ def _compared(lock: Lock, plan: StagePlan, task: str | None, method: str | None,
     if not wanted:
         return Verdict(0, (f"{name}: dvc.lock does not have it",))
     found = {path: _md5(Path(path)) for path in wanted}
-    wrong = tuple(f"{name}: {path} is {found[path]}, in dvc.lock it is {md5}" for path, md5 in wanted.items() if found[path] != md5)
+    wrong = tuple(
+        f"{name}: {path} is {found[path]}, in dvc.lock it is {md5}"
+        for path, md5 in wanted.items()
+        if found[path] != md5
+    )
     return Verdict(len(wanted) - len(wrong), wrong)
 
 
@@ -185,7 +225,17 @@ def _name(plan: StagePlan, task: str | None, method: str | None) -> str:
 
 def flow_of(stage: str) -> Callable[..., Any]:
     """A stage's work, without Prefect around it."""
-    from flows import evaluate, init_family, init_instances, pilot, pilot_plots, profile, report, sample, search
+    from flows import (
+        evaluate,
+        init_family,
+        init_instances,
+        pilot,
+        pilot_plots,
+        profile,
+        report,
+        sample,
+        search,
+    )
 
     flows: dict[str, Callable[..., Any]] = {
         "sample": sample.sample.fn,
@@ -209,7 +259,10 @@ def _md5(path: Path) -> str:
         return "missing"
     files = sorted(_files(path))
     listed = [{"md5": _md5(path / relative), "relpath": relative} for relative in files]
-    return hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
+    return (
+        hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+        + ".dir"
+    )
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -223,10 +276,20 @@ def _told(verdict: Verdict) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(verify.__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument("--profile", help="a profile of profiles/ (default: the one in params.yaml)")
-    parser.add_argument("--task", nargs="*", default=[], help="tasks of the profile (default: those of params.yaml)")
-    parser.add_argument("--publish", action="store_true", help="write the tasks' calls, to be shipped with the repository, instead")
+    parser = argparse.ArgumentParser(
+        description=(verify.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
+    )
+    parser.add_argument(
+        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
+    )
+    parser.add_argument(
+        "--task", nargs="*", default=[], help="tasks of the profile (default: those of params.yaml)"
+    )
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="write the tasks' calls, to be shipped with the repository, instead",
+    )
     options = parser.parse_args()
 
     def run() -> None:

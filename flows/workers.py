@@ -1,4 +1,6 @@
-"""Pieces of a search carried to workers as Prefect tasks, by the task runner that the settings choose: Dask's or Ray's."""
+"""Pieces of a search carried to workers as Prefect tasks, by the task runner that the settings
+choose: Dask's or Ray's.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,20 @@ def evaluate(work: Work) -> Done:
 
 @contextmanager
 def carrier(settings: WorkerSettings) -> Iterator[Carry]:
-    """Carries pieces to workers, which are started for it unless there is an address. Raises SettingsError, EndpointError."""
+    """Carries pieces to workers, which are started for it unless there is an address. Raises
+    SettingsError, EndpointError.
+    """
     if not PREFECT_API_URL.value():
         raise SettingsError(
-            f"workers of kind {settings.kind}: expected the URL of a Prefect server that they all reach in PREFECT_API_URL, found "
-            "none; `make repro` starts one for workers on its own machine, docs/cluster.md says how for others"
+            f"workers of kind {settings.kind}: expected the URL of a Prefect server that they all"
+            " reach in PREFECT_API_URL, found none; `make repro` starts one for workers on its own"
+            " machine, docs/cluster.md says how for others"
         )
     # The cluster is left first, which ends the waiting for what it has not done.
-    with ThreadPoolExecutor(PIECES_PER_WORKER * settings.count) as waiting, _started(settings) as runner:
+    with (
+        ThreadPoolExecutor(PIECES_PER_WORKER * settings.count) as waiting,
+        _started(settings) as runner,
+    ):
 
         def carried(work: Work) -> Done:
             try:
@@ -43,32 +51,42 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
             except Exception as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 kept = "what was computed is kept, start again to continue"
-                raise RunStopped(f"workers ({settings.kind}): a piece of work was lost: {reason}; {kept}") from None
+                raise RunStopped(
+                    f"workers ({settings.kind}): a piece of work was lost: {reason}; {kept}"
+                ) from None
             return done
 
         async def carry(work: Work) -> Done:
             # In this context, so that the task run belongs to the flow run.
-            return await asyncio.get_running_loop().run_in_executor(waiting, copy_context().run, carried, work)
+            return await asyncio.get_running_loop().run_in_executor(
+                waiting, copy_context().run, carried, work
+            )
 
         yield carry
 
 
 @contextmanager
 def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
-    """The task runner, connected to its cluster. Raises SettingsError without its package, EndpointError without its cluster."""
+    """The task runner, connected to its cluster. Raises SettingsError without its package,
+    EndpointError without its cluster.
+    """
     try:
         runner = _dask(settings) if settings.kind == "dask" else _ray(settings)
     except ImportError:
         raise SettingsError(
-            f"workers of kind {settings.kind}: expected the package prefect-{settings.kind}, found none; "
-            f"pip install 'ttsgraph[{settings.kind}]'"
+            f"workers of kind {settings.kind}: expected the package prefect-{settings.kind}, found"
+            f" none; pip install 'ttsgraph[{settings.kind}]'"
         ) from None
     with runner:
         try:
-            _ = getattr(runner, "client", None)  # Dask's runner connects when it is first asked for its client
+            _ = getattr(
+                runner, "client", None
+            )  # Dask's runner connects when it is first asked for its client
         except (OSError, TimeoutError) as error:
             where = settings.address or "this machine"
-            raise EndpointError(f"workers of kind {settings.kind}: expected a cluster at {where}, but {error}") from None
+            raise EndpointError(
+                f"workers of kind {settings.kind}: expected a cluster at {where}, but {error}"
+            ) from None
         yield runner
 
 
@@ -78,7 +96,11 @@ def _dask(settings: WorkerSettings) -> TaskRunner[Any]:
     logging.getLogger("distributed").setLevel(logging.ERROR)
     if settings.address is not None:
         return DaskTaskRunner(address=settings.address)
-    started = {"n_workers": settings.count, "threads_per_worker": PIECES_PER_WORKER, "dashboard_address": "127.0.0.1:0"}
+    started = {
+        "n_workers": settings.count,
+        "threads_per_worker": PIECES_PER_WORKER,
+        "dashboard_address": "127.0.0.1:0",
+    }
     return DaskTaskRunner(cluster_kwargs=started)
 
 

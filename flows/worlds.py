@@ -1,4 +1,6 @@
-"""What `make worlds` runs: every method and baseline in every simulated world, in several processes; resumable."""
+"""What `make worlds` runs: every method and baseline in every simulated world, in several
+processes; resumable.
+"""
 
 from __future__ import annotations
 
@@ -37,28 +39,42 @@ FOUND = ("world", "budget", "digest", "best_accuracy", "structured_accuracy", "h
 """The columns of KNOWN."""
 
 
-def worlds(seeds: int, workers: int, only: list[str], first_seed: int = 0, again: bool = False) -> None:
-    """Run what is not kept yet, then write reports/worlds/. With `again` the best graphs are looked for again, from those known."""
+def worlds(
+    seeds: int, workers: int, only: list[str], first_seed: int = 0, again: bool = False
+) -> None:
+    """Run what is not kept yet, then write reports/worlds/. With `again` the best graphs are looked
+    for again, from those known.
+    """
     began = time.monotonic()
-    settings, named = load(WorldsSettings, SETTINGS), load_worlds()
+    settings = load(WorldsSettings, SETTINGS)
+    named = load_worlds()
     chosen = {name: world for name, world in named.items() if not only or name in only}
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         best = _best(pool, chosen, settings, again)
-        groups = [(name, budget, range(first_seed, first_seed + seeds)) for name in chosen for budget in settings.budgets]
+        groups = [
+            (name, budget, range(first_seed, first_seed + seeds))
+            for name in chosen
+            for budget in settings.budgets
+        ]
         futures = [pool.submit(run_group, *group) for group in groups]
         for done, future in enumerate(as_completed(futures), 1):
             rows += future.result()
-            print(f"worlds (simulated): {done} of {len(groups)} groups", file=sys.stderr, flush=True)
+            print(
+                f"worlds (simulated): {done} of {len(groups)} groups", file=sys.stderr, flush=True
+            )
     table = shortfalls(pd.DataFrame(rows), best)
     path = write_report(REPORT, table, chosen, sum(row["cpu_s"] for row in rows))
     print(f"{path}: {len(rows)} results, {time.monotonic() - began:.0f} s now", file=sys.stderr)
 
 
 def run_group(name: str, budget: float, seeds: range) -> list[dict[str, Any]]:
-    """All seeds of a world and budget, in a process of its own; each is kept as soon as it is done."""
-    settings, world = load(WorldsSettings, SETTINGS), load_worlds()[name]
+    """All seeds of a world and budget, in a process of its own; each is kept as soon as it is
+    done.
+    """
+    settings = load(WorldsSettings, SETTINGS)
+    world = load_worlds()[name]
     profile = load_profile(settings.profile)
     judges: list[ArrayWorld] = []
     rows: list[dict[str, Any]] = []
@@ -68,7 +84,9 @@ def run_group(name: str, budget: float, seeds: range) -> list[dict[str, Any]]:
             rows += found
             continue
         if not judges:
-            judges.append(truth(world.of(profile, f"worlds/{name}.yaml"), profile.model_pool(), settings.best))
+            judges.append(
+                truth(world.of(profile, f"worlds/{name}.yaml"), profile.model_pool(), settings.best)
+            )
         made = WorldRun(WorldCell(name, budget, seed), world, settings, profile, judges[0]).run()
         keep(path, made)
         rows += made
@@ -76,8 +94,15 @@ def run_group(name: str, budget: float, seeds: range) -> list[dict[str, Any]]:
 
 
 def _key(world: WorldSettings, settings: WorldsSettings, profile: Profile) -> str:
-    """What the outcome of a cell depends on: the world, the settings, the profile and the library's code."""
-    parts = [world.model_dump(mode="json"), settings.model_dump(mode="json"), settings_identity(profile), _code()]
+    """What the outcome of a cell depends on: the world, the settings, the profile and the library's
+    code.
+    """
+    parts = [
+        world.model_dump(mode="json"),
+        settings.model_dump(mode="json"),
+        settings_identity(profile),
+        _code(),
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -86,14 +111,23 @@ def _code() -> str:
     return code_digest(truth.__module__, WorldRun.__module__)
 
 
-def _best(pool: ProcessPoolExecutor, chosen: dict[str, WorldSettings], settings: WorldsSettings, again: bool) -> pd.DataFrame:
-    """The best graph known of each world and budget; what KNOWN has of a world as it is now is not looked for again."""
+def _best(
+    pool: ProcessPoolExecutor,
+    chosen: dict[str, WorldSettings],
+    settings: WorldsSettings,
+    again: bool,
+) -> pd.DataFrame:
+    """The best graph known of each world and budget; what KNOWN has of a world as it is now is not
+    looked for again.
+    """
     known = _known()
     futures = {}
     for name, world in chosen.items():
         for budget in settings.budgets:
             same = known[
-                (known["world"] == name) & (known["budget"] == budget) & (known["digest"] == world_digest(world, settings))
+                (known["world"] == name)
+                & (known["budget"] == budget)
+                & (known["digest"] == world_digest(world, settings))
             ]
             if same.empty or again:
                 before = None if same.empty else str(same["graph"].iloc[0])
@@ -113,17 +147,31 @@ def _known() -> pd.DataFrame:
     try:
         table = pd.read_csv(KNOWN)
     except ValueError as error:
-        raise DataError(f"{KNOWN}: expected a table, but {error}; delete it, and what it knew is looked for again") from None
+        raise DataError(
+            f"{KNOWN}: expected a table, but {error}; delete it, and what it knew is looked for"
+            " again"
+        ) from None
     if set(table.columns) != set(FOUND):
-        raise DataError(f"{KNOWN}: expected the columns {', '.join(FOUND)}; delete it, and what it knew is looked for again")
+        raise DataError(
+            f"{KNOWN}: expected the columns {', '.join(FOUND)}; delete it, and what it knew is"
+            " looked for again"
+        )
     return table
 
 
 def find_best(name: str, budget: float, before: str | None = None) -> dict[str, Any]:
     """A row of KNOWN; `before` is the graph that was known, as JSON."""
-    settings, world = load(WorldsSettings, SETTINGS), load_worlds()[name]
+    settings = load(WorldsSettings, SETTINGS)
+    world = load_worlds()[name]
     profile = load_profile(settings.profile)
-    brief = Brief(world.task, profile.cost_model(world.task), budget, {}, settings.roles, profile.budget.max_nodes)
+    brief = Brief(
+        world.task,
+        profile.cost_model(world.task),
+        budget,
+        {},
+        settings.roles,
+        profile.budget.max_nodes,
+    )
     start = None if before is None else CollaborationGraph.from_json(before)
     best = best_known(world.of(profile, f"worlds/{name}.yaml"), brief, settings.best, start)
     return {
@@ -139,7 +187,11 @@ def find_best(name: str, budget: float, before: str | None = None) -> dict[str, 
 
 def world_digest(world: WorldSettings, settings: WorldsSettings) -> str:
     """What the best graph of a world depends on."""
-    parts = [world.model_dump(mode="json", exclude={"description", "tuned_on"}), settings.best.model_dump(), settings.roles]
+    parts = [
+        world.model_dump(mode="json", exclude={"description", "tuned_on"}),
+        settings.best.model_dump(),
+        settings.roles,
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -148,11 +200,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(worlds.__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes (default: %(default)s)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=min(4, os.cpu_count() or 1),
+        help="processes (default: %(default)s)",
+    )
     parser.add_argument("--only", nargs="*", default=[], help="worlds of worlds/ (default: all)")
-    parser.add_argument("--again", action="store_true", help="look for the best graphs again, from those known")
+    parser.add_argument(
+        "--again", action="store_true", help="look for the best graphs again, from those known"
+    )
     options = parser.parse_args()
-    guarded(lambda: worlds(options.seeds, options.workers, options.only, options.first_seed, options.again))
+    guarded(
+        lambda: worlds(
+            options.seeds, options.workers, options.only, options.first_seed, options.again
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,1 +1,3 @@
-"""The ttsgraph library: graphs, budgets, search and evaluation. Imports no flows, prefect, mlflow or dvc."""
+"""The ttsgraph library: graphs, budgets, search and evaluation. Imports no flows, prefect, mlflow
+or dvc.
+"""

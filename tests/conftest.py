@@ -1,4 +1,6 @@
-"""The real model servers that all tests of a run share, and the order that keeps them up no longer than needed."""
+"""The real model servers that all tests of a run share, and the order that keeps them up no longer
+than needed.
+"""
 
 from __future__ import annotations
 

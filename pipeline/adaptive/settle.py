@@ -1,7 +1,9 @@
-"""Stops and gates on many questions at once: the same rules as in the executor, over arrays of answers' classes.
+"""Stops and gates on many questions at once: the same rules as in the executor, over arrays of
+answers' classes.
 
-What a stop rule or a gate would have cost and answered is known for nothing once the answers are known that the nodes give if
-they are asked. Classes are numbers from 0; a negative one is an answer without a form.
+What a stop rule or a gate would have cost and answered is known for nothing once the answers are
+known that the nodes give if they are asked. Classes are numbers from 0; a negative one is an answer
+without a form.
 """
 
 from __future__ import annotations
@@ -22,18 +24,23 @@ RUNS = -1
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Per question (C,): the place of the predecessor whose answer a node takes, or RUNS, and how many stages it waits for."""
+    """Per question (C,): the place of the predecessor whose answer a node takes, or RUNS, and how
+    many stages it waits for.
+    """
 
     taken: IntArray
     used: IntArray
 
 
 def settle(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArray]) -> Settled:
-    """What a node with a gate, or one that calls no model, comes to, by the classes (C,) of its predecessors' answers.
+    """What a node with a gate, or one that calls no model, comes to, by the classes (C,) of its
+    predecessors' answers.
 
     Classes don't say which answers pass a check, so that a verifier counts as a vote.
     """
-    node, before, stages = graph.node(node_id), graph.predecessors[node_id], graph.stages[node_id]
+    node = graph.node(node_id)
+    before = graph.predecessors[node_id]
+    stages = graph.stages[node_id]
     place = {p: k for k, p in enumerate(before)}
     count = len(classes[before[0]])
     taken: IntArray = np.full(count, RUNS)
@@ -65,7 +72,9 @@ def settle(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArr
 
 
 def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
-    """(C,) the first place of the most frequent class of inputs (d, C), the earliest on a tie, and its votes."""
+    """(C,) the first place of the most frequent class of inputs (d, C), the earliest on a tie, and
+    its votes.
+    """
     ballot = Ballot(inputs)
     return ballot.leader(len(inputs)), ballot.most(len(inputs))
 
@@ -83,10 +92,14 @@ class Ballot:
     def _leading_form(self, heard: int) -> IntArray:
         # Most votes first, then the earliest; a form that was not heard has no votes.
         rank = self._votes[:, heard - 1] * (self.total + 1) - self._first
-        return np.asarray(np.where(self._votes[:, heard - 1] > 0, rank, -self.total - 1).argmax(axis=0))
+        return np.asarray(
+            np.where(self._votes[:, heard - 1] > 0, rank, -self.total - 1).argmax(axis=0)
+        )
 
     def leader(self, heard: int) -> IntArray:
-        """(C,) the first place of the leading form among the first `heard` votes; 0 where none has a form."""
+        """(C,) the first place of the leading form among the first `heard` votes; 0 where none has
+        a form.
+        """
         place = self._first[self._leading_form(heard), self._columns]
         return np.where(self.most(heard) > 0, place, 0)
 
@@ -96,13 +109,18 @@ class Ballot:
 
     def stops(self, stop: Stop, heard: int) -> BoolArray:
         """(C,) whether the vote stops after its first `heard` answers, as `stopping.stops` says."""
-        count, left = len(self._columns), self.total - heard
+        count = len(self._columns)
+        left = self.total - heard
         if not left or stop.rule == "none":
             return np.full(count, not left)
-        votes, form, most = self._votes[:, heard - 1], self._leading_form(heard), self.most(heard)
+        votes = self._votes[:, heard - 1]
+        form = self._leading_form(heard)
+        most = self.most(heard)
         # As in `decided`: a rival gets all that is missing, and wins a tie if it was named first.
         reach = votes + left
-        beaten = (reach > most) | ((reach == most) & (self._first < self._first[form, self._columns]))
+        beaten = (reach > most) | (
+            (reach == most) & (self._first < self._first[form, self._columns])
+        )
         rivals = (votes > 0) & (np.arange(len(votes))[:, None] != form)
         decided = (most > 0) & (left <= most) & ~(beaten & rivals).any(axis=0)
         return decided | _sure(stop, votes) if stop.confident else decided
@@ -112,24 +130,37 @@ def _sure(stop: Stop, votes: IntArray) -> BoolArray:
     """(C,) whether a confidence rule is sure of the leader, by votes (F, C)."""
     patterns, which = np.unique(-np.sort(-votes, axis=0), axis=1, return_inverse=True)
     known = [tuple(int(n) for n in pattern if n) for pattern in patterns.T]
-    sure = np.array([bool(pattern) and confidence(stop.rule, pattern) >= stop.level for pattern in known])
+    sure = np.array(
+        [bool(pattern) and confidence(stop.rule, pattern) >= stop.level for pattern in known]
+    )
     return np.asarray(sure[which.reshape(-1)])
 
 
-def answered(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArray], run: Callable[[], IntArray]) -> IntArray:
-    """(C,) classes of a node's answers: what it takes from a predecessor, and elsewhere what `run` says."""
+def answered(
+    graph: CollaborationGraph,
+    node_id: int,
+    classes: Mapping[int, IntArray],
+    run: Callable[[], IntArray],
+) -> IntArray:
+    """(C,) classes of a node's answers: what it takes from a predecessor, and elsewhere what `run`
+    says.
+    """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
         return run()
     settled = settle(graph, node_id, classes)
-    passed = np.stack([classes[p] for p in graph.predecessors[node_id]])[settled.taken, np.arange(len(settled.taken))]
+    passed = np.stack([classes[p] for p in graph.predecessors[node_id]])[
+        settled.taken, np.arange(len(settled.taken))
+    ]
     runs = settled.taken == RUNS
     return np.where(runs, run(), passed) if runs.any() else passed
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Per node (C,): how many of its stages a question asked for, 0 where it needs the node not, and whether it makes a call."""
+    """Per node (C,): how many of its stages a question asked for, 0 where it needs the node not,
+    and whether it makes a call.
+    """
 
     stages: Mapping[int, IntArray]
     calls: Mapping[int, BoolArray]
@@ -141,11 +172,18 @@ class Needs:
     def weights(self, costs: Mapping[int, float]) -> dict[int, FloatArray]:
         """Node id -> (C,) what it costs each question, by what it costs where it makes a call."""
         nothing = np.zeros(len(next(iter(self.stages.values()))))
-        return {i: np.multiply(self.calls[i], costs[i], dtype=np.float64) if i in self.calls else nothing for i in self.stages}
+        return {
+            i: np.multiply(self.calls[i], costs[i], dtype=np.float64)
+            if i in self.calls
+            else nothing
+            for i in self.stages
+        }
 
 
 def needs(graph: CollaborationGraph, classes: Mapping[int, IntArray]) -> Needs:
-    """What each question needs of a graph, by the classes (C,) that its nodes answer if they are asked."""
+    """What each question needs of a graph, by the classes (C,) that its nodes answer if they are
+    asked.
+    """
     count = len(classes[graph.sink])
     asked = {i: np.zeros(count, dtype=bool) for i in graph.order}
     asked[graph.sink][:] = True
@@ -157,7 +195,8 @@ def needs(graph: CollaborationGraph, classes: Mapping[int, IntArray]) -> Needs:
         runs = asked[i]
         if graph.node(i).adaptive:
             settled = settle(graph, i, classes)
-            used, runs = settled.used, asked[i] & (settled.taken == RUNS)
+            used = settled.used
+            runs = asked[i] & (settled.taken == RUNS)
         for k, stage in enumerate(graph.stages[i]):
             for p in stage:
                 asked[p] = asked[p] | (asked[i] & (used > k))

@@ -11,9 +11,15 @@ from pipeline.base.errors import SettingsError
 from pipeline.settings.profile import AgentSettings
 
 
-def make_agent(settings: AgentSettings, rng: np.random.Generator, speak: Speak | None = None) -> SearchAgent:
-    """The agent a profile asks for, with its own generator. Raises SettingsError when a language model has no way to `speak`."""
-    rules = HeuristicAgent(rng, settings.insight_1, settings.insight_2, settings.insight_3, settings.step)
+def make_agent(
+    settings: AgentSettings, rng: np.random.Generator, speak: Speak | None = None
+) -> SearchAgent:
+    """The agent a profile asks for, with its own generator. Raises SettingsError when a language
+    model has no way to `speak`.
+    """
+    rules = HeuristicAgent(
+        rng, settings.insight_1, settings.insight_2, settings.insight_3, settings.step
+    )
     if settings.kind == "heuristic":
         return rules
     if speak is None:

@@ -1,7 +1,8 @@
 """A language model's free text -> a typed answer, and what was wrong with it.
 
-Reasoning (`<think>`), code fences and prose around the JSON are passed over. Nothing is repaired by guessing: of JSON that is cut
-off only what stands complete before the cut is read, and of JSON that breaks the form only what keeps it; either is said.
+Reasoning (`<think>`), code fences and prose around the JSON are passed over. Nothing is repaired by
+guessing: of JSON that is cut off only what stands complete before the cut is read, and of JSON that
+breaks the form only what keeps it; either is said.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from pydantic_core import from_json
 from pipeline.agent.edits import Answer
 
 MAX_CHARACTERS = 400_000
-"""An answer longer than this is not read: the largest sensible one, a change to each edge of 80 nodes, is shorter."""
+"""An answer longer than this is not read: the largest sensible one, a change to each edge of 80
+nodes, is shorter.
+"""
 
 MAX_TRIES = 100
 """Places in a text where JSON is looked for."""
@@ -29,7 +32,9 @@ _DECODER = json.JSONDecoder()
 
 
 def read_answer(text: str, kind: type[A]) -> tuple[A, list[str]]:
-    """The answer's well-formed part (an empty answer at worst), and one problem for everything that is not in it."""
+    """The answer's well-formed part (an empty answer at worst), and one problem for everything that
+    is not in it.
+    """
     data, problems = find_object(text, kind.model_fields.keys() - {"reason"})
     answer, dropped = salvage(kind, data)
     return answer, [shown(problem) for problem in problems + dropped]
@@ -42,7 +47,9 @@ def shown(problem: str) -> str:
 
 
 def find_object(text: str, keys: Collection[str]) -> tuple[dict[str, Any], list[str]]:
-    """The last JSON object in the text that has one of the keys, else what a cut-off one holds, else {}; with what was wrong."""
+    """The last JSON object in the text that has one of the keys, else what a cut-off one holds,
+    else {}; with what was wrong.
+    """
     wanted = f"expected one JSON object with {', '.join(sorted(keys))}"
     if len(text) > MAX_CHARACTERS:
         return {}, [f"{wanted}, found {len(text)} characters; at most {MAX_CHARACTERS} are read"]
@@ -53,14 +60,17 @@ def find_object(text: str, keys: Collection[str]) -> tuple[dict[str, Any], list[
     if whole:
         return whole[-1], []
     if part := _cut_off(text, keys):
-        return part, ["the JSON is not complete; only what is complete before it breaks off was read"]
+        return part, [
+            "the JSON is not complete; only what is complete before it breaks off was read"
+        ]
     return {}, [f"{wanted}, found none"]
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
     """The complete JSON objects in a text that don't stand in another one."""
     found = []
-    at, tries = text.find("{"), 0
+    at = text.find("{")
+    tries = 0
     while at >= 0 and tries < MAX_TRIES:
         tries += 1
         try:
@@ -74,10 +84,12 @@ def _objects(text: str) -> list[dict[str, Any]]:
 
 
 def _cut_off(text: str, keys: Collection[str]) -> dict[str, Any]:
-    """What is complete in a JSON object whose end is missing. The text is cut after its last bracket: a number at the end of what
-    is left could lack digits."""
+    """What is complete in a JSON object whose end is missing. The text is cut after its last
+    bracket: a number at the end of what is left could lack digits.
+    """
     text = text[: max(text.rfind("}"), text.rfind("]")) + 1]
-    at, tries = text.find("{"), 0
+    at = text.find("{")
+    tries = 0
     while at >= 0 and tries < MAX_TRIES:
         tries += 1
         try:
@@ -91,18 +103,29 @@ def _cut_off(text: str, keys: Collection[str]) -> dict[str, Any]:
 
 
 def salvage(kind: type[A], data: dict[str, Any]) -> tuple[A, list[str]]:
-    """The part of plain data that is a valid answer, and what was dropped: unknown keys, wrong values, entries of lists."""
+    """The part of plain data that is a valid answer, and what was dropped: unknown keys, wrong
+    values, entries of lists.
+    """
     try:
         return kind.model_validate(data), []
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False)
     kept = {key: list(value) if isinstance(value, list) else value for key, value in data.items()}
-    dropped, entries = [], set()
+    dropped = []
+    entries = set()
     for problem in wrong:
         place = problem["loc"]
-        found = "" if problem["type"] in ("missing", "extra_forbidden") else f", found {problem['input']!a}"
+        found = (
+            ""
+            if problem["type"] in ("missing", "extra_forbidden")
+            else f", found {problem['input']!a}"
+        )
         dropped.append(f"{'.'.join(str(part) for part in place)}: {problem['msg']}{found}")
-        if len(place) > 1 and isinstance(place[1], int) and isinstance(kept.get(str(place[0])), list):
+        if (
+            len(place) > 1
+            and isinstance(place[1], int)
+            and isinstance(kept.get(str(place[0])), list)
+        ):
             entries.add((str(place[0]), place[1]))
         else:
             kept.pop(str(place[0]), None)

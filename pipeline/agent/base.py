@@ -1,4 +1,5 @@
-"""What guides Agent-REINFORCE: the SearchAgent protocol, what it is told, and what it may change (paper, section 5.2).
+"""What guides Agent-REINFORCE: the SearchAgent protocol, what it is told, and what it may change
+(paper, section 5.2).
 
 An agent proposes; `counts_problem` and `check_edits` check what every agent proposes, in one place.
 """
@@ -31,7 +32,9 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A model multiset that was tried: its mean score over topologies, under the search's objective, and the questions scored."""
+    """A model multiset that was tried: its mean score over topologies, under the search's
+    objective, and the questions scored.
+    """
 
     counts: Counts
     score: float
@@ -40,11 +43,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What an agent knows before the loop: the task, the pool with its costs, the budget, and single-model accuracies.
+    """What an agent knows before the loop: the task, the pool with its costs, the budget, and
+    single-model accuracies.
 
-    `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs of the pilot sweeps with what
-    they scored, also those over the budget; none where no pilot was run. `greedy` are the members of the pool that always give a
-    question the same answer, so that asking them twice adds nothing. `of` says what the budget limits: what a question costs at
+    `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs
+    of the pilot sweeps with what they scored, also those over the budget; none where no pilot was
+    run. `greedy` are the members of the pool that always give a question the same answer, so that
+    asking them twice adds nothing. `of` says what the budget limits: what a question costs at
     worst, or on average.
     """
 
@@ -75,10 +80,11 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as numbers.
+    """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
+    numbers.
 
-    `latency_s` is the mean of a question, as measured. One that was `stopped` in a race was beaten on its first `n_scored`
-    questions and not asked the others.
+    `latency_s` is the mean of a question, as measured. One that was `stopped` in a race was beaten
+    on its first `n_scored` questions and not asked the others.
     """
 
     graph: CollaborationGraph
@@ -109,9 +115,10 @@ class Scored:
 class Exchange:
     """One question to a language model that acts as agent, its answer, and what came of it.
 
-    `messages` are the prompt, or, where an answer was sent back, what was sent after the prompt: that answer and its problems.
-    `stage` is family_size, instances or update; `attempt` counts from 1 and is above it when an invalid answer was sent back.
-    `applied` is the legal part that is used, empty when the answer was sent back; `refused` says what was wrong with the rest.
+    `messages` are the prompt, or, where an answer was sent back, what was sent after the prompt:
+    that answer and its problems. `stage` is family_size, instances or update; `attempt` counts from
+    1 and is above it when an invalid answer was sent back. `applied` is the legal part that is
+    used, empty when the answer was sent back; `refused` says what was wrong with the rest.
     """
 
     stage: str
@@ -130,7 +137,9 @@ class Exchange:
     def usage(self) -> Usage:
         """Tokens and dollars; an answer from the call cache was paid for earlier."""
         spent = 0.0 if self.cached else self.dollars
-        return Usage(self.prompt_tokens, self.completion_tokens, self.dollars, spent, 1, int(self.cached))
+        return Usage(
+            self.prompt_tokens, self.completion_tokens, self.dollars, spent, 1, int(self.cached)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +151,16 @@ class Reply:
 
 
 Speak = Callable[[Sequence[Message], str, str], Reply]
-"""(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a language model: it is given this."""
+"""(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a
+language model: it is given this.
+"""
 
 
 class SearchAgent(Protocol):
     """Guides a search; never calls the models that are searched over.
 
-    An agent that calls a language model blocks until it answers, so callers inside an event loop run it in a thread.
+    An agent that calls a language model blocks until it answers, so callers inside an event loop
+    run it in a thread.
     """
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
@@ -156,20 +168,28 @@ class SearchAgent(Protocol):
         ...
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Stage 2: at most `limit` multisets within the budget whose random topologies are worth trying."""
+        """Stage 2: at most `limit` multisets within the budget whose random topologies are worth
+        trying.
+        """
         ...
 
-    def update(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> Edits:
+    def update(
+        self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
+    ) -> Edits:
         """The loop: how to change the distribution after the latest feedback."""
         ...
 
     def take_exchanges(self) -> list[Exchange]:
-        """The exchanges with a language model since this was last called; none for an agent without one."""
+        """The exchanges with a language model since this was last called; none for an agent without
+        one.
+        """
         ...
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:
-    """Stage 1's trials: each model once, and each family's smallest model twice (section 5.2); only what fits the budget."""
+    """Stage 1's trials: each model once, and each family's smallest model twice (section 5.2); only
+    what fits the budget.
+    """
     wanted: list[Counts] = [{model: 1} for model in brief.cost.pool]
     wanted += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
     return [counts for counts in wanted if legal_counts(counts, brief)]
@@ -181,7 +201,9 @@ def affordable(brief: Brief) -> list[str]:
 
 
 def counts_problem(counts: Counts, brief: Brief) -> str:
-    """Why a model multiset is not legal, or nothing. Legal: known models, positive counts, within max_nodes and the budget."""
+    """Why a model multiset is not legal, or nothing. Legal: known models, positive counts, within
+    max_nodes and the budget.
+    """
     unknown = next((model for model in counts if model not in brief.cost.pool), None)
     if unknown is not None:
         return f"unknown model {unknown!r}; the pool has {', '.join(brief.cost.pool)}"
@@ -194,7 +216,11 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
     least = brief.cost.floor(counts)
     if least <= brief.budget:  # costs more to find, so only where it matters
         least = least_cost(counts, brief.cost)
-    return "" if least <= brief.budget else f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget:g}"
+    return (
+        ""
+        if least <= brief.budget
+        else f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget:g}"
+    )
 
 
 def legal_counts(counts: Counts, brief: Brief) -> bool:
@@ -204,8 +230,9 @@ def legal_counts(counts: Counts, brief: Brief) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The legal part of edits: edge probabilities, role and model probabilities by node id, the proposal; and why the rest was
-    refused."""
+    """The legal part of edits: edge probabilities, role and model probabilities by node id, the
+    proposal; and why the rest was refused.
+    """
 
     edges: Mapping[tuple[int, int], float] = field(default_factory=dict)
     roles: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
@@ -227,9 +254,10 @@ class Checked:
 def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> Checked:
     """Tell the legal part of edits from the rest; changes nothing.
 
-    Legal: edges that go forward between known nodes with a probability in [0, 1], each once; likewise probabilities of known roles
-    at known nodes, and of known models at nodes whose model is open; a proposal whose nodes and models are the distribution's, so
-    that model counts hold where they are fixed, with forward edges, within the budget.
+    Legal: edges that go forward between known nodes with a probability in [0, 1], each once;
+    likewise probabilities of known roles at known nodes, and of known models at nodes whose model
+    is open; a proposal whose nodes and models are the distribution's, so that model counts hold
+    where they are fixed, with forward edges, within the budget.
     """
     refused: list[str] = []
     place = {i: row for row, i in enumerate(distribution.ids)}
@@ -240,12 +268,20 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
         else:
             edges[edge.source, edge.target] = edge.probability
     choices = [(role.node, role.role, role.probability) for role in edits.role_changes]
-    roles, problems = _legal_tables("role", choices, distribution.ids, distribution.roles, distribution.role_preferences())
+    roles, problems = _legal_tables(
+        "role", choices, distribution.ids, distribution.roles, distribution.role_preferences()
+    )
     refused += problems
     choices = [(edit.node, edit.model, edit.probability) for edit in edits.model_changes]
-    fixed = [i for i, is_open in zip(distribution.ids, distribution.open_models(), strict=True) if not is_open]
+    fixed = [
+        i
+        for i, is_open in zip(distribution.ids, distribution.open_models(), strict=True)
+        if not is_open
+    ]
     table = distribution.model_probabilities()
-    models, problems = _legal_tables("model", choices, distribution.ids, distribution.models, table, fixed)
+    models, problems = _legal_tables(
+        "model", choices, distribution.ids, distribution.models, table, fixed
+    )
     refused += problems
     proposal = None
     if edits.graph is not None:
@@ -254,8 +290,12 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
     return Checked(edges, roles, models, proposal, tuple(refused))
 
 
-def apply_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> tuple[CollaborationGraph | None, list[str]]:
-    """Change the distribution in place by the legal part of the edits; returns the legal proposal, and why parts were refused."""
+def apply_edits(
+    distribution: GraphDistribution, edits: Edits, brief: Brief
+) -> tuple[CollaborationGraph | None, list[str]]:
+    """Change the distribution in place by the legal part of the edits; returns the legal proposal,
+    and why parts were refused.
+    """
     checked = check_edits(distribution, edits, brief)
     place = {i: row for row, i in enumerate(distribution.ids)}
     probabilities = distribution.edge_probabilities()
@@ -269,8 +309,12 @@ def apply_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
     return checked.proposal, list(checked.refused)
 
 
-def _edge_problem(place: Mapping[int, int], edge: EdgeEdit, before: Mapping[tuple[int, int], float]) -> str:
-    a, b, p = edge.source, edge.target, edge.probability
+def _edge_problem(
+    place: Mapping[int, int], edge: EdgeEdit, before: Mapping[tuple[int, int], float]
+) -> str:
+    a = edge.source
+    b = edge.target
+    p = edge.probability
     if a not in place or b not in place or place[a] >= place[b]:
         return f"edge {a}->{b} does not go forward between known nodes"
     if not 0.0 <= p <= 1.0:
@@ -279,7 +323,9 @@ def _edge_problem(place: Mapping[int, int], edge: EdgeEdit, before: Mapping[tupl
 
 
 def _logits(probabilities: Sequence[float]) -> FloatArray:
-    """A row of logits with this softmax: the log of a probability is its logit up to a constant. 0 and 1 stay movable."""
+    """A row of logits with this softmax: the log of a probability is its logit up to a constant. 0
+    and 1 stay movable.
+    """
     logits = np.log(np.maximum(probabilities, 1e-6))
     return np.asarray(logits - logits.mean())
 
@@ -292,9 +338,11 @@ def _legal_tables(
     before: FloatArray,
     fixed: Sequence[int] = (),
 ) -> tuple[dict[int, dict[str, float]], list[str]]:
-    """All probabilities of the nodes of which (node id, name, probability) changes some, and why others are refused.
+    """All probabilities of the nodes of which (node id, name, probability) changes some, and why
+    others are refused.
 
-    `kind` is what is named, role or model; `before` (n, names) are the probabilities now; `fixed` are nodes that have no choice.
+    `kind` is what is named, role or model; `before` (n, names) are the probabilities now; `fixed`
+    are nodes that have no choice.
     """
     place = {i: row for row, i in enumerate(ids)}
     wanted: dict[int, dict[str, float]] = {}
@@ -305,7 +353,9 @@ def _legal_tables(
         elif i in fixed:
             refused.append(f"{kind} of node {i}: it is fixed")
         elif name not in names:
-            refused.append(f"{kind} of node {i}: unknown {kind} {name!r}; expected one of {', '.join(names)}")
+            refused.append(
+                f"{kind} of node {i}: unknown {kind} {name!r}; expected one of {', '.join(names)}"
+            )
         elif not 0.0 <= p <= 1.0:
             refused.append(f"{kind} {name} of node {i}: probability {p} is outside [0, 1]")
         elif name in wanted.get(i, {}):
@@ -322,10 +372,14 @@ def _legal_tables(
 
 
 def _completed(before: Mapping[str, float], given: Mapping[str, float]) -> dict[str, float]:
-    """All probabilities of a node: those given, and the rest shared as before; nothing when they sum to 0."""
+    """All probabilities of a node: those given, and the rest shared as before; nothing when they
+    sum to 0.
+    """
     left = max(0.0, 1.0 - sum(given.values()))
     others = sum(p for name, p in before.items() if name not in given)
-    whole = {name: given[name] if name in given else left * p / others for name, p in before.items()}
+    whole = {
+        name: given[name] if name in given else left * p / others for name, p in before.items()
+    }
     total = sum(whole.values())
     return {name: p / total for name, p in whole.items()} if total > 0 else {}
 
@@ -334,24 +388,57 @@ def _proposal(
     distribution: GraphDistribution, place: Mapping[int, int], proposed: ProposedGraph, brief: Brief
 ) -> tuple[CollaborationGraph | None, str]:
     """The proposal as a graph, or why it is refused."""
-    if stranger := next((node for node in proposed.nodes if node.id not in place or node.role not in distribution.roles), None):
-        return None, f"proposal: node {stranger.id} or its role {stranger.role!r} is not the distribution's"
-    assigned, is_open = distribution.psi.argmax(axis=-1), distribution.open_models()
+    if stranger := next(
+        (
+            node
+            for node in proposed.nodes
+            if node.id not in place or node.role not in distribution.roles
+        ),
+        None,
+    ):
+        return (
+            None,
+            f"proposal: node {stranger.id} or its role {stranger.role!r} is not the distribution's",
+        )
+    assigned = distribution.psi.argmax(axis=-1)
+    is_open = distribution.open_models()
     for node in proposed.nodes:
         model = distribution.models[assigned[place[node.id]]]
         if is_open[place[node.id]] and node.model not in distribution.models:
-            return None, f"proposal: node {node.id} has model {node.model!r}; expected one of {', '.join(distribution.models)}"
+            return (
+                None,
+                (
+                    f"proposal: node {node.id} has model {node.model!r}; expected one of"
+                    f" {', '.join(distribution.models)}"
+                ),
+            )
         if not is_open[place[node.id]] and node.model != model:
-            return None, f"proposal: node {node.id} has model {node.model!r}, which is not the one assigned to it, {model!r}"
+            return (
+                None,
+                (
+                    f"proposal: node {node.id} has model {node.model!r}, which is not the one"
+                    f" assigned to it, {model!r}"
+                ),
+            )
     try:
         graph = CollaborationGraph.from_dict(proposed.model_dump(mode="json"), "proposal")
         if any(place[a] >= place[b] for a, b in graph.edges) or graph.sink != distribution.ids[-1]:
-            return None, f"proposal: an edge does not go forward, or the sink is not the last node, {distribution.ids[-1]}"
+            return (
+                None,
+                (
+                    "proposal: an edge does not go forward, or the sink is not the last node,"
+                    f" {distribution.ids[-1]}"
+                ),
+            )
         check_roles(graph)
         units = brief.cost.graph_cost(graph)
     except GraphError as error:
         return None, str(error) if str(error).startswith("proposal") else f"proposal: {error}"
-    return (graph, "") if units <= brief.budget else (None, f"proposal: {units:.4g} is over the budget {brief.budget:g}")
+    return (
+        (graph, "")
+        if units <= brief.budget
+        else (None, f"proposal: {units:.4g} is over the budget {brief.budget:g}")
+    )
 
 
 def same_counts(a: Counts, b: Counts) -> bool:

@@ -1,14 +1,15 @@
-"""What an agent is shown of the pool, the distribution and the search so far, held to a number of tokens.
+"""What an agent is shown of the pool, the distribution and the search so far, held to a number of
+tokens.
 
-The rule: each table is a list of entries, the most telling first, with a share of the room; what a table leaves over goes to the
-next. Entries that don't fit are left out and summed up in one line.
+The rule: each table is a list of entries, the most telling first, with a share of the room; what a
+table leaves over goes to the next. Entries that don't fit are left out and summed up in one line.
 
-pilot       graphs within the budget before those over it, the best first
-nodes       all; those that have the same model, or the same model probabilities, as one entry
-last round  its candidates, the best first, with the models drawn where these are open
-edges       those sampled in the last round, then by probability, highest first; the others as number, range and mean
-roles       nodes whose roles have been learnt most, first
-history     best candidates so far, then scores by shape, then by iteration, latest first
+pilot       graphs within the budget before those over it, the best first nodes       all; those
+that have the same model, or the same model probabilities, as one entry last round  its candidates,
+the best first, with the models drawn where these are open edges       those sampled in the last
+round, then by probability, highest first; the others as number, range and mean roles       nodes
+whose roles have been learnt most, first history     best candidates so far, then scores by shape,
+then by iteration, latest first
 """
 
 from __future__ import annotations
@@ -33,13 +34,22 @@ BEST_SHOWN = 3
 
 
 def estimate_tokens(text: str) -> int:
-    """How many tokens a text has at most, for the tokenizers in use: a token for three letters of a word, for each digit, sign and
-    line break, and for each UTF-8 byte beyond ASCII. Words are mostly fewer, so it errs on the safe side."""
-    return sum(math.ceil(len(p) / 3) if p[0].isalpha() and p.isascii() else len(p.encode()) for p in _PIECES.findall(text))
+    """How many tokens a text has at most, for the tokenizers in use: a token for three letters of a
+    word, for each digit, sign and line break, and for each UTF-8 byte beyond ASCII. Words are
+    mostly fewer, so it errs on the safe side.
+    """
+    return sum(
+        math.ceil(len(p) / 3) if p[0].isalpha() and p.isascii() else len(p.encode())
+        for p in _PIECES.findall(text)
+    )
 
 
-def fit(entries: Sequence[str], room: int, rest: Callable[[int], str], separator: str = "\n") -> str:
-    """As many of the entries, from the first on, as `room` tokens hold, and `rest(kept)` in place of the others."""
+def fit(
+    entries: Sequence[str], room: int, rest: Callable[[int], str], separator: str = "\n"
+) -> str:
+    """As many of the entries, from the first on, as `room` tokens hold, and `rest(kept)` in place
+    of the others.
+    """
     sizes = [estimate_tokens(entry + separator) for entry in entries]
     if sum(sizes) <= room:
         return separator.join(entries)
@@ -55,11 +65,15 @@ def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
     """Facts about models: family, size, accuracy alone, price of one call in budget units."""
     lines = []
     for model in models:
-        spec, score = brief.cost.pool[model], brief.single_scores.get(model, math.nan)
+        spec = brief.cost.pool[model]
+        score = brief.single_scores.get(model, math.nan)
         alone = "not scored" if math.isnan(score) else f"{score:.3f}"
         size = [] if spec.total is None else [f"{spec.total / 1e9:.3g}B parameters"]
         facts = [f"family {spec.family}", *size, *([spec.variant.words] if spec.variant else [])]
-        lines.append(f"{model}: {', '.join(facts)}, accuracy alone {alone}, {brief.cost.single(model):.4g} a call")
+        lines.append(
+            f"{model}: {', '.join(facts)}, accuracy alone {alone}, {brief.cost.single(model):.4g} a"
+            " call"
+        )
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more models)")
 
 
@@ -71,7 +85,11 @@ def trial_table(trials: Sequence[Trial], room: int) -> str:
         what = " + ".join(f"{count} x {model}" for model, count in trial.counts.items())
         score = "not scored" if math.isnan(trial.score) else f"{trial.score:.3f}"
         lines.append(f"{what}: {score} ({trial.n_scored} answers)")
-    return fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)") if lines else "(none)"
+    return (
+        fit(lines, room, lambda kept: f"({len(lines) - kept} more, none better)")
+        if lines
+        else "(none)"
+    )
 
 
 def pilot_table(brief: Brief, room: int) -> str:
@@ -79,28 +97,42 @@ def pilot_table(brief: Brief, room: int) -> str:
     if not brief.pilot:
         return ""
     costs = [brief.cost.graph_cost(scored.graph) for scored in brief.pilot]
-    ranked = sorted(zip(brief.pilot, costs, strict=True), key=lambda pair: (pair[1] > brief.budget, _rank(pair[0])))
+    ranked = sorted(
+        zip(brief.pilot, costs, strict=True),
+        key=lambda pair: (pair[1] > brief.budget, _rank(pair[0])),
+    )
     lines = []
     for scored, cost in ranked:
         graph = scored.graph
-        models = " + ".join(f"{count} x {model}" for model, count in sorted(graph.model_counts().items()))
+        models = " + ".join(
+            f"{count} x {model}" for model, count in sorted(graph.model_counts().items())
+        )
         beyond = ", over the budget" if cost > brief.budget else ""
         shape = f"width {graph.width}, depth {graph.depth}, last a {graph.node(graph.sink).role}"
         lines.append(f"{models}, {shape}: {_score(scored, brief)}, cost {cost:.4g}{beyond}")
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more, worse or over the budget)")
 
 
-def update_tables(distribution: GraphDistribution, history: Sequence[Scored], brief: Brief, room: int) -> dict[str, str]:
+def update_tables(
+    distribution: GraphDistribution, history: Sequence[Scored], brief: Brief, room: int
+) -> dict[str, str]:
     """The tables of the update prompt by name, together within `room` tokens."""
     open_models = bool(distribution.open_models().any())
     parts: list[tuple[str, float, Callable[[int], str]]] = [
-        ("nodes", 0.15, lambda r: _open_nodes(distribution, r) if open_models else _nodes(distribution, brief, r)),
+        (
+            "nodes",
+            0.15,
+            lambda r: (
+                _open_nodes(distribution, r) if open_models else _nodes(distribution, brief, r)
+            ),
+        ),
         ("last_round", 0.3, lambda r: _last_round(history, brief, r, open_models)),
         ("edges", 0.3, lambda r: _edges(distribution, history, r)),
         ("roles", 0.1, lambda r: _roles(distribution, r)),
         ("history", 0.15, lambda r: _history(history, brief, r, open_models)),
     ]
-    found, unused = {}, 0
+    found = {}
+    unused = 0
     for name, share, table in parts:
         allowed = int(share * room) + unused
         found[name] = table(allowed)
@@ -110,7 +142,9 @@ def update_tables(distribution: GraphDistribution, history: Sequence[Scored], br
 
 def _open_nodes(distribution: GraphDistribution, room: int) -> str:
     """Each node's model probabilities."""
-    return _by_probabilities(distribution, distribution.models, distribution.model_probabilities(), room)
+    return _by_probabilities(
+        distribution, distribution.models, distribution.model_probabilities(), room
+    )
 
 
 def _nodes(distribution: GraphDistribution, brief: Brief, room: int) -> str:
@@ -118,7 +152,10 @@ def _nodes(distribution: GraphDistribution, brief: Brief, room: int) -> str:
     runs = groupby(zip(distribution.ids, assigned, strict=True), key=lambda node: node[1])
     entries = []
     for model, run in runs:
-        entries.append(f"{_ranges([i for i, _ in run])}: {model} ({brief.cost.single(model):.4g} a call without incoming edges)")
+        entries.append(
+            f"{_ranges([i for i, _ in run])}: {model} ({brief.cost.single(model):.4g} a call"
+            " without incoming edges)"
+        )
     entries.reverse()
     return fit(entries, room, lambda kept: f"({len(entries) - kept} more groups of nodes)")
 
@@ -145,34 +182,53 @@ def _edges(distribution: GraphDistribution, history: Sequence[Scored], room: int
     sampled = {edge for k in History.of(history).latest for edge in history[k].graph.edges}
     ids = distribution.ids
     rows, columns = np.nonzero(distribution.forward)
-    known = [((ids[a], ids[b]), float(table[a, b])) for a, b in zip(rows.tolist(), columns.tolist(), strict=True)]
+    known = [
+        ((ids[a], ids[b]), float(table[a, b]))
+        for a, b in zip(rows.tolist(), columns.tolist(), strict=True)
+    ]
     ordered = sorted(known, key=lambda edge: (edge[0] not in sampled, -edge[1], edge[0]))
     entries = [f"{a}->{b} {p:.2f}" for (a, b), p in ordered]
 
     def rest(kept: int) -> str:
         left = [p for _, p in ordered[kept:]] or [0.0]
-        return f"and {len(ordered) - kept} more, {min(left):.2f} to {max(left):.2f}, {sum(left) / len(left):.2f} on average"
+        return (
+            f"and {len(ordered) - kept} more, {min(left):.2f} to {max(left):.2f},"
+            f" {sum(left) / len(left):.2f} on average"
+        )
 
     return fit(entries, room, rest, ", ") if entries else "(no edge is possible)"
 
 
 def _roles(distribution: GraphDistribution, room: int) -> str:
-    return _by_probabilities(distribution, distribution.roles, distribution.role_preferences(), room)
+    return _by_probabilities(
+        distribution, distribution.roles, distribution.role_preferences(), room
+    )
 
 
-def _by_probabilities(distribution: GraphDistribution, names: Sequence[str], table: FloatArray, room: int) -> str:
-    """Nodes with their (n, names) probabilities; those with the same as one entry, the sink and what is learnt most first."""
-    order = sorted(range(distribution.n), key=lambda row: (row != distribution.n - 1, -float(table[row].max())))
+def _by_probabilities(
+    distribution: GraphDistribution, names: Sequence[str], table: FloatArray, room: int
+) -> str:
+    """Nodes with their (n, names) probabilities; those with the same as one entry, the sink and
+    what is learnt most first.
+    """
+    order = sorted(
+        range(distribution.n), key=lambda row: (row != distribution.n - 1, -float(table[row].max()))
+    )
     groups: dict[str, list[int]] = defaultdict(list)
     for row in order:
-        text = " ".join(f"{name} {p:.2f}" for name, p in zip(names, table[row].tolist(), strict=True))
+        text = " ".join(
+            f"{name} {p:.2f}" for name, p in zip(names, table[row].tolist(), strict=True)
+        )
         groups[text].append(distribution.ids[row])
     lines = [f"{_ranges(sorted(ids))}: {text}" for text, ids in groups.items()]
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more groups of nodes)")
 
 
 def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
-    lines = [f"best: {_candidate(scored, brief, open_models)}" for scored in heapq.nsmallest(BEST_SHOWN, history, key=_rank)]
+    lines = [
+        f"best: {_candidate(scored, brief, open_models)}"
+        for scored in heapq.nsmallest(BEST_SHOWN, history, key=_rank)
+    ]
     shapes: dict[tuple[int, int], list[Scored]] = defaultdict(list)
     rounds: dict[int, list[Scored]] = defaultdict(list)
     for scored in history:
@@ -181,7 +237,11 @@ def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bo
     by_mean = sorted(shapes.items(), key=lambda item: -_mean(item[1]))
     lines += [f"width {w}, depth {d}: {_summary(group)}" for (w, d), group in by_mean]
     lines += [f"round {k}: {_summary(rounds[k])}" for k in sorted(rounds, reverse=True)]
-    return fit(lines, room, lambda kept: f"({len(lines) - kept} more lines; {len(history)} candidates in all)")
+    return fit(
+        lines,
+        room,
+        lambda kept: f"({len(lines) - kept} more lines; {len(history)} candidates in all)",
+    )
 
 
 def _rank(scored: Scored) -> float:
@@ -192,16 +252,24 @@ def _rank(scored: Scored) -> float:
 def _mean(group: Sequence[Scored]) -> float:
     """The mean value of a question."""
     known = [scored for scored in group if not math.isnan(scored.value)]
-    return sum(scored.value * scored.n_scored for scored in known) / max(1, sum(scored.n_scored for scored in known))
+    return sum(scored.value * scored.n_scored for scored in known) / max(
+        1, sum(scored.n_scored for scored in known)
+    )
 
 
 def _summary(group: Sequence[Scored]) -> str:
-    return f"{len(group)} candidates, mean {_mean(group):.3f}, best {min(group, key=_rank).value:.3f}"
+    return (
+        f"{len(group)} candidates, mean {_mean(group):.3f}, best {min(group, key=_rank).value:.3f}"
+    )
 
 
 def _candidate(scored: Scored, brief: Brief, open_models: bool) -> str:
     graph = scored.graph
-    stopped = f" (standard error {scored.standard_error:.2f}; beaten, so stopped)" if scored.stopped else ""
+    stopped = (
+        f" (standard error {scored.standard_error:.2f}; beaten, so stopped)"
+        if scored.stopped
+        else ""
+    )
     head = f"{_score(scored, brief)}{stopped}, width {graph.width}, depth {graph.depth}"
     return f"{head}, cost {brief.cost.graph_cost(graph):.4g}; {_wiring(graph, open_models)}"
 

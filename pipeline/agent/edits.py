@@ -1,7 +1,9 @@
-"""What an agent may answer, as pydantic models: a ranking, model counts, and changes to the probabilistic graph.
+"""What an agent may answer, as pydantic models: a ranking, model counts, and changes to the
+probabilistic graph.
 
-They fix shape and type alone; what is legal (known ids and models, forward edges, probabilities, budget) is checked in
-`pipeline.agent.base`, the same for every agent. Their JSON schema is what an endpoint with structured output is held to.
+They fix shape and type alone; what is legal (known ids and models, forward edges, probabilities,
+budget) is checked in `pipeline.agent.base`, the same for every agent. Their JSON schema is what an
+endpoint with structured output is held to.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from pipeline.graphs.graph import CollaborationGraph
 
 
 class Answer(Closed):
-    """What an agent answers; in its JSON schema every field is required, which is what strict structured output wants."""
+    """What an agent answers; in its JSON schema every field is required, which is what strict
+    structured output wants.
+    """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
+    )
 
 
 class EdgeEdit(Answer):
@@ -31,7 +37,9 @@ class EdgeEdit(Answer):
 
 
 class RoleEdit(Answer):
-    """The new probability of one role at one node, and why. The node's other roles share the rest as they did before."""
+    """The new probability of one role at one node, and why. The node's other roles share the rest
+    as they did before.
+    """
 
     node: int
     role: str
@@ -40,7 +48,9 @@ class RoleEdit(Answer):
 
 
 class ModelEdit(Answer):
-    """The new probability of one model at one node, and why. The node's other models share the rest as they did before."""
+    """The new probability of one model at one node, and why. The node's other models share the rest
+    as they did before.
+    """
 
     node: int
     model: str
@@ -57,7 +67,9 @@ class ProposedNode(Answer):
 
 
 class ProposedGraph(Answer):
-    """A graph to try next; unlike a CollaborationGraph it may break rules, which is then said when it is checked."""
+    """A graph to try next; unlike a CollaborationGraph it may break rules, which is then said when
+    it is checked.
+    """
 
     nodes: tuple[ProposedNode, ...]
     edges: tuple[Annotated[list[int], Field(min_length=2, max_length=2)], ...]
@@ -69,7 +81,9 @@ class ProposedGraph(Answer):
 
 
 class WiringEdits(Answer):
-    """Changes to a probabilistic graph whose models are fixed: edge and role probabilities, a graph to try next, and why."""
+    """Changes to a probabilistic graph whose models are fixed: edge and role probabilities, a graph
+    to try next, and why.
+    """
 
     edge_changes: tuple[EdgeEdit, ...] = ()
     role_changes: tuple[RoleEdit, ...] = ()

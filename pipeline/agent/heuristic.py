@@ -1,10 +1,13 @@
-"""The paper's insights as rules: the offline default agent, and the control that shows what a language model adds.
+"""The paper's insights as rules: the offline default agent, and the control that shows what a
+language model adds.
 
-insight 1  replicate the strongest family; prefer small models where a second instance gains enough (section 4)
-insight 2  width and depth have optima: look at the neighbours of the best shape so far, and stay where none is better
-insight 3  the two depend on each other: also trade a level of depth for a branch of width and back
+insight 1  replicate the strongest family; prefer small models where a second instance gains enough
+(section 4) insight 2  width and depth have optima: look at the neighbours of the best shape so far,
+and stay where none is better insight 3  the two depend on each other: also trade a level of depth
+for a branch of width and back
 
-Each is a switch; without insight 1 the start is random, without 2 no shape is aimed at, without 3 the shape moves along one axis.
+Each is a switch; without insight 1 the start is random, without 2 no shape is aimed at, without 3
+the shape moves along one axis.
 """
 
 from __future__ import annotations
@@ -15,15 +18,36 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pipeline.agent.base import Brief, Counts, Exchange, Preference, Scored, Trial, affordable, legal_counts, same_counts
+from pipeline.agent.base import (
+    Brief,
+    Counts,
+    Exchange,
+    Preference,
+    Scored,
+    Trial,
+    affordable,
+    legal_counts,
+    same_counts,
+)
 from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from pipeline.agent.history import History
-from pipeline.agent.shapes import Shape, Surface, balanced, best_sink_role, can_exist, layout, neighbours, role_table
+from pipeline.agent.shapes import (
+    Shape,
+    Surface,
+    balanced,
+    best_sink_role,
+    can_exist,
+    layout,
+    neighbours,
+    role_table,
+)
 from pipeline.graphs.distribution import GraphDistribution
 from pipeline.graphs.graph import CollaborationGraph
 
 PRIOR_QUESTIONS = 8.0
-"""How many questions of average accuracy a score is mixed with, so that few questions can't make an extreme."""
+"""How many questions of average accuracy a score is mixed with, so that few questions can't make an
+extreme.
+"""
 
 MOST_INSTANCES = 12
 """The most instances of a model that a start has: more are past the optimum (insight 2)."""
@@ -31,17 +55,22 @@ MOST_INSTANCES = 12
 PRIOR_GRAPHS = 2.0
 """How many graphs of average value a sink role's mean is mixed with."""
 
-PULL, ROLE_LEAD = 0.6, 0.95
-"""How far edges are drawn towards the best shape's graph in a round, and how probable its roles become."""
+PULL = 0.6
+ROLE_LEAD = 0.95
+"""How far edges are drawn towards the best shape's graph in a round, and how probable its roles
+become.
+"""
 
 HOPE = 1.0
 """Standard deviations by which a shape is hoped to be better than expected."""
 
 
 class HeuristicAgent:
-    """Rules in place of a language model. `rng` is owned by the agent; `step` is how far a probability moves at most.
+    """Rules in place of a language model. `rng` is owned by the agent; `step` is how far a
+    probability moves at most.
 
-    It remembers the shapes it has aimed at: one that was trimmed to another shape is not aimed at again.
+    It remembers the shapes it has aimed at: one that was trimmed to another shape is not aimed at
+    again.
     """
 
     def __init__(
@@ -52,16 +81,20 @@ class HeuristicAgent:
         insight_3: bool = True,
         step: float = 0.3,
     ) -> None:
-        self.rng, self.step = rng, step
-        self.insight_1, self.insight_2, self.insight_3 = insight_1, insight_2, insight_3
+        self.rng = rng
+        self.step = step
+        self.insight_1 = insight_1
+        self.insight_2 = insight_2
+        self.insight_3 = insight_3
         self._aimed: set[Shape] = set()
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Order models by what the whole budget spent on them promises: one call's score, plus the gain of doublings.
+        """Order models by what the whole budget spent on them promises: one call's score, plus the
+        gain of doublings.
 
-        The gain from one to two instances is taken to repeat, halved, at each further doubling. Without insight 1 the order is
-        random.
+        The gain from one to two instances is taken to repeat, halved, at each further doubling.
+        Without insight 1 the order is random.
         """
         models = affordable(brief)
         if not self.insight_1:
@@ -71,10 +104,14 @@ class HeuristicAgent:
         best_family = self._best_family(brief, models, alone)
         promise = {model: self._promise(model, brief, trials, alone) for model in models}
         # The strongest family comes first as a whole: replicating it beats mixing (insight 1).
-        ranked = sorted(models, key=lambda m: (brief.cost.pool[m].family != best_family, -promise[m]))
+        ranked = sorted(
+            models, key=lambda m: (brief.cost.pool[m].family != best_family, -promise[m])
+        )
         shown = ", ".join(f"{m} {promise[m]:.3f}" for m in ranked)
         what = "value" if brief.joint else "accuracy"
-        return Preference(tuple(ranked), f"family {best_family} first; promised {what} within the budget: {shown}")
+        return Preference(
+            tuple(ranked), f"family {best_family} first; promised {what} within the budget: {shown}"
+        )
 
     def _best_family(self, brief: Brief, models: Sequence[str], alone: Mapping[str, float]) -> str:
         """The family whose affordable models answer best alone, on average."""
@@ -83,9 +120,18 @@ class HeuristicAgent:
             scores[brief.cost.pool[model].family].append(alone.get(model, 0.0))
         return max(scores, key=lambda family: sum(scores[family]) / len(scores[family]))
 
-    def _promise(self, model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]) -> float:
+    def _promise(
+        self, model: str, brief: Brief, trials: Sequence[Trial], alone: Mapping[str, float]
+    ) -> float:
         once = alone.get(model, 0.0)
-        twice = next((t.score for t in trials if same_counts(t.counts, {model: 2}) and not math.isnan(t.score)), None)
+        twice = next(
+            (
+                t.score
+                for t in trials
+                if same_counts(t.counts, {model: 2}) and not math.isnan(t.score)
+            ),
+            None,
+        )
         if twice is None:
             return once
         price = brief.cost.single(model)
@@ -102,10 +148,18 @@ class HeuristicAgent:
         if not self.insight_1:
             return self._random_counts(brief, limit)
         pool = brief.cost.pool
-        own = [model for model in preference.models if pool[model].family == pool[preference.models[0]].family]
+        own = [
+            model
+            for model in preference.models
+            if pool[model].family == pool[preference.models[0]].family
+        ]
         many = {model: min(MOST_INSTANCES, _most_that_fit({}, model, brief)) for model in own}
         half: Counts = {own[0]: max(1, many[own[0]] // 2)}
-        candidates: list[Counts] = [{own[0]: many[own[0]]}, half, *({model: many[model]} for model in own[1:])]
+        candidates: list[Counts] = [
+            {own[0]: many[own[0]]},
+            half,
+            *({model: many[model]} for model in own[1:]),
+        ]
         return [counts for counts in candidates if legal_counts(counts, brief)][:limit]
 
     def _random_counts(self, brief: Brief, limit: int) -> list[Counts]:
@@ -124,10 +178,14 @@ class HeuristicAgent:
                 found.append(counts)
         return found
 
-    def update(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> Edits:
-        """Draw the distribution towards the best shape's graph, and propose the shape to look at next.
+    def update(
+        self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
+    ) -> Edits:
+        """Draw the distribution towards the best shape's graph, and propose the shape to look at
+        next.
 
-        Without insight 2 there are no shapes: edges and roles get credit for the graphs they were in, and no graph is proposed.
+        Without insight 2 there are no shapes: edges and roles get credit for the graphs they were
+        in, and no graph is proposed.
         """
         history = History.of(history)
         if not self.insight_2:
@@ -144,8 +202,12 @@ class HeuristicAgent:
         edges = self._drawn(distribution, centre, settled=wanted is None)
         return _edits(edges, role_table(centre, distribution.roles, ROLE_LEAD), proposal, why)
 
-    def _shapes(self, distribution: GraphDistribution, history: History, brief: Brief) -> tuple[Shape, Shape | None, str]:
-        """The best shape tried, and the neighbour of it that may be better, if there is one; and why."""
+    def _shapes(
+        self, distribution: GraphDistribution, history: History, brief: Brief
+    ) -> tuple[Shape, Shape | None, str]:
+        """The best shape tried, and the neighbour of it that may be better, if there is one; and
+        why.
+        """
         if self.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
@@ -157,16 +219,26 @@ class HeuristicAgent:
         best = tried[int(means.argmax())]
         value = float(means.max())
         known = history.tried | self._aimed
-        fresh = [s for s in neighbours(best, self.insight_3) if s not in known and s in self._laid_out(distribution, brief)]
+        fresh = [
+            s
+            for s in neighbours(best, self.insight_3)
+            if s not in known and s in self._laid_out(distribution, brief)
+        ]
         if fresh:
             mean, spread = surface.predict(fresh)
             hopes = mean + HOPE * spread
             if hopes.max() > value:
                 chosen = fresh[int(hopes.argmax())]
                 self._aimed.add(chosen)
-                shown = f"{value:.3f}; looking at {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
+                shown = (
+                    f"{value:.3f}; looking at {chosen[0]} x {chosen[1]}, up to {hopes.max():.3f}"
+                )
                 return best, chosen, f"best shape so far is {best[0]} x {best[1]} with {shown}"
-        return best, None, f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be"
+        return (
+            best,
+            None,
+            f"width {best[0]}, depth {best[1]} is better than its neighbours promise to be",
+        )
 
     def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
         """The shapes whose graphs fit the budget untrimmed."""
@@ -181,10 +253,15 @@ class HeuristicAgent:
             self._fits = distribution.ids, found
         return self._fits[1]
 
-    def _drawn(self, distribution: GraphDistribution, centre: CollaborationGraph, settled: bool) -> dict[tuple[int, int], float]:
-        """Edge probabilities drawn towards a graph; all the way once no other shape is worth a look."""
+    def _drawn(
+        self, distribution: GraphDistribution, centre: CollaborationGraph, settled: bool
+    ) -> dict[tuple[int, int], float]:
+        """Edge probabilities drawn towards a graph; all the way once no other shape is worth a
+        look.
+        """
         probabilities = distribution.edge_probabilities()
-        inside, ids = set(centre.edges), distribution.ids
+        inside = set(centre.edges)
+        ids = distribution.ids
         pull = 1.0 if settled else PULL
         return {
             (a, b): float(p + pull * (((a, b) in inside) - p))
@@ -198,9 +275,14 @@ class HeuristicAgent:
         return []
 
     def _edge_credit(
-        self, distribution: GraphDistribution, history: History, gain: Callable[[Sequence[int]], float]
+        self,
+        distribution: GraphDistribution,
+        history: History,
+        gain: Callable[[Sequence[int]], float],
     ) -> dict[tuple[int, int], float]:
-        """New probabilities of the edges sampled last: up when their graphs did better than all so far on average (rule R-3)."""
+        """New probabilities of the edges sampled last: up when their graphs did better than all so
+        far on average (rule R-3).
+        """
         probabilities = distribution.edge_probabilities()
         place = {i: row for row, i in enumerate(distribution.ids)}
         members: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -215,7 +297,10 @@ class HeuristicAgent:
         return moved
 
     def _role_credit(
-        self, distribution: GraphDistribution, history: History, gain: Callable[[Sequence[int]], float]
+        self,
+        distribution: GraphDistribution,
+        history: History,
+        gain: Callable[[Sequence[int]], float],
     ) -> dict[int, dict[str, float]]:
         """New role probabilities of the nodes sampled last, by the same rule."""
         members: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -237,7 +322,9 @@ class HeuristicAgent:
 
 
 def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
-    """What one call of each model scores, on the trials' scale: where latency counts that is no accuracy, so the trials say it."""
+    """What one call of each model scores, on the trials' scale: where latency counts that is no
+    accuracy, so the trials say it.
+    """
     if not brief.joint:
         return brief.single_scores
     once = ((next(iter(t.counts)), t.score) for t in trials if sum(t.counts.values()) == 1)
@@ -245,13 +332,21 @@ def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
 
 
 def _edits(
-    edges: dict[tuple[int, int], float], roles: dict[int, dict[str, float]], proposal: CollaborationGraph | None, why: str
+    edges: dict[tuple[int, int], float],
+    roles: dict[int, dict[str, float]],
+    proposal: CollaborationGraph | None,
+    why: str,
 ) -> Edits:
     credit = "credit from the last round"
     return Edits(
-        edge_changes=tuple(EdgeEdit(source=a, target=b, probability=p, reason=credit) for (a, b), p in edges.items()),
+        edge_changes=tuple(
+            EdgeEdit(source=a, target=b, probability=p, reason=credit)
+            for (a, b), p in edges.items()
+        ),
         role_changes=tuple(
-            RoleEdit(node=i, role=role, probability=p, reason=credit) for i, table in roles.items() for role, p in table.items()
+            RoleEdit(node=i, role=role, probability=p, reason=credit)
+            for i, table in roles.items()
+            for role, p in table.items()
         ),
         graph=ProposedGraph.of(proposal) if proposal else None,
         reason=why,
@@ -280,13 +375,17 @@ def _shrunk(history: History) -> np.ndarray:
 
 
 def _gain(scores: np.ndarray) -> Callable[[Sequence[int]], float]:
-    """How much better than all candidates so far some of them scored, in units of the spread, squashed to (-1, 1)."""
+    """How much better than all candidates so far some of them scored, in units of the spread,
+    squashed to (-1, 1).
+    """
     mean = scores.mean()
     spread = max(float(scores.std()), 1e-3)
     return lambda members: math.tanh(float(scores[list(members)].mean() - mean) / spread)
 
 
 def _nudge(p: float, move: float) -> float:
-    """Move p towards 1 (move > 0) or 0 by a share |move| of the way, staying inside [0.02, 0.98]."""
+    """Move p towards 1 (move > 0) or 0 by a share |move| of the way, staying inside [0.02,
+    0.98].
+    """
     moved = p + move * ((1 - p) if move > 0 else p)
     return min(0.98, max(0.02, moved))

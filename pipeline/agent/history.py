@@ -1,4 +1,6 @@
-"""What a search has tried so far, with what agents ask of all of it kept as columns that grow by what is new."""
+"""What a search has tried so far, with what agents ask of all of it kept as columns that grow by
+what is new.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from pipeline.agent.base import Scored
 
 
 class _Column:
-    """An array (n, ...) that grows at its end; taking in a row costs the same however long it is."""
+    """An array (n, ...) that grows at its end; taking in a row costs the same however long it
+    is.
+    """
 
     def __init__(self, dtype: npt.DTypeLike, *width: int) -> None:
         self._rows: npt.NDArray[Any] = np.empty((64, *width), dtype=dtype)
@@ -35,15 +39,18 @@ class _Column:
 class History(Sequence[Scored]):
     """Candidates in the order in which they were told.
 
-    Sums over all of them are taken from whole columns, not carried on from one update to the next: their last bits would come out
-    differently, and with them now and then a graph.
+    Sums over all of them are taken from whole columns, not carried on from one update to the next:
+    their last bits would come out differently, and with them now and then a graph.
     """
 
     def __init__(self, candidates: Iterable[Scored] = ()) -> None:
         self._candidates: list[Scored] = []
-        self._shapes, self._values, self._questions = _Column(float, 2), _Column(float), _Column(int)
+        self._shapes = _Column(float, 2)
+        self._values = _Column(float)
+        self._questions = _Column(int)
         self._of_iteration: dict[int, list[int]] = defaultdict(list)
-        self._of_several, self._by_sink_role = _Column(float), defaultdict[str, list[float]](list)
+        self._of_several = _Column(float)
+        self._by_sink_role = defaultdict[str, list[float]](list)
         self.tried: set[tuple[int, int]] = set()
         self.extend(candidates)
 
@@ -54,7 +61,8 @@ class History(Sequence[Scored]):
 
     def append(self, candidate: Scored) -> None:
         """Add a candidate."""
-        graph, value = candidate.graph, candidate.value
+        graph = candidate.graph
+        value = candidate.value
         shape = graph.width, graph.depth
         self._of_iteration[candidate.iteration].append(len(self._candidates))
         self._candidates.append(candidate)

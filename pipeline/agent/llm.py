@@ -1,7 +1,9 @@
-"""A language model as the search agent: asked in prompts that are files, answered in typed JSON (paper, section 5.2 and A.12).
+"""A language model as the search agent: asked in prompts that are files, answered in typed JSON
+(paper, section 5.2 and A.12).
 
-An answer that is not legal is sent back with the exact errors, at most `reasks` times; of the last one the legal part is used and
-the rest dropped. Every exchange is kept for the journal. How the model is reached is not known here: the agent is given `speak`.
+An answer that is not legal is sent back with the exact errors, at most `reasks` times; of the last
+one the legal part is used and the rest dropped. Every exchange is kept for the journal. How the
+model is reached is not known here: the agent is given `speak`.
 """
 
 from __future__ import annotations
@@ -52,10 +54,13 @@ from pipeline.settings.profile import AgentSettings
 
 PROMPTS = Path(__file__).with_name("prompts")
 FIRST_SHARE = 0.7
-"""Share of the context that the first prompt may fill; the rest is for an answer that is sent back and its problems."""
+"""Share of the context that the first prompt may fill; the rest is for an answer that is sent back
+and its problems.
+"""
 
 PROBLEMS_SHOWN = 12
-ANSWER_KEPT, PROBLEMS_KEPT = 20_000, 200
+ANSWER_KEPT = 20_000
+PROBLEMS_KEPT = 200
 """Characters of an answer, and problems, that the trace keeps."""
 
 A = TypeVar("A", bound=Answer)
@@ -72,22 +77,27 @@ class Verdict:
 class LLMAgent:
     """Guides a search by what a language model answers.
 
-    Without insight 1 the init stages don't ask it: `rules`, which lack the insight too, draw the start at random. They also step in
-    where the init stages get nothing legal: a search must start somewhere. In the loop there is no stand-in; an update without a
-    legal part changes nothing.
+    Without insight 1 the init stages don't ask it: `rules`, which lack the insight too, draw the
+    start at random. They also step in where the init stages get nothing legal: a search must start
+    somewhere. In the loop there is no stand-in; an update without a legal part changes nothing.
     """
 
     def __init__(self, speak: Speak, settings: AgentSettings, rules: SearchAgent) -> None:
-        self._speak, self._settings, self._rules = speak, settings, rules
+        self._speak = speak
+        self._settings = settings
+        self._rules = rules
         self._exchanges: list[Exchange] = []
 
     def take_exchanges(self) -> list[Exchange]:
         """The exchanges since this was last called."""
-        taken, self._exchanges = self._exchanges, []
+        taken = self._exchanges
+        self._exchanges = []
         return taken
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Ask for a ranking of the models that fit the budget; those it leaves out follow by their accuracy alone."""
+        """Ask for a ranking of the models that fit the budget; those it leaves out follow by their
+        accuracy alone.
+        """
         if not self._settings.insight_1:
             return self._rules.select_family_size(brief, trials)
         candidates = affordable(brief)
@@ -130,7 +140,10 @@ class LLMAgent:
                     refused.append(f"combination {dict(counts)} is beyond the {limit} asked for")
                 else:
                     legal.append(counts)
-            return Verdict({"combinations": legal}, refused or ([] if legal else ["expected at least one combination, found none"]))
+            return Verdict(
+                {"combinations": legal},
+                refused or ([] if legal else ["expected at least one combination, found none"]),
+            )
 
         def prompt(room: int) -> str:
             first = preference.models[:1]
@@ -138,16 +151,31 @@ class LLMAgent:
                 "candidates": context.pool_table(brief, affordable(brief), room * 4 // 10),
                 "pilot": context.pilot_table(brief, room * 2 // 10),
                 "preference": context.fit(
-                    preference.models, room * 4 // 10, lambda kept: f"({len(preference.models) - kept} more)", ", "
+                    preference.models,
+                    room * 4 // 10,
+                    lambda kept: f"({len(preference.models) - kept} more)",
+                    ", ",
                 ),
             }
-            return self._render("instances", brief, example=_quoted(first), limit=limit, max_nodes=brief.max_nodes, **tables)
+            return self._render(
+                "instances",
+                brief,
+                example=_quoted(first),
+                limit=limit,
+                max_nodes=brief.max_nodes,
+                **tables,
+            )
 
         _, verdict = self._converse("instances", prompt, Combinations, check)
-        return list(verdict.applied["combinations"]) or self._rules.select_instances(brief, preference, limit)
+        return list(verdict.applied["combinations"]) or self._rules.select_instances(
+            brief, preference, limit
+        )
 
-    def update(self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief) -> Edits:
-        """Ask for changes to the distribution and a graph to try; what is illegal in the last answer is left for `apply_edits`.
+    def update(
+        self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
+    ) -> Edits:
+        """Ask for changes to the distribution and a graph to try; what is illegal in the last
+        answer is left for `apply_edits`.
 
         Where models are open it is told which were drawn, and may change their probabilities too.
         """
@@ -160,7 +188,9 @@ class LLMAgent:
 
         def prompt(room: int) -> str:
             pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
-            tables = context.update_tables(distribution, history, brief, room * 9 // 10 - context.estimate_tokens(pilot))
+            tables = context.update_tables(
+                distribution, history, brief, room * 9 // 10 - context.estimate_tokens(pilot)
+            )
             tables["role_table"] = tables.pop("roles")
             models = distribution.models if open_models else _assigned(distribution)
             return self._render(
@@ -196,20 +226,27 @@ class LLMAgent:
     def _converse(
         self, stage: str, prompt: Callable[[int], str], kind: type[A], check: Callable[[A], Verdict]
     ) -> tuple[A, Verdict]:
-        """Ask, and ask again with the errors while there are some; returns the last answer and what came of it."""
+        """Ask, and ask again with the errors while there are some; returns the last answer and what
+        came of it.
+        """
         schema = json.dumps(kind.model_json_schema(mode="serialization"))
         first = Message("user", self._bounded(prompt))
-        messages, news = [first], [first]
+        messages = [first]
+        news = [first]
         for attempt in range(1, self._settings.reasks + 2):
             reply = self._speak(messages, stage, schema)
             text = reply.completion.text
             answer, malformed = read_answer(text, kind)
             if malformed and reply.completion.completion_tokens >= self._settings.max_tokens:
-                malformed.insert(0, f"the answer was cut off at {self._settings.max_tokens} tokens; write less")
+                malformed.insert(
+                    0, f"the answer was cut off at {self._settings.max_tokens} tokens; write less"
+                )
             verdict = check(answer)
             refused = [*malformed, *(shown(problem) for problem in verdict.refused)]
             last = not refused or attempt > self._settings.reasks
-            self._exchanges.append(_exchange(stage, attempt, news, reply, verdict.applied if last else {}, refused))
+            self._exchanges.append(
+                _exchange(stage, attempt, news, reply, verdict.applied if last else {}, refused)
+            )
             if last:
                 break
             news = self._sent_back(text, refused, context.estimate_tokens(first.content))
@@ -217,30 +254,41 @@ class LLMAgent:
         return answer, verdict
 
     def _bounded(self, prompt: Callable[[int], str]) -> str:
-        """The prompt with its tables in the room that its fixed text leaves. Raises SettingsError when there is too little."""
+        """The prompt with its tables in the room that its fixed text leaves. Raises SettingsError
+        when there is too little.
+        """
         limit = int(self._settings.context_tokens * FIRST_SHARE)
-        # Each table says in a line what it leaves out, which takes a little room also when there is none.
+        # Each table says in a line what it leaves out, which takes a little room also when there is
+        # none.
         fixed = context.estimate_tokens(prompt(0))
         if fixed > limit:
             least = int(fixed / FIRST_SHARE) + 1
             raise SettingsError(
-                f"agent.context_tokens: expected at least {least} for this prompt, found {self._settings.context_tokens}"
+                f"agent.context_tokens: expected at least {least} for this prompt, found"
+                f" {self._settings.context_tokens}"
             )
         return prompt(limit - fixed)
 
     def _sent_back(self, text: str, refused: Sequence[str], used: int) -> list[Message]:
-        """An invalid answer and its problems as the next two messages, within what is left of the context."""
+        """An invalid answer and its problems as the next two messages, within what is left of the
+        context.
+        """
         problems = list(refused[:PROBLEMS_SHOWN])
         again = _template("again").render(problems=problems, more=len(refused) - len(problems))
         room = self._settings.context_tokens - used
         while context.estimate_tokens(again) > room // 2 and len(problems) > 1:
             problems.pop()
             again = _template("again").render(problems=problems, more=len(refused) - len(problems))
-        return [Message("assistant", _head(text, room - context.estimate_tokens(again))), Message("user", again)]
+        return [
+            Message("assistant", _head(text, room - context.estimate_tokens(again))),
+            Message("user", again),
+        ]
 
 
 def _head(text: str, room: int) -> str:
-    """The text's beginning in at most `room` estimated tokens; an estimated token is at most three letters."""
+    """The text's beginning in at most `room` estimated tokens; an estimated token is at most three
+    letters.
+    """
     text = text[: 3 * max(room, 1)]
     while text and context.estimate_tokens(text) > room:
         text = text[: len(text) * 3 // 4]
@@ -248,7 +296,12 @@ def _head(text: str, room: int) -> str:
 
 
 def _exchange(
-    stage: str, attempt: int, messages: Sequence[Message], reply: Reply, applied: Mapping[str, Any], refused: Sequence[str]
+    stage: str,
+    attempt: int,
+    messages: Sequence[Message],
+    reply: Reply,
+    applied: Mapping[str, Any],
+    refused: Sequence[str],
 ) -> Exchange:
     done = reply.completion
     text = done.text
@@ -271,12 +324,16 @@ def _exchange(
     )
 
 
-def _legal_ranking(ranking: Sequence[str], candidates: Sequence[str]) -> tuple[list[str], list[str]]:
+def _legal_ranking(
+    ranking: Sequence[str], candidates: Sequence[str]
+) -> tuple[list[str], list[str]]:
     legal: list[str] = []
     refused = []
     for model in ranking:
         if model not in candidates:
-            refused.append(f"ranking: {model!r} is not a candidate; expected {', '.join(candidates)}")
+            refused.append(
+                f"ranking: {model!r} is not a candidate; expected {', '.join(candidates)}"
+            )
         elif model in legal:
             refused.append(f"ranking: {model!r} stands twice")
         else:
@@ -296,15 +353,22 @@ def _edits(answer: WiringEdits) -> Edits:
 
 
 def _example(distribution: GraphDistribution, open_models: bool) -> str:
-    """An answer's form, with values as they are, so that repeating it changes nothing; the graph is the last two nodes in a row."""
-    tail, table = distribution.ids[-2:], distribution.edge_probabilities()
+    """An answer's form, with values as they are, so that repeating it changes nothing; the graph is
+    the last two nodes in a row.
+    """
+    tail = distribution.ids[-2:]
+    table = distribution.edge_probabilities()
     models = [distribution.models[k] for k in distribution.psi.argmax(axis=-1)[-2:]]
     role, p = _likeliest(distribution.roles, distribution.role_preferences()[-1])
     edges = [list(tail)] if len(tail) > 1 else []
-    nodes = [ProposedNode(id=i, role="assistant", model=model) for i, model in zip(tail, models, strict=True)]
+    nodes = [
+        ProposedNode(id=i, role="assistant", model=model)
+        for i, model in zip(tail, models, strict=True)
+    ]
     wiring = WiringEdits(
         edge_changes=tuple(
-            EdgeEdit(source=a, target=b, probability=round(float(table[-2, -1]), 2), reason="...") for a, b in edges
+            EdgeEdit(source=a, target=b, probability=round(float(table[-2, -1]), 2), reason="...")
+            for a, b in edges
         ),
         role_changes=(RoleEdit(node=tail[-1], role=role, probability=p, reason="..."),),
         graph=ProposedGraph(nodes=tuple(nodes), edges=tuple(edges)),
@@ -330,6 +394,9 @@ def _quoted(models: Sequence[str]) -> str:
 @cache
 def _template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PROMPTS), undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=False
+        loader=jinja2.FileSystemLoader(PROMPTS),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=False,
     )
     return environment.get_template(f"{name}.md.j2")

@@ -8,11 +8,16 @@ from typing import Any
 
 
 def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: each exchange with what was asked, answered, applied and refused. Takes `asdict` of exchanges."""
+    """Markdown: each exchange with what was asked, answered, applied and refused. Takes `asdict` of
+    exchanges.
+    """
     parts = ["# What the agent was asked, and answered"]
     for number, exchange in enumerate(exchanges, 1):
         parts.append(f"## {number}. {exchange['stage']}, attempt {exchange['attempt']}")
-        used = f"{exchange['prompt_tokens']} + {exchange['completion_tokens']} tokens, ${exchange['dollars']:.6f}"
+        used = (
+            f"{exchange['prompt_tokens']} + {exchange['completion_tokens']} tokens,"
+            f" ${exchange['dollars']:.6f}"
+        )
         if "seconds" in exchange:  # which the files of earlier stages don't say
             source = "from the call cache" if exchange["cached"] else "asked now"
             used += f", {exchange['seconds']:.1f} s, {source}"

@@ -1,4 +1,6 @@
-"""Methods compared over seeds: the same test questions, training and validation questions drawn anew with each seed."""
+"""Methods compared over seeds: the same test questions, training and validation questions drawn
+anew with each seed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from pipeline.tasks.sources import load_questions, split_questions
 
 @dataclass(frozen=True, slots=True)
 class MethodScores:
-    """One method over seeds: the found graph's test accuracy and cost per seed, their means, and p against the first method.
+    """One method over seeds: the found graph's test accuracy and cost per seed, their means, and p
+    against the first method.
 
     p is of a paired two-sided Wilcoxon test over seeds; None for the first method itself.
     """
@@ -30,9 +33,13 @@ class MethodScores:
 
     def line(self) -> str:
         """For people."""
-        mean, units = self.accuracy, sum(self.units) / len(self.units)
+        mean = self.accuracy
+        units = sum(self.units) / len(self.units)
         compared = "" if self.p is None else f"  p = {self.p:.3g}"
-        return f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g} per question{compared}"
+        return (
+            f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
+            f" per question{compared}"
+        )
 
 
 async def compare_methods(
@@ -48,7 +55,10 @@ async def compare_methods(
     Raises InputError for a method that is unknown or named twice, and as `search_whole`.
     """
     if len(set(methods)) < len(methods) or len(seeds) < 2:
-        raise InputError(f"expected different methods and at least 2 seeds, found {', '.join(methods)} and {len(seeds)}")
+        raise InputError(
+            f"expected different methods and at least 2 seeds, found {', '.join(methods)} and"
+            f" {len(seeds)}"
+        )
     for method in methods:
         searcher_class(method)
     found: dict[str, list[Searched]] = {method: [] for method in methods}
@@ -58,8 +68,14 @@ async def compare_methods(
             searched = await search_whole(profile, task, splits, seed, method, publish=publish)
             found[method].append(searched)
             say(f"seed {seed} {method}: {searched.table['accuracy'].iloc[0]:.3f}")
-    scores = {method: [float(each.table["accuracy"].iloc[0]) for each in all_] for method, all_ in found.items()}
-    units = {method: [float(each.table["budget_units"].iloc[0]) for each in all_] for method, all_ in found.items()}
+    scores = {
+        method: [float(each.table["accuracy"].iloc[0]) for each in all_]
+        for method, all_ in found.items()
+    }
+    units = {
+        method: [float(each.table["budget_units"].iloc[0]) for each in all_]
+        for method, all_ in found.items()
+    }
     first = scores[methods[0]]
     return [
         MethodScores(
@@ -74,11 +90,16 @@ async def compare_methods(
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """The questions by split: the test's are the same for every seed, the others are drawn from the rest."""
+    """The questions by split: the test's are the same for every seed, the others are drawn from the
+    rest.
+    """
     settings = profile.task(task)
-    questions, sizes = load_questions(settings.task, settings.source, 0), settings.splits.sizes()
+    questions = load_questions(settings.task, settings.source, 0)
+    sizes = settings.splits.sizes()
     test = split_questions(questions, sizes, 0)["test"]
     taken = {question.id for question in test}
     rest = [question for question in questions if question.id not in taken]
-    drawn = split_questions(rest, {split: size for split, size in sizes.items() if split != "test"}, seed)
+    drawn = split_questions(
+        rest, {split: size for split, size in sizes.items() if split != "test"}, seed
+    )
     return drawn | {"test": test}

@@ -1,4 +1,6 @@
-"""What Python code gives a search, as a profile: models, questions, how answers are graded, and a budget."""
+"""What Python code gives a search, as a profile: models, questions, how answers are graded, and a
+budget.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def profile_of(
     api_key_env: str | None = None,
     sections: Mapping[str, Any] | None = None,
 ) -> Profile:
-    """A profile with one task. `sections` are added to it or replace what stands there. Raises InputError."""
+    """A profile with one task. `sections` are added to it or replace what stands there. Raises
+    InputError.
+    """
     if grade is None or isinstance(grade, str):
         kind = kind_of(questions, grade)
     else:
@@ -70,16 +74,22 @@ def profile_of(
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The pool: names alone take the endpoint and price given for all. Raises SettingsError that says what is missing."""
+    """The pool: names alone take the endpoint and price given for all. Raises SettingsError that
+    says what is missing.
+    """
     entries = models.items() if isinstance(models, Mapping) else [_named(model) for model in models]
     pool = {name: {**shared, **entry} for name, entry in entries}
     if not pool:
         raise SettingsError("models: expected at least one")
     for name, entry in pool.items():
-        for key, example in (("base_url", "'http://127.0.0.1:8000/v1'"), ("price", "{'prompt': 0.1, 'completion': 0.3}")):
+        for key, example in (
+            ("base_url", "'http://127.0.0.1:8000/v1'"),
+            ("price", "{'prompt': 0.1, 'completion': 0.3}"),
+        ):
             if key not in entry:
                 raise SettingsError(
-                    f"models: expected {key} of {name!r}: {{'name': {name!r}, {key!r}: {example}}}, or {key}= for all"
+                    f"models: expected {key} of {name!r}: {{'name': {name!r}, {key!r}: {example}}},"
+                    f" or {key}= for all"
                 )
     return pool
 
@@ -93,17 +103,26 @@ def _named(model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def budget_of(budget: str | float) -> dict[str, Any]:
-    """ "$0.002" is dollars, "3 s" seconds, "12 units" or 12 calls of the cheapest model (in FLOPs), per question."""
+    """ "$0.002" is dollars, "3 s" seconds, "12 units" or 12 calls of the cheapest model (in FLOPs),
+    per question.
+    """
     found = _BUDGET.fullmatch(str(budget))
     if found is None or (found[1] and found[3]):
-        raise SettingsError(f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}")
-    return {"metric": _METRICS[found[1] or found[3] or ""], "limit": float(found[2].replace(",", "").replace("_", ""))}
+        raise SettingsError(
+            f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}"
+        )
+    return {
+        "metric": _METRICS[found[1] or found[3] or ""],
+        "limit": float(found[2].replace(",", "").replace("_", "")),
+    }
 
 
 def questions_file(questions: Any, state: Path = STATE) -> Path:
-    """The questions as a JSONL file: a path to one, to a CSV or parquet file, rows, or a pandas DataFrame.
+    """The questions as a JSONL file: a path to one, to a CSV or parquet file, rows, or a pandas
+    DataFrame.
 
-    What is no such file is written below `state` as one, under a name made of its content. Raises InputError.
+    What is no such file is written below `state` as one, under a name made of its content. Raises
+    InputError.
     """
     if isinstance(questions, str | Path) and Path(questions).suffix not in (".csv", ".parquet"):
         return Path(questions)
@@ -121,12 +140,22 @@ def _rows(questions: Any) -> list[dict[str, Any]]:
     if isinstance(questions, str | Path):
         path = Path(questions)
         try:
-            questions = pd.read_csv(path, dtype=str, keep_default_na=False) if path.suffix == ".csv" else pd.read_parquet(path)
+            questions = (
+                pd.read_csv(path, dtype=str, keep_default_na=False)
+                if path.suffix == ".csv"
+                else pd.read_parquet(path)
+            )
         except (OSError, ValueError) as error:
-            raise DataError(f"{path}: expected a table of questions, but it can't be read: {error}") from None
+            raise DataError(
+                f"{path}: expected a table of questions, but it can't be read: {error}"
+            ) from None
     if isinstance(questions, pd.DataFrame):
-        return [{str(key): value for key, value in row.items()} for row in questions.to_dict("records")]
+        return [
+            {str(key): value for key, value in row.items()} for row in questions.to_dict("records")
+        ]
     rows = list(questions)
     if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
-        raise InputError(f"questions: expected rows with a question and an answer, found {odd!r}"[:120])
+        raise InputError(
+            f"questions: expected rows with a question and an answer, found {odd!r}"[:120]
+        )
     return [dict(row) for row in rows]

@@ -1,4 +1,6 @@
-"""`ttsgraph init` and `ttsgraph run`: a project in a folder of its own, and a whole search in it without the stages."""
+"""`ttsgraph init` and `ttsgraph run`: a project in a folder of its own, and a whole search in it
+without the stages.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from pipeline.scaffold.task import split_sizes
 from pipeline.settings.profile import Params, Profile, load_profile
 from pipeline.tasks.sources import load_questions, split_questions
 
-PROFILE, SAMPLE = "mine", "sample"
+PROFILE = "mine"
+SAMPLE = "sample"
 SAMPLES = 40
 FOUND = "found"
 """The folder of what `ttsgraph run` found, below results/<profile>/<task>/."""
@@ -55,11 +58,18 @@ IGNORED = ".ttsgraph/\n/results/\n__pycache__/\n"
 
 
 def init(
-    folder: Path, url: str, models: Sequence[str], price: float | dict[str, float], budget: str, api_key_env: str | None
+    folder: Path,
+    url: str,
+    models: Sequence[str],
+    price: float | dict[str, float],
+    budget: str,
+    api_key_env: str | None,
 ) -> list[str]:
-    """Write a project into a new folder, with the endpoint's models as its pool; returns their names.
+    """Write a project into a new folder, with the endpoint's models as its pool; returns their
+    names.
 
-    Raises InputError, and writes nothing, when there is something in the folder or the endpoint can't be asked or lacks a model.
+    Raises InputError, and writes nothing, when there is something in the folder or the endpoint
+    can't be asked or lacks a model.
     """
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: expected a new folder, found files in it; choose another name")
@@ -67,7 +77,10 @@ def init(
     found = models_at(Endpoint((url,), "", api_key_env), True)
     listed = list(models) if found is None else list(found)
     if missing := [model for model in models if model not in listed]:
-        raise InputError(f"{url}: expected model {missing[0]!r}, but the server has {', '.join(listed) or 'none'}")
+        raise InputError(
+            f"{url}: expected model {missing[0]!r}, but the server has"
+            f" {', '.join(listed) or 'none'}"
+        )
     pool: dict[str, dict[str, object]] = {}
     for model in models or listed:
         name = model.rsplit("/", 1)[-1]
@@ -77,7 +90,9 @@ def init(
     if not pool:
         raise InputError(f"{url}: expected an endpoint with models, found none")
     text = profile_text(pool, budget)
-    parse(Profile, yaml.safe_load(text), "profiles/mine.yaml")  # what is wrong with it is said before anything is written
+    parse(
+        Profile, yaml.safe_load(text), "profiles/mine.yaml"
+    )  # what is wrong with it is said before anything is written
     parse(Params, yaml.safe_load(PARAMS), "params.yaml")
     for path, content in {
         "params.yaml": PARAMS,
@@ -93,7 +108,10 @@ def init(
 
 def sample_rows() -> list[dict[str, str]]:
     """Questions to try a project on."""
-    return [{"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)} for k in range(SAMPLES)]
+    return [
+        {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
+        for k in range(SAMPLES)
+    ]
 
 
 def profile_text(pool: Mapping[str, Mapping[str, object]], budget: str) -> str:
@@ -117,7 +135,8 @@ tasks:
 
 roles: [assistant, fuser, voter]
 
-# What a question may cost: dollars, or `flops` in calls of the cheapest model, or `runtime` in seconds.
+# What a question may cost: dollars, or `flops` in calls of the cheapest model, or `runtime` in
+# seconds.
 budget: {flow(budget_of(budget))}
 
 # What a search may spend in all before it stops: `dollars`, `tokens`, `wall_s`.
@@ -130,13 +149,21 @@ agent: {{}}
 
 
 async def run(
-    params: Params, task: str, publish: Publish, say: Callable[[str], None], method: str | None = None
+    params: Params,
+    task: str,
+    publish: Publish,
+    say: Callable[[str], None],
+    method: str | None = None,
 ) -> tuple[Result, Path]:
-    """Search a task of the project and save what is found below results/. Raises InputError, RunStopped."""
+    """Search a task of the project and save what is found below results/. Raises InputError,
+    RunStopped.
+    """
     profile = load_profile(params.profile)
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, params.seed)
     splits = split_questions(questions, settings.splits.sizes(), params.seed)
-    searched = await search_whole(profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say)
+    searched = await search_whole(
+        profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
+    )
     result = result_of(searched)
     return result, result.save(Path("results") / params.profile / task / FOUND)

@@ -15,33 +15,56 @@ from pipeline.base.secrets import redact
 def init(
     folder: Annotated[Path, typer.Argument(help="the new folder")],
     url: Annotated[str, typer.Option(help="an OpenAI-compatible endpoint, mostly ending in /v1")],
-    model: Annotated[list[str] | None, typer.Option(help="a model of it; may be repeated (default: all that it lists)")] = None,
-    price_prompt: Annotated[float | None, typer.Option(help="dollars per million tokens of a prompt", min=0)] = None,
-    price_completion: Annotated[float | None, typer.Option(help="dollars per million tokens of an answer", min=0)] = None,
-    budget: Annotated[str, typer.Option(help="what a question may cost: '$0.002' or '3 s'")] = "$0.002",
-    api_key_env: Annotated[str | None, typer.Option(help="the environment variable with the endpoint's key")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="a model of it; may be repeated (default: all that it lists)"),
+    ] = None,
+    price_prompt: Annotated[
+        float | None, typer.Option(help="dollars per million tokens of a prompt", min=0)
+    ] = None,
+    price_completion: Annotated[
+        float | None, typer.Option(help="dollars per million tokens of an answer", min=0)
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="what a question may cost: '$0.002' or '3 s'")
+    ] = "$0.002",
+    api_key_env: Annotated[
+        str | None, typer.Option(help="the environment variable with the endpoint's key")
+    ] = None,
 ) -> None:
-    """Write a project into a new folder: settings, a profile with the endpoint's models, and a sample task.
+    """Write a project into a new folder: settings, a profile with the endpoint's models, and a
+    sample task.
 
-    Example: ttsgraph init mysearch --url http://127.0.0.1:8000/v1 --price-prompt 0.1 --price-completion 0.3
+    Example: ttsgraph init mysearch --url http://127.0.0.1:8000/v1 --price-prompt 0.1
+    --price-completion 0.3
     """
     from pipeline.api import project
 
     if price_prompt is None or price_completion is None:
-        raise InputError("expected --price-prompt and --price-completion: dollars per million tokens (0 where nothing is paid)")
+        raise InputError(
+            "expected --price-prompt and --price-completion: dollars per million tokens (0 where"
+            " nothing is paid)"
+        )
     price = {"prompt": price_prompt, "completion": price_completion}
     names = project.init(folder, url.rstrip("/"), model or [], price, budget, api_key_env)
     _echo(
-        f"{folder} has a project with {', '.join(names)}; profiles/{project.PROFILE}.yaml says what they cost",
-        f"next: cd {folder}, then ttsgraph run for the sample; ttsgraph new-task adds your own questions",
+        f"{folder} has a project with {', '.join(names)}; profiles/{project.PROFILE}.yaml says what"
+        " they cost",
+        f"next: cd {folder}, then ttsgraph run for the sample; ttsgraph new-task adds your own"
+        " questions",
     )
 
 
 def run(
-    task: Annotated[str | None, typer.Option(help="a task of the profile (default: those of params.yaml)")] = None,
-    method: Annotated[str | None, typer.Option(help="a search method (default: the first of params.yaml)")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="a task of the profile (default: those of params.yaml)")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="a search method (default: the first of params.yaml)")
+    ] = None,
 ) -> None:
-    """Search, test and save the graph to use, without the stages: no Prefect, DVC or MLflow, no pilot, no registry.
+    """Search, test and save the graph to use, without the stages: no Prefect, DVC or MLflow, no
+    pilot, no registry.
 
     Example: ttsgraph run --task sample
     """
@@ -53,16 +76,30 @@ def run(
     for name in params.tasks if task is None else (task,):
         with shown_progress(True) as publish:
             result, folder = asyncio.run(project.run(params, name, publish, _echo, method))
-        _echo(str(result.compare()), f"${result.spent.dollars:.4f} spent; {folder} has the graph", f"next: ttsgraph serve {folder}")
+        _echo(
+            str(result.compare()),
+            f"${result.spent.dollars:.4f} spent; {folder} has the graph",
+            f"next: ttsgraph serve {folder}",
+        )
 
 
 def compare(
-    methods: Annotated[str, typer.Option(help="search methods with commas between; the others are compared with the first")],
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="search methods with commas between; the others are compared with the first"
+        ),
+    ],
     seeds: Annotated[int, typer.Option(help="how many seeds", min=2)] = 10,
-    task: Annotated[str | None, typer.Option(help="a task of the profile (default: the first of params.yaml)")] = None,
-    profile: Annotated[str | None, typer.Option(help="a profile of profiles/ (default: that of params.yaml)")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="a task of the profile (default: the first of params.yaml)")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="a profile of profiles/ (default: that of params.yaml)")
+    ] = None,
 ) -> None:
-    """Compare methods over seeds: the same test questions, paired tests with the smallest p that they can give.
+    """Compare methods over seeds: the same test questions, paired tests with the smallest p that
+    they can give.
 
     Example: ttsgraph compare --methods agent_reinforce,random --seeds 10
     """
@@ -72,7 +109,9 @@ def compare(
 
     params = load_params()
     loaded = load_profile(profile or params.profile)
-    chosen = task or next(iter(name for name in params.tasks if name in loaded.tasks), next(iter(loaded.tasks)))
+    chosen = task or next(
+        iter(name for name in params.tasks if name in loaded.tasks), next(iter(loaded.tasks))
+    )
     named = [name.strip() for name in methods.split(",") if name.strip()]
     numbers = range(params.seed, params.seed + seeds)
     found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=_echo))
@@ -84,7 +123,12 @@ def compare(
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="a folder with a bundle.json, such as `ttsgraph run` makes, or a results folder")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="a folder with a bundle.json, such as `ttsgraph run` makes, or a results folder"
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
 ) -> None:
     """Write a found graph as one readable Python file that needs the openai package alone.
@@ -96,7 +140,10 @@ def export(
     from pipeline.deployment.bundle import FileLoader
 
     if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder with a bundle.json, but there is none; `ttsgraph run` makes one")
+        raise InputError(
+            f"{folder}: expected a folder with a bundle.json, but there is none; `ttsgraph run`"
+            " makes one"
+        )
     loader = FileLoader((folder,))
     write_text(out, to_python(loader.resolve(loader.names[0])))
     _echo(f'{out} answers questions: python {out} "a question"')

@@ -33,10 +33,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The graphs that were tested on the same questions, one row each, the one in use first by its name `used`.
+    """The graphs that were tested on the same questions, one row each, the one in use first by its
+    name `used`.
 
-    Columns: what it is, its accuracy (or mean score) with its interval, what a question costs in the budget's units, and p of the
-    paired test against the graph that the search found.
+    Columns: what it is, its accuracy (or mean score) with its interval, what a question costs in
+    the budget's units, and p of the paired test against the graph that the search found.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -56,7 +57,8 @@ class Comparison:
             interval = f"{row['low']:.3f} to {row['high']:.3f}"
             used = "  <- in use" if row["graph"] == self.used else ""
             lines.append(
-                f"{row['graph']:{width}}  {row['accuracy']:8.3f}  {interval:16}  {row['cost']:<8.4g}  {row['p']:.3g}{used}"
+                f"{row['graph']:{width}}  {row['accuracy']:8.3f}  {interval:16} "
+                f" {row['cost']:<8.4g}  {row['p']:.3g}{used}"
             )
         return "\n".join([*lines, self.reason])
 
@@ -70,7 +72,8 @@ class Comparison:
             + "</tr>"
             for row in self.rows
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{escape(self.reason)}</p>"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"{table}<p>{escape(self.reason)}</p>"
 
 
 def _shown(value: Any) -> str:
@@ -84,15 +87,24 @@ def _picture(graph: CollaborationGraph) -> str:
     return svg_of(graph)
 
 
-# Set from here, where notebooks begin: what draws a graph decides no result, and stages depend on all that they can import.
+# Set from here, where notebooks begin: what draws a graph decides no result, and stages depend on
+# all that they can import.
 CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
 
 
 class Result:
     """A graph with all that answering takes, and the test that it was chosen by."""
 
-    def __init__(self, deployed: Deployed, comparison: Comparison, spent: Spent | None = None, folder: Path | None = None) -> None:
-        self.deployed, self._comparison, self.folder = deployed, comparison, folder
+    def __init__(
+        self,
+        deployed: Deployed,
+        comparison: Comparison,
+        spent: Spent | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.deployed = deployed
+        self._comparison = comparison
+        self.folder = folder
         self.spent = spent or Spent()
 
     @property
@@ -113,7 +125,9 @@ class Result:
         return answer.text
 
     def save(self, folder: str | Path) -> Path:
-        """Write bundle.json, which `ttsgraph serve` takes too, and the comparison into a folder; returns it."""
+        """Write bundle.json, which `ttsgraph serve` takes too, and the comparison into a folder;
+        returns it.
+        """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         self.deployed.write(place)
@@ -124,13 +138,17 @@ class Result:
         return place
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
-        """Serve it as a model of an OpenAI-compatible server until interrupted. Raises InputError."""
+        """Serve it as a model of an OpenAI-compatible server until interrupted. Raises
+        InputError.
+        """
         if self.folder is None:
             raise InputError("expected a saved result: result.save('folder'), then result.serve()")
         try:
             from pipeline.service import server
         except ModuleNotFoundError as error:
-            raise InputError(f"expected {error.name} to be installed: pip install 'ttsgraph[serve]'") from None
+            raise InputError(
+                f"expected {error.name} to be installed: pip install 'ttsgraph[serve]'"
+            ) from None
         from pipeline.settings.service import ServiceSettings
 
         loader = FileLoader((self.folder,))
@@ -138,7 +156,10 @@ class Result:
 
     def __repr__(self) -> str:
         graph = self.graph
-        return f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth}; {self._comparison.reason}>"
+        return (
+            f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth};"
+            f" {self._comparison.reason}>"
+        )
 
     def _repr_html_(self) -> str:
         return f"{_picture(self.graph)}{self._comparison._repr_html_()}"
@@ -160,26 +181,47 @@ def search(
     state: str | Path = STATE,
     **sections: Any,
 ) -> Result:
-    """Find the graph that answers best within a budget per question, and test it; works where an event loop is running, too.
+    """Find the graph that answers best within a budget per question, and test it; works where an
+    event loop is running, too.
 
-    `models` are names, with `base_url` and `price` for all, or one mapping each with the keys of a profile's pool. `questions` are
-    a JSONL, CSV or parquet file, rows or a DataFrame; `grade` is a kind of task or a Task; `budget` is "$0.002", "3 s" or
-    "12 units". `sections` replace those of a profile (`init=`, `limits=`, `task=`). Calls are kept below `state`. Raises InputError
-    that says in one line what to mend, RunStopped when calls fail for good.
+    `models` are names, with `base_url` and `price` for all, or one mapping each with the keys of a
+    profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a DataFrame; `grade` is a
+    kind of task or a Task; `budget` is "$0.002", "3 s" or "12 units". `sections` replace those of a
+    profile (`init=`, `limits=`, `task=`). Calls are kept below `state`. Raises InputError that says
+    in one line what to mend, RunStopped when calls fail for good.
     """
     place = Path(state)
     file = questions_file(questions, place)
     count = len(load_rows(JsonlSource(kind="jsonl", path=file), 0))
     make = partial(
-        profile_of, models, file, grade=grade, budget=budget, grading=grading, base_url=base_url, price=price,
-        api_key_env=api_key_env, sections=sections,
-    )  # fmt: skip
+        profile_of,
+        models,
+        file,
+        grade=grade,
+        budget=budget,
+        grading=grading,
+        base_url=base_url,
+        price=price,
+        api_key_env=api_key_env,
+        sections=sections,
+    )
     settings = make(count).task(TASK)
     loaded = load_questions(settings.task, settings.source, seed)
     profile = make(len(loaded))  # equal questions are one
     splits = split_questions(loaded, profile.task(TASK).splits.sizes(), seed)
     with shown_progress(progress) as publish:
-        searched = run(search_whole(profile, TASK, splits, seed, method, place, publish, print if progress else lambda line: None))
+        searched = run(
+            search_whole(
+                profile,
+                TASK,
+                splits,
+                seed,
+                method,
+                place,
+                publish,
+                print if progress else lambda line: None,
+            )
+        )
     return result_of(searched)
 
 
@@ -192,7 +234,9 @@ def load(folder: str | Path) -> Result:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work to its end; in a thread of its own where this one has a running loop, as in a notebook."""
+    """Run async work to its end; in a thread of its own where this one has a running loop, as in a
+    notebook.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -242,7 +286,12 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = TextColumn("search"), BarColumn(), TextColumn("{task.completed:.0f} questions answered"), TimeElapsedColumn()
+    columns = (
+        TextColumn("search"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f} questions answered"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("search", total=None)
 

@@ -1,4 +1,6 @@
-"""A whole search in one call: models alone, contest, search, test and gate, over the functions that the stages run."""
+"""A whole search in one call: models alone, contest, search, test and gate, over the functions that
+the stages run.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,11 @@ NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a whole search came to: the graph to use, why it is that one, all that was tested, and what was spent.
+    """What a whole search came to: the graph to use, why it is that one, all that was tested, and
+    what was spent.
 
-    `table` has the columns of schemas.Evaluations, the graph that was found in the first row; `profile` costs as measured.
+    `table` has the columns of schemas.Evaluations, the graph that was found in the first row;
+    `profile` costs as measured.
     """
 
     graph: CollaborationGraph
@@ -58,9 +62,11 @@ async def search_whole(
     publish: Publish = ignore,
     say: Callable[[str], None] = lambda line: None,
 ) -> Searched:
-    """Search with one method and test what it found on the test questions, within the profile's limits.
+    """Search with one method and test what it found on the test questions, within the profile's
+    limits.
 
-    `questions` are by split. Raises InputError for what can't be used, RunStopped when calls fail for good or a limit is reached.
+    `questions` are by split. Raises InputError for what can't be used, RunStopped when calls fail
+    for good or a limit is reached.
     """
     meter = Meter(profile.limits, tell=publish)
     async with open_client(profile, state) as client, meter.watched():
@@ -68,8 +74,12 @@ async def search_whole(
         environment.client = MeteredClient(client, meter, environment.paid)
         for line in await checked(environment.prompt.task, environment.client):
             say(line)
-        train, val, test = questions["train"], questions["val"], questions["test"]
-        alone = await profiled(profile, task, list(profile.model_pool()), environment, train, publish)
+        train = questions["train"]
+        val = questions["val"]
+        test = questions["test"]
+        alone = await profiled(
+            profile, task, list(profile.model_pool()), environment, train, publish
+        )
         measured = with_lengths(profile, task, alone)
         graph = await _found(measured, task, alone, environment, train, val, seed, method, publish)
         cases = _rivals(measured, task, alone, graph)
@@ -100,10 +110,15 @@ async def _found(
     return found.graph
 
 
-def _rivals(profile: Profile, task: str, alone: pd.DataFrame, found: CollaborationGraph) -> list[Case]:
+def _rivals(
+    profile: Profile, task: str, alone: pd.DataFrame, found: CollaborationGraph
+) -> list[Case]:
     """The found graph, and what it has to beat."""
-    cost, budget = profile.cost_model(task), profile.budget
-    best, voting = (best_single(alone, cost, budget.limit, repeated=repeated) for repeated in (False, True))
+    cost = profile.cost_model(task)
+    budget = profile.budget
+    best, voting = (
+        best_single(alone, cost, budget.limit, repeated=repeated) for repeated in (False, True)
+    )
     votes = can_vote(profile.task(task).task)
     return test_cases(found, NO_PILOT, cost, budget.limit, budget.max_nodes, best, voting, votes)
 
@@ -117,7 +132,8 @@ def _searched(
     spent: Spent,
 ) -> Searched:
     """Which graph to use, by the gate, and all that was tested."""
-    cost, deploy = profile.cost_model(task), profile.deploy
+    cost = profile.cost_model(task)
+    deploy = profile.deploy
     choice = choose(arms_of(cases, feedbacks, cost), deploy.margin, deploy.confidence)
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     return Searched(cases[choice.place].graph, choice, table, profile, task, shots, spent)

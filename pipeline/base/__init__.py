@@ -1,1 +1,3 @@
-"""What everything stands on: errors, files, the journal, closed settings, secrets, the colours of pictures."""
+"""What everything stands on: errors, files, the journal, closed settings, secrets, the colours of
+pictures.
+"""

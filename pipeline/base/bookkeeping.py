@@ -1,6 +1,8 @@
-"""How a run came by its results: what it took and what it really spent. Kept apart, so that the same results are the same bytes.
+"""How a run came by its results: what it took and what it really spent. Kept apart, so that the
+same results are the same bytes.
 
-Nothing reads it to work out a result. It lies in a folder `bookkeeping` beside the files that it belongs to.
+Nothing reads it to work out a result. It lies in a folder `bookkeeping` beside the files that it
+belongs to.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ def without_bookkeeping(value: Any, more: Collection[str] = ()) -> Any:
     """Plain data without the keys of BOOKKEEPING, and `more`, at any depth."""
     if isinstance(value, Mapping):
         dropped = (*BOOKKEEPING, *more)
-        return {key: without_bookkeeping(inner, more) for key, inner in value.items() if key not in dropped}
+        return {
+            key: without_bookkeeping(inner, more)
+            for key, inner in value.items()
+            if key not in dropped
+        }
     if isinstance(value, list | tuple):
         return [without_bookkeeping(inner, more) for inner in value]
     return value

@@ -1,7 +1,9 @@
-"""What code a module runs: its import closure, and a digest of that which comments and docstrings don't change.
+"""What code a module runs: its import closure, and a digest of that which comments and docstrings
+don't change.
 
-Static: files are parsed, never imported. A module depends on what it imports anywhere in it, lazy imports too, on the packages
-that it is in, and on the files beside it that it names in a string (a script that is run, a folder of templates).
+Static: files are parsed, never imported. A module depends on what it imports anywhere in it, lazy
+imports too, on the packages that it is in, and on the files beside it that it names in a string (a
+script that is run, a folder of templates).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _BESIDE_THE_MEANING = ("ctx", "kind", "type_comment", "type_ignores", "lineno", 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a module's text says: its digest, the modules that it may import, and the strings in it that may name files."""
+    """What a module's text says: its digest, the modules that it may import, and the strings in it
+    that may name files.
+    """
 
     digest: str
     imports: tuple[str, ...]
@@ -35,13 +39,16 @@ class Parsed:
 
 
 class Code:
-    """The modules of PACKAGES below a folder, by their dotted names. Reads each file once; what changes later is not seen.
+    """The modules of PACKAGES below a folder, by their dotted names. Reads each file once; what
+    changes later is not seen.
 
-    What was parsed is kept in the file `memory`, if there is one, by the content it was parsed from: parsing takes a second.
+    What was parsed is kept in the file `memory`, if there is one, by the content it was parsed
+    from: parsing takes a second.
     """
 
     def __init__(self, root: Path, memory: Path | None = None) -> None:
-        self.root, self.memory = root, memory
+        self.root = root
+        self.memory = memory
         self._parsed: dict[str, Parsed] = {}
         self._known = _remembered(memory) if memory else {}
         self._seen: dict[str, Parsed] = {}
@@ -57,7 +64,8 @@ class Code:
         return found
 
     def closure(self, *roots: str) -> tuple[str, ...]:
-        """The modules that these run, themselves included, and the other files that those name; sorted.
+        """The modules that these run, themselves included, and the other files that those name;
+        sorted.
 
         Raises KeyError for a root that is no module.
         """
@@ -72,11 +80,20 @@ class Code:
             found.add(name)
             parsed = self._read(name)
             package = name.rpartition(".")[0]
-            beside = [f"{package}.{name}" for name in parsed.imports if "." not in name]  # what a script imports plainly
-            for wanted in (package, *parsed.imports, *beside, *self._named_modules(path, parsed.names)):
+            beside = [
+                f"{package}.{name}" for name in parsed.imports if "." not in name
+            ]  # what a script imports plainly
+            for wanted in (
+                package,
+                *parsed.imports,
+                *beside,
+                *self._named_modules(path, parsed.names),
+            ):
                 if wanted in self.modules:
                     waiting.append(wanted)
-            files.update(file.relative_to(self.root).as_posix() for file in _named_files(path, parsed.names))
+            files.update(
+                file.relative_to(self.root).as_posix() for file in _named_files(path, parsed.names)
+            )
         return (*sorted(found), *sorted(files))
 
     def digests(self, *roots: str) -> dict[str, str]:
@@ -104,10 +121,14 @@ class Code:
     def remember(self) -> None:
         """Write what is parsed to the memory, if it is not there."""
         if self.memory and self._seen.keys() - self._known.keys():
-            write_text(self.memory, json.dumps({key: asdict(value) for key, value in self._seen.items()}))
+            write_text(
+                self.memory, json.dumps({key: asdict(value) for key, value in self._seen.items()})
+            )
 
     def _named_modules(self, path: Path, names: Iterable[str]) -> Iterator[str]:
-        """Modules that strings name: by file, as a script beside this one, or by dotted name, to be run with -m."""
+        """Modules that strings name: by file, as a script beside this one, or by dotted name, to be
+        run with -m.
+        """
         for name in names:
             if name.endswith(".py") and (path.parent / name).is_file():
                 yield ".".join((path.parent / name).relative_to(self.root).with_suffix("").parts)
@@ -127,13 +148,21 @@ def parsed(source: bytes, package: str) -> Parsed:
     tree = ast.parse(source)
     _drop_docstrings(tree)
     imports = tuple(dict.fromkeys(_imports(tree.body, package)))
-    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    names = tuple(dict.fromkeys(text for text in texts if 0 < len(text) <= 100 and "\n" not in text))
+    texts = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    names = tuple(
+        dict.fromkeys(text for text in texts if 0 < len(text) <= 100 and "\n" not in text)
+    )
     return Parsed(_short(_dumped(tree).encode("utf-8", "surrogatepass")), imports, names)
 
 
 def _drop_docstrings(tree: ast.Module) -> None:
-    """Remove every string that stands as a statement: docstrings of modules, classes, functions and constants."""
+    """Remove every string that stands as a statement: docstrings of modules, classes, functions and
+    constants.
+    """
     for node in ast.walk(tree):
         for field in ("body", "orelse", "finalbody"):
             body = getattr(node, field, None)
@@ -142,11 +171,17 @@ def _drop_docstrings(tree: ast.Module) -> None:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
 
 
 def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
-    """Dotted names that may be modules; what is imported for type checkers alone is left out, as it is never run."""
+    """Dotted names that may be modules; what is imported for type checkers alone is left out, as it
+    is never run.
+    """
     for node in body:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             yield from _imports(node.orelse, package)
@@ -154,7 +189,9 @@ def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
             source = ".".join([*base, node.module] if node.module else base)
             yield source
             yield from (f"{source}.{alias.name}" for alias in node.names)
@@ -162,7 +199,9 @@ def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
 
 
 def _named_files(path: Path, names: Iterable[str]) -> Iterator[Path]:
-    """Files other than modules that strings name, beside the module or in a folder beside it that is no package."""
+    """Files other than modules that strings name, beside the module or in a folder beside it that
+    is no package.
+    """
     for name in names:
         if "/" in name or name in (".", ".."):
             continue
@@ -170,14 +209,28 @@ def _named_files(path: Path, names: Iterable[str]) -> Iterator[Path]:
         if beside.is_file() and beside.suffix != ".py":
             yield beside
         elif beside.is_dir() and not (beside / "__init__.py").exists():
-            yield from (file for file in beside.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+            yield from (
+                file
+                for file in beside.rglob("*")
+                if file.is_file() and "__pycache__" not in file.parts
+            )
 
 
 def _dumped(node: object) -> str:
-    """A syntax tree as text, the same for every version of Python that has these nodes: `ast.dump` is not."""
+    """A syntax tree as text, the same for every version of Python that has these nodes: `ast.dump`
+    is not.
+    """
     if isinstance(node, ast.AST):
-        fields = ((name, getattr(node, name, None)) for name in node._fields if name not in _BESIDE_THE_MEANING)
-        shown = ",".join(f"{name}={_dumped(value)}" for name, value in fields if value is not None and value != [])
+        fields = (
+            (name, getattr(node, name, None))
+            for name in node._fields
+            if name not in _BESIDE_THE_MEANING
+        )
+        shown = ",".join(
+            f"{name}={_dumped(value)}"
+            for name, value in fields
+            if value is not None and value != []
+        )
         return f"{type(node).__name__}({shown})"
     if isinstance(node, list):
         return f"[{','.join(map(_dumped, node))}]"
@@ -188,7 +241,10 @@ def _remembered(path: Path) -> dict[str, Parsed]:
     """What an earlier process parsed; nothing where that can't be read."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-        return {key: Parsed(p["digest"], tuple(p["imports"]), tuple(p["names"])) for key, p in plain.items()}
+        return {
+            key: Parsed(p["digest"], tuple(p["imports"]), tuple(p["names"]))
+            for key, p in plain.items()
+        }
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 

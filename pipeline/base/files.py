@@ -25,9 +25,11 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold a folder against other processes. Raises InputError that names the holder's process id, or waits for it to end.
+    """Hold a folder against other processes. Raises InputError that names the holder's process id,
+    or waits for it to end.
 
-    The lock is the kernel's (flock), so it ends with its holder, however that ends; a lock file that is left over means nothing.
+    The lock is the kernel's (flock), so it ends with its holder, however that ends; a lock file
+    that is left over means nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8") as file:
@@ -36,7 +38,9 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         except OSError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
-            raise InputError(f"{folder}: another run works here (process {holder}); wait for it, or stop it") from None
+            raise InputError(
+                f"{folder}: another run works here (process {holder}); wait for it, or stop it"
+            ) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -45,19 +49,27 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 UNREADABLE = (OSError, ValueError, RecursionError)
-"""What Python raises of a file that is no JSON: damaged bytes, text or numbers, or brackets thousands deep."""
+"""What Python raises of a file that is no JSON: damaged bytes, text or numbers, or brackets
+thousands deep.
+"""
 
 CHECKSUM = "checksum"
 
 
 def read_json(path: Path, made_by: str) -> Any:
-    """Read a JSON file of another stage. Raises DataError when it is missing (naming that stage) or not JSON."""
+    """Read a JSON file of another stage. Raises DataError when it is missing (naming that stage) or
+    not JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a file, but there is none; {makes(made_by, path)}") from None
+        raise DataError(
+            f"{path}: expected a file, but there is none; {makes(made_by, path)}"
+        ) from None
     except UNREADABLE as error:
-        raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by, path)}") from None
+        raise DataError(
+            f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by, path)}"
+        ) from None
 
 
 def checksum_of(data: Any) -> str:
@@ -72,16 +84,21 @@ def checked_text(data: Mapping[str, Any]) -> str:
 
 
 def checked_json(path: Path, made_by: str) -> dict[str, Any]:
-    """What `checked_text` made, without the checksum. Raises DataError when it is missing, or not what was written.
+    """What `checked_text` made, without the checksum. Raises DataError when it is missing, or not
+    what was written.
 
     Files from before there were checksums are read too.
     """
     data = read_json(path, made_by)
     if not isinstance(data, dict):
-        raise DataError(f"{path}: expected an object, found {type(data).__name__}; {makes(made_by, path)}")
+        raise DataError(
+            f"{path}: expected an object, found {type(data).__name__}; {makes(made_by, path)}"
+        )
     checksum = data.pop(CHECKSUM, None)
     if checksum not in (None, checksum_of(data)):
-        raise DataError(f"{path}: its content is not what was written there; {makes(made_by, path)}")
+        raise DataError(
+            f"{path}: its content is not what was written there; {makes(made_by, path)}"
+        )
     return data
 
 
@@ -106,11 +123,16 @@ CLOSED_TO_US = (PermissionError, NotADirectoryError, IsADirectoryError, FileExis
 def closed_to_us(error: OSError) -> str:
     """Which place that is, and what to do."""
     why = error.strerror or type(error).__name__
-    return f"{error.filename}: expected to use this place, but {why}; correct its permissions, or move away what stands there"
+    return (
+        f"{error.filename}: expected to use this place, but {why}; correct its permissions, or move"
+        " away what stands there"
+    )
 
 
 def disk_full(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, is for want of disk space; databases say so in words alone."""
+    """Whether an error, or one that it came from, is for want of disk space; databases say so in
+    words alone.
+    """
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return True
@@ -122,17 +144,28 @@ def disk_full(error: BaseException | None) -> bool:
 
 def makes(stage: str, path: Path) -> str:
     """Which stage makes what is missing or damaged, and the command that does."""
-    return f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all before it"
+    return (
+        f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all"
+        " before it"
+    )
 
 
 def command_of(stage: str, path: Path) -> str:
-    """The command that runs the stage that makes a file, its options as they follow from where the file is."""
-    tops = [place for place, part in enumerate(path.parts) if part in ("data", "results", "research")]
+    """The command that runs the stage that makes a file, its options as they follow from where the
+    file is.
+    """
+    tops = [
+        place for place, part in enumerate(path.parts) if part in ("data", "results", "research")
+    ]
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
-    names = ("profile", "task", "method") if stage in ("search", "evaluate") else ("profile", "task")
+    names = (
+        ("profile", "task", "method") if stage in ("search", "evaluate") else ("profile", "task")
+    )
     if stage == "report" or len(below) < len(names):
         return f"python -m flows.{stage}"
-    return f"python -m flows.{stage}" + "".join(f" --{name} {value}" for name, value in zip(names, below, strict=False))
+    return f"python -m flows.{stage}" + "".join(
+        f" --{name} {value}" for name, value in zip(names, below, strict=False)
+    )
 
 
 def md5(path: Path) -> str:

@@ -23,7 +23,8 @@ class Closed(BaseModel):
 
 
 def load(kind: type[Settings], path: Path) -> Settings:
-    """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key, and what was expected.
+    """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key,
+    and what was expected.
 
     A file that holds a key is refused, too.
     """
@@ -37,19 +38,27 @@ def _read_yaml(path: Path) -> Any:
         return yaml.safe_load(path.read_text())
     except FileNotFoundError:
         hint = (
-            "run this in a project's folder, which has params.yaml and profiles/" if not path.is_absolute() else "correct the path"
+            "run this in a project's folder, which has params.yaml and profiles/"
+            if not path.is_absolute()
+            else "correct the path"
         )
-        raise SettingsError(f"{path}: expected a settings file, but there is none; {hint}") from None
+        raise SettingsError(
+            f"{path}: expected a settings file, but there is none; {hint}"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: can't be read: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"{path}: expected YAML, but {getattr(error, 'problem', error)}{where}") from None
+        raise SettingsError(
+            f"{path}: expected YAML, but {getattr(error, 'problem', error)}{where}"
+        ) from None
 
 
 def parse(kind: type[Settings], data: Any, where: str) -> Settings:
-    """Validate plain data. Raises SettingsError in one line that names `where`, the key, and what was expected."""
+    """Validate plain data. Raises SettingsError in one line that names `where`, the key, and what
+    was expected.
+    """
     if not isinstance(data, Mapping):
         raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
     try:
@@ -61,7 +70,9 @@ def parse(kind: type[Settings], data: Any, where: str) -> Settings:
 def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
     problems = error.errors(include_url=False)
     # A misspelt key is unknown and missing at once; its name helps more.
-    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    first = next(
+        (problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0]
+    )
     key = ".".join(str(part) for part in first["loc"]) or "top level"
     if first["type"] == "extra_forbidden":
         text = f"unknown key {key!r}{_suggestion(kind, first['loc'])}"
@@ -75,7 +86,9 @@ def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """ ", did you mean ...?" from all keys that settings know: the misspelt one is nearly always among them."""
+    """ ", did you mean ...?" from all keys that settings know: the misspelt one is nearly always
+    among them.
+    """
     known: set[str] = set()
     stack: list[type[BaseModel]] = [kind]
     while stack:

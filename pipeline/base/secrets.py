@@ -1,7 +1,8 @@
 """Keys come from the environment and go to the endpoint that they are for, nowhere else.
 
-Endpoints may repeat the key that they were sent: it is taken out of answers before anything else sees them, and out of the lines
-that people and logs get. Settings that hold a key are refused, as they end up in git, DVC and MLflow.
+Endpoints may repeat the key that they were sent: it is taken out of answers before anything else
+sees them, and out of the lines that people and logs get. Settings that hold a key are refused, as
+they end up in git, DVC and MLflow.
 """
 
 from __future__ import annotations
@@ -19,18 +20,23 @@ from typing import Any
 from pipeline.base.errors import SettingsError
 
 HIDDEN = "[key]"
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|(^|_)KEY", re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|(^|_)KEY", re.IGNORECASE
+)
 """Names of environment variables whose values are secret."""
 
 SHORTEST = 8
-"""Characters; anything shorter is no key but a placeholder such as EMPTY, and taking it out of texts would garble them."""
+"""Characters; anything shorter is no key but a placeholder such as EMPTY, and taking it out of
+texts would garble them.
+"""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOLDS_SECRET = re.compile(
-    r"(api_?|access_?|private_?)?key|(access_|auth_|api_)?token|secret|passw(or)?d|credentials?|authorization", re.I
+    r"(api_?|access_?|private_?)?key|(access_|auth_|api_)?token|secret|passw(or)?d|credentials?|authorization",
+    re.I,
 )
 _LOOKS_SECRET = re.compile(
-    r"""\b(sk|pk|rk|gsk|xai|pplx|key)-[A-Za-z0-9_-]{12,}      # OpenAI, Anthropic, DeepSeek, Groq and others
+    r"""\b(sk|pk|rk|gsk|xai|pplx|key)-[A-Za-z0-9_-]{12,}  # OpenAI, Anthropic, DeepSeek, Groq, others
       | \b(hf|r8|ghp|gho|ghs|glpat|nvapi|github_pat)[_-][A-Za-z0-9_-]{16,}
       | \bA(KIA|SIA)[A-Z0-9]{16}\b | \bAIza[A-Za-z0-9_-]{30,} | \bxox[abprs]-[A-Za-z0-9-]{10,}
       | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.         # a JSON web token
@@ -44,7 +50,9 @@ _LOOKS_SECRET = re.compile(
 def environment_secrets() -> tuple[str, ...]:
     """The values to hide, longest first, so that none leaves a part of one that it begins."""
     values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}
-    return tuple(sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True))
+    return tuple(
+        sorted((value for value in values if len(value) >= SHORTEST), key=len, reverse=True)
+    )
 
 
 def redact(text: str, secrets: Sequence[str] | None = None) -> str:
@@ -56,23 +64,35 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
 
 def key_problem(key: str) -> str:
     """Why a key can't be sent, without showing it; nothing for one that can."""
-    return "" if key.isascii() and key.isprintable() and " " not in key else "expected printable ASCII without blanks"
+    return (
+        ""
+        if key.isascii() and key.isprintable() and " " not in key
+        else "expected printable ASCII without blanks"
+    )
 
 
 def refuse_secrets(data: Any, where: str) -> None:
-    """Raises SettingsError, which names the place and not the value, for settings in which something looks like a key."""
+    """Raises SettingsError, which names the place and not the value, for settings in which
+    something looks like a key.
+    """
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":
-            if not _VARIABLE.fullmatch(value) or not SECRET_NAME.search(value) or _LOOKS_SECRET.search(value):
+            if (
+                not _VARIABLE.fullmatch(value)
+                or not SECRET_NAME.search(value)
+                or _LOOKS_SECRET.search(value)
+            ):
                 raise SettingsError(
-                    f"{where}: key {'.'.join(path)!r}: expected the name of an environment variable with KEY, TOKEN, SECRET or "
-                    "PASSWORD in it, found something else; a key itself does not belong here"
+                    f"{where}: key {'.'.join(path)!r}: expected the name of an environment variable"
+                    " with KEY, TOKEN, SECRET or PASSWORD in it, found something else; a key"
+                    " itself does not belong here"
                 )
         elif _LOOKS_SECRET.search(value) or _HOLDS_SECRET.fullmatch(name):
             raise SettingsError(
-                f"{where}: key {'.'.join(path)!r}: found what looks like a key or password; put it into an environment variable "
-                "(api_key_env names it) and replace it, as files are shared"
+                f"{where}: key {'.'.join(path)!r}: found what looks like a key or password; put it"
+                " into an environment variable (api_key_env names it) and replace it, as files are"
+                " shared"
             )
 
 
@@ -88,19 +108,26 @@ def _texts(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
 
 
 def hide_secrets_in_output() -> None:
-    """From now on, keep the environment's secrets out of all log records of this process, and out of a traceback it ends with."""
+    """From now on, keep the environment's secrets out of all log records of this process, and out
+    of a traceback it ends with.
+    """
     make = logging.getLogRecordFactory()
 
     def hiding(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        with contextlib.suppress(TypeError, ValueError):  # arguments that don't fit the message: logging says so itself
-            record.msg, record.args = redact(record.getMessage()), ()
+        with contextlib.suppress(
+            TypeError, ValueError
+        ):  # arguments that don't fit the message: logging says so itself
+            record.msg = redact(record.getMessage())
+            record.args = ()
         if record.exc_info and record.exc_info[0] is not None:
             # Formatters print this text in place of the exception.
             record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
         return record
 
-    def last_words(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def last_words(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
 
     logging.setLogRecordFactory(hiding)

@@ -3,4 +3,6 @@
 from pathlib import Path
 
 STATE = Path(".ttsgraph")
-"""Below the working directory: converted models, server logs, the record of running servers, and the call cache."""
+"""Below the working directory: converted models, server logs, the record of running servers, and
+the call cache.
+"""

@@ -1,8 +1,9 @@
 """Colours, shapes and dashes: one set for page, plots and drawings, in a light and a dark theme.
 
-The hues are those of Okabe and Ito, moved until each stands out from the page and from the others for people who don't see all
-colours; shape or dash always says the same as the colour. In the page a colour is a CSS variable, `var(--series-0)`, so that
-changing the theme redraws nothing; `fixed` puts the light theme's colours in its place, for files.
+The hues are those of Okabe and Ito, moved until each stands out from the page and from the others
+for people who don't see all colours; shape or dash always says the same as the colour. In the page
+a colour is a CSS variable, `var(--series-0)`, so that changing the theme redraws nothing; `fixed`
+puts the light theme's colours in its place, for files.
 """
 
 from __future__ import annotations
@@ -16,13 +17,35 @@ SERIES = {
     "dark": ("#7389d6", "#ea7c3c", "#24b37f", "#b885ad", "#f5b417", "#a4d2fc", "#ced2d0"),
 }
 TONES = {
-    "light": {"page": "#ffffff", "raised": "#f5f6f4", "ink": "#1b1f24", "quiet": "#5b636d", "line": "#dcdfdc", "accent": "#0365a3"}
+    "light": {
+        "page": "#ffffff",
+        "raised": "#f5f6f4",
+        "ink": "#1b1f24",
+        "quiet": "#5b636d",
+        "line": "#dcdfdc",
+        "accent": "#0365a3",
+    }
     | {"warn": "#b54300", "warn-back": "#fdf1e7"},
-    "dark": {"page": "#14181d", "raised": "#1c2229", "ink": "#e8eaed", "quiet": "#a3acb7", "line": "#343c46", "accent": "#8fb4f5"}
+    "dark": {
+        "page": "#14181d",
+        "raised": "#1c2229",
+        "ink": "#e8eaed",
+        "quiet": "#a3acb7",
+        "line": "#343c46",
+        "accent": "#8fb4f5",
+    }
     | {"warn": "#f0a06c", "warn-back": "#2c2118"},
 }
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
-DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
+DASHES: tuple[tuple[int, ...], ...] = (
+    (1, 0),
+    (6, 3),
+    (2, 2),
+    (8, 3, 2, 3),
+    (4, 4),
+    (10, 4),
+    (1, 3),
+)
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 
@@ -32,7 +55,9 @@ def variables(theme: str) -> dict[str, str]:
 
 
 def colour(number: int) -> str:
-    """The colour of the n-th series, as a CSS variable; they repeat where there are more series than colours."""
+    """The colour of the n-th series, as a CSS variable; they repeat where there are more series
+    than colours.
+    """
     return f"var(--series-{number % len(SERIES['light'])})"
 
 
@@ -57,18 +82,41 @@ def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
 
 def plot_config() -> dict[str, Any]:
     """The Vega-Lite configuration of every plot."""
-    words = {"labelColor": "var(--quiet)", "titleColor": "var(--ink)", "labelFontSize": 12, "titleFontSize": 12}
+    words = {
+        "labelColor": "var(--quiet)",
+        "titleColor": "var(--ink)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+    }
     return {
         "font": "system-ui, sans-serif",
         "background": "transparent",
         "aria": False,  # the figure around a plot has its text alternative and its table
         "view": {"stroke": None},
         "axis": words
-        | {"titleFontWeight": 500, "gridColor": "var(--line)", "domainColor": "var(--quiet)", "tickColor": "var(--quiet)"}
+        | {
+            "titleFontWeight": 500,
+            "gridColor": "var(--line)",
+            "domainColor": "var(--quiet)",
+            "tickColor": "var(--quiet)",
+        }
         | {"titlePadding": 10, "labelLimit": 170},
         "legend": words
-        | {"orient": "bottom", "columns": 2, "titleFontWeight": 500, "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 150},
-        "title": {"color": "var(--ink)", "subtitleColor": "var(--warn)", "anchor": "start", "fontSize": 13, "subtitleFontSize": 12},
+        | {
+            "orient": "bottom",
+            "columns": 2,
+            "titleFontWeight": 500,
+            "symbolSize": 80,
+            "symbolOpacity": 1,
+            "labelLimit": 150,
+        },
+        "title": {
+            "color": "var(--ink)",
+            "subtitleColor": "var(--warn)",
+            "anchor": "start",
+            "fontSize": 13,
+            "subtitleFontSize": 12,
+        },
         "text": {"color": "var(--ink)", "fontSize": 12},
         "rule": {"color": "var(--quiet)"},
     }
@@ -82,8 +130,15 @@ COST_TITLES = {
 
 
 def cost_axis(metric: str, ticks: int) -> dict[str, Any]:
-    """The axis that shows what a question costs by the budget's metric; dollars are shown for 1,000 questions."""
+    """The axis that shows what a question costs by the budget's metric; dollars are shown for 1,000
+    questions.
+    """
     axis: dict[str, Any] = {"tickCount": ticks}
     if metric == "dollars":
         axis["labelExpr"] = "format(1000 * datum.value, '~r')"
-    return {"field": "budget_units", "type": "quantitative", "title": COST_TITLES[metric], "axis": axis}
+    return {
+        "field": "budget_units",
+        "type": "quantitative",
+        "title": COST_TITLES[metric],
+        "axis": axis,
+    }

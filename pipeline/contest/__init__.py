@@ -1,1 +1,3 @@
-"""Structured graphs against each other: contenders, probes, mutations, races, and the contest itself."""
+"""Structured graphs against each other: contenders, probes, mutations, races, and the contest
+itself.
+"""

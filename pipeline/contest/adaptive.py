@@ -1,4 +1,5 @@
-"""Structured graphs that stop early: what stands beside the plain contenders where a budget is what a question costs on average.
+"""Structured graphs that stop early: what stands beside the plain contenders where a budget is what
+a question costs on average.
 
 votes     of one model, in waves, lossless or by a confidence rule; as many as the mean budget holds
 cascades  a cheap vote first, and a vote of a dearer model alone where that is contested
@@ -19,8 +20,11 @@ from pipeline.graphs.graph import CollaborationGraph
 from pipeline.graphs.stopping import LOSSLESS, Gate, Stop
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
-FIRST, THEN = 3, 2
-"""Sizes of the first wave and of those that follow under a confidence rule: fewer can't be sure, more answer at once."""
+FIRST = 3
+THEN = 2
+"""Sizes of the first wave and of those that follow under a confidence rule: fewer can't be sure,
+more answer at once.
+"""
 
 CHEAP_VOTES = (2, 3, 5)
 OVER = (0.0, 0.34)
@@ -31,12 +35,16 @@ LEADING = 4
 
 
 def on_average(brief: Brief, classes: Classes, questions: int) -> Brief:
-    """The brief whose budget holds graphs by what a question costs on average, as far as `classes` say how answers agree."""
+    """The brief whose budget holds graphs by what a question costs on average, as far as `classes`
+    say how answers agree.
+    """
     return replace(brief, cost=MeanCost(brief.cost, Agreement(classes, questions)))
 
 
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Graphs within the mean budget, and what each is in words; none where the roles have no vote."""
+    """Graphs within the mean budget, and what each is in words; none where the roles have no
+    vote.
+    """
     if "voter" not in contenders.sinks:
         return {}
     found: dict[CollaborationGraph, str] = {}
@@ -53,10 +61,16 @@ def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) ->
 
 
 def cascade(cheap: str, count: int, over: float, dear: str, more: int) -> CollaborationGraph:
-    """`count` cheap answers, and where they disagree by more than `over` a vote of up to `more` of a dearer model alone."""
+    """`count` cheap answers, and where they disagree by more than `over` a vote of up to `more` of
+    a dearer model alone.
+    """
     graph = topologies.parallel([cheap] * count + [dear] * more, dear, "voter")
     gate = Gate(over, tuple(range(count)))
-    return _with_sink(graph, gate=gate) if more < FIRST else _with_sink(graph, gate=gate, waves=(FIRST, THEN), stop=STOPS[1])
+    return (
+        _with_sink(graph, gate=gate)
+        if more < FIRST
+        else _with_sink(graph, gate=gate, waves=(FIRST, THEN), stop=STOPS[1])
+    )
 
 
 def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
@@ -66,7 +80,9 @@ def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> Col
 
 def _with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
     sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
-    return CollaborationGraph((*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges)
+    return CollaborationGraph(
+        (*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges
+    )
 
 
 def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
@@ -74,10 +90,15 @@ def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
         if model in contenders.brief.greedy:
             continue
         for stop in STOPS:
-            largest = contenders.largest(partial(_vote_of, model, stop), 3, min(MOST_VOTES, contenders.brief.max_nodes - 1))
+            largest = contenders.largest(
+                partial(_vote_of, model, stop), 3, min(MOST_VOTES, contenders.brief.max_nodes - 1)
+            )
             for size in {largest, (largest + 1) // 2, 5} if largest else ():
                 if 3 <= size <= largest:
-                    yield _vote_of(model, stop, size), f"majority of up to {size} x {model}, {_words(stop)}"
+                    yield (
+                        _vote_of(model, stop, size),
+                        f"majority of up to {size} x {model}, {_words(stop)}",
+                    )
 
 
 def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
@@ -85,7 +106,8 @@ def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
 
 
 def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
-    brief, leading = contenders.brief, contenders.ranked[:LEADING]
+    brief = contenders.brief
+    leading = contenders.ranked[:LEADING]
     for dear in leading:
         for cheap in dict.fromkeys([contenders.cheapest, *leading]):
             if cheap in brief.greedy or brief.cost.single(cheap) > brief.cost.single(dear):
@@ -95,7 +117,9 @@ def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]
                     yield from _gated(contenders, cheap, count, over, dear)
 
 
-def _gated(contenders: Contenders, cheap: str, count: int, over: float, dear: str) -> Iterator[tuple[CollaborationGraph, str]]:
+def _gated(
+    contenders: Contenders, cheap: str, count: int, over: float, dear: str
+) -> Iterator[tuple[CollaborationGraph, str]]:
     where = f"where {count} x {cheap} disagree by more than {over:g}"
     if "fuser" in contenders.sinks and cheap != dear:
         yield fused_where_contested(cheap, count, over, dear), f"fused by {dear} {where}"
@@ -103,7 +127,9 @@ def _gated(contenders: Contenders, cheap: str, count: int, over: float, dear: st
         yield cascade(cheap, count, over, dear, 1), f"{dear} {where}"
         return
     most = min(MOST_VOTES, contenders.brief.max_nodes - 1 - count)
-    largest = contenders.largest(partial(cascade, cheap, count, over, dear), 1, most) if most > 0 else 0
+    largest = (
+        contenders.largest(partial(cascade, cheap, count, over, dear), 1, most) if most > 0 else 0
+    )
     for more in sorted({1, (largest + 1) // 2, largest}) if largest else ():
         yield cascade(cheap, count, over, dear, more), f"majority of up to {more} x {dear} {where}"
 

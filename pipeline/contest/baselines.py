@@ -1,4 +1,6 @@
-"""What a search has to beat in a world without searching: plain graphs of the models that score best alone."""
+"""What a search has to beat in a world without searching: plain graphs of the models that score
+best alone.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,29 @@ from pipeline.graphs.graph import CollaborationGraph
 
 
 def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:
-    """Name -> graph: the best single model by the profile stage, and the largest vote, fan, chain and grid of it within the budget;
-    and the largest vote that asks it and the second best equally often. A form that doesn't fit is the single call."""
+    """Name -> graph: the best single model by the profile stage, and the largest vote, fan, chain
+    and grid of it within the budget; and the largest vote that asks it and the second best equally
+    often. A form that doesn't fit is the single call.
+    """
     best = contenders.ranked[0]
     single = topologies.single(best)
     second = contenders.ranked[1] if len(contenders.ranked) > 1 else best
 
-    def largest(make: Callable[[int], CollaborationGraph], least: int, most: int) -> CollaborationGraph:
+    def largest(
+        make: Callable[[int], CollaborationGraph], least: int, most: int
+    ) -> CollaborationGraph:
         size = contenders.largest(make, least, most)
         return make(size) if size else single
 
     return {
         "single": single,
-        "majority": largest(lambda n: topologies.parallel([best] * n, best, "voter"), 2, MOST_VOTES),
+        "majority": largest(
+            lambda n: topologies.parallel([best] * n, best, "voter"), 2, MOST_VOTES
+        ),
         "fan": largest(lambda n: topologies.parallel([best] * n, best), 2, MOST_SOURCES),
         "chain": largest(lambda n: topologies.chain([best] * n), 2, LONGEST_CHAIN),
         "grid": largest(lambda n: topologies.grid(n, 2, best), 2, MOST_SOURCES),
-        "mixed vote": largest(lambda n: topologies.parallel([best, second] * n, best, "voter"), 1, MOST_VOTES // 2),
+        "mixed vote": largest(
+            lambda n: topologies.parallel([best, second] * n, best, "voter"), 1, MOST_VOTES // 2
+        ),
     }

@@ -1,10 +1,12 @@
-"""Structured graphs that every search has to beat: single models, votes, fans, chains, grids, panels, of one model and of mixes.
+"""Structured graphs that every search has to beat: single models, votes, fans, chains, grids,
+panels, of one model and of mixes.
 
-They fit the budget, in a few sizes each. A panel is drafts side by side, reviewers that each read all drafts, and a sink that makes
-one answer of what the reviewers say; where the sink reads the drafts too, reviewers can't spoil what all drafts agree on.
+They fit the budget, in a few sizes each. A panel is drafts side by side, reviewers that each read
+all drafts, and a sink that makes one answer of what the reviewers say; where the sink reads the
+drafts too, reviewers can't spoil what all drafts agree on.
 
-Which of them answers best is for measurement to say (pipeline/contest/contest.py): nothing here knows more of a model than
-its score alone.
+Which of them answers best is for measurement to say (pipeline/contest/contest.py): nothing here
+knows more of a model than its score alone.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ MOST_SOURCES = 12
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
 
-FEW, MANY = 3, 7
+FEW = 3
+MANY = 7
 """Reviewers of a panel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A graph that stands in a search beside the method's own results: what it is in words, and its value in the contest."""
+    """A graph that stands in a search beside the method's own results: what it is in words, and its
+    value in the contest.
+    """
 
     graph: CollaborationGraph
     label: str
@@ -43,10 +48,13 @@ Form = tuple[int, str, bool]
 
 
 def form_of(graph: CollaborationGraph) -> Form:
-    """What is alike in graphs that differ in models and sizes: how often answers are revised (twice or more is one form), the
-    sink's role, and whether a call before the sink reads several answers."""
+    """What is alike in graphs that differ in models and sizes: how often answers are revised (twice
+    or more is one form), the sink's role, and whether a call before the sink reads several answers.
+    """
     several = any(
-        len(graph.predecessors[node.id]) > 1 for node in graph.nodes if node.id != graph.sink and get_role(node.role).calls_model
+        len(graph.predecessors[node.id]) > 1
+        for node in graph.nodes
+        if node.id != graph.sink and get_role(node.role).calls_model
     )
     return min(revisions(graph)[graph.sink], 2), graph.node(graph.sink).role, several
 
@@ -55,13 +63,15 @@ Make = Callable[[int], CollaborationGraph]
 
 
 class Contenders:
-    """The list for a brief, each graph with what it is in words. `graphs` maps a graph to its label, cheap ideas first.
+    """The list for a brief, each graph with what it is in words. `graphs` maps a graph to its
+    label, cheap ideas first.
 
     Without `mixes` each graph has one model alone.
     """
 
     def __init__(self, brief: Brief, mixes: bool = True) -> None:
-        self.brief, self.mixes = brief, mixes
+        self.brief = brief
+        self.mixes = mixes
         self.graphs: dict[CollaborationGraph, str] = {}
         self._costs: dict[CollaborationGraph, float] = {}
         scores = brief.single_scores
@@ -78,7 +88,10 @@ class Contenders:
 
     def fits(self, graph: CollaborationGraph) -> bool:
         """Whether a graph keeps the budget and the limit of nodes."""
-        return len(graph.nodes) <= self.brief.max_nodes and self.brief.cost.graph_cost(graph) <= self.brief.budget
+        return (
+            len(graph.nodes) <= self.brief.max_nodes
+            and self.brief.cost.graph_cost(graph) <= self.brief.budget
+        )
 
     def _add(self, graph: CollaborationGraph, label: str) -> bool:
         if not self.fits(graph):
@@ -86,7 +99,9 @@ class Contenders:
         self.graphs.setdefault(graph, label)
         return True
 
-    def _grow(self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)) -> None:
+    def _grow(
+        self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
+    ) -> None:
         """The largest graph that fits, one of half that size, and those of the sizes `also`."""
         largest = self.largest(make, least, most)
         for size in sorted({largest, (largest + 1) // 2, *also}):
@@ -94,21 +109,30 @@ class Contenders:
                 self._add(make(size), label.format(size))
 
     def largest(self, make: Make, least: int, most: int) -> int:
-        """The largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0 where none does."""
+        """The largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0
+        where none does.
+        """
         if not self.fits(make(least)):
             return 0
-        low, high = least, most
+        low = least
+        high = most
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.fits(make(middle)) else (low, middle - 1)
         return low
 
     def _helpers(self, model: str) -> list[str]:
-        """Models that may read what `model` says: itself, the cheapest, and the two that score best alone."""
-        return list(dict.fromkeys([model, self.cheapest, *self.ranked[:2]])) if self.mixes else [model]
+        """Models that may read what `model` says: itself, the cheapest, and the two that score best
+        alone.
+        """
+        return (
+            list(dict.fromkeys([model, self.cheapest, *self.ranked[:2]])) if self.mixes else [model]
+        )
 
     def _of_one(self, model: str) -> None:
-        """Votes, fans and chains of answers by one model; a chain's end and a fan's sink may be another."""
+        """Votes, fans and chains of answers by one model; a chain's end and a fan's sink may be
+        another.
+        """
         repeats = model not in self.brief.greedy
         if "voter" in self.sinks and repeats:
             vote = f"majority of {{}} x {model}"
@@ -116,7 +140,9 @@ class Contenders:
         for sink in self._helpers(model) if "fuser" in self.sinks and repeats else []:
             fan = f"{{}} x {model}, fused by {sink}"
             self._grow(partial(_fan, model, sink, "fuser"), fan, 2, MOST_SOURCES)
-        self._grow(partial(_chain, model, []), f"chain of {{}} x {model}", 2, LONGEST_CHAIN, (2, 3, 4))
+        self._grow(
+            partial(_chain, model, []), f"chain of {{}} x {model}", 2, LONGEST_CHAIN, (2, 3, 4)
+        )
         for end in self._helpers(model) if "fuser" in self.sinks else []:
             self._add(topologies.parallel([model], end), f"{model}, fused by {end}")
         for end in self._helpers(model)[1:]:
@@ -144,27 +170,44 @@ class Contenders:
         """One answer, refined by two other models, and a vote of both or of all three."""
         for first, second in combinations(others, 2):
             for counts, also in ((False, ""), (True, " with it")):
-                graph = topologies.panel([model], [first, second], first, "voter", drafts_count=counts)
+                graph = topologies.panel(
+                    [model], [first, second], first, "voter", drafts_count=counts
+                )
                 self._add(graph, f"{model} refined by {first} and by {second}, majority{also}")
 
     def _panel(self, model: str, helper: str, repeats: bool) -> None:
         if "voter" in self.sinks:
             if repeats:
                 refined = f"{{}} x {model}, each refined by {helper}, majority"
-                self._grow(partial(_chains, [model, helper], helper, "voter"), refined, 2, MOST_SOURCES, ())
+                self._grow(
+                    partial(_chains, [model, helper], helper, "voter"), refined, 2, MOST_SOURCES, ()
+                )
             for drafts in (1, 2) if repeats else (1,):
                 for reviewers in (2, 4):
-                    graph = topologies.panel([model] * drafts, [helper] * reviewers, helper, "voter", drafts_count=True)
-                    self._add(graph, f"{drafts} x {model} and {reviewers} x {helper} that read it, majority")
+                    graph = topologies.panel(
+                        [model] * drafts, [helper] * reviewers, helper, "voter", drafts_count=True
+                    )
+                    self._add(
+                        graph,
+                        f"{drafts} x {model} and {reviewers} x {helper} that read it, majority",
+                    )
         if "fuser" not in self.sinks or not repeats:
             return
         for role in self.sinks:
             for reviewers in (FEW, MANY) if role == "voter" else (FEW,):
                 read = f"{{}} x {model}, read by {reviewers} x {helper}, {_ends(role, helper)}"
-                self._grow(partial(_read, model, [helper] * reviewers, helper, role), read, 2, MOST_SOURCES, ())
+                self._grow(
+                    partial(_read, model, [helper] * reviewers, helper, role),
+                    read,
+                    2,
+                    MOST_SOURCES,
+                    (),
+                )
 
     def _mixes(self) -> None:
-        """Votes and fans over pairs and triples of the four models that score best alone, in several proportions."""
+        """Votes and fans over pairs and triples of the four models that score best alone, in
+        several proportions.
+        """
         leading = self.ranked[:4]
         for first, second in combinations(leading, 2):
             for share in (0.5, 0.75, 0.25):
@@ -174,22 +217,34 @@ class Contenders:
                 for counts in ((1, 1), (2, 1), (2, 2)):
                     models = [first] * counts[0] + [second] * counts[1]
                     if role != "voter" or len(models) > 2:
-                        self._add(topologies.parallel(models, sink, role), f"{_named(models)}, {_ends(role, sink)}")
+                        self._add(
+                            topologies.parallel(models, sink, role),
+                            f"{_named(models)}, {_ends(role, sink)}",
+                        )
         for three in combinations(leading, 3):
             for role, sink in self._sinks_of(self.cheapest):
                 for times in (1, 2):
                     models = list(three) * times
-                    self._add(topologies.parallel(models, sink, role), f"{_named(models)}, {_ends(role, sink)}")
+                    self._add(
+                        topologies.parallel(models, sink, role),
+                        f"{_named(models)}, {_ends(role, sink)}",
+                    )
 
     def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
         for role in self.sinks:
-            for sink in dict.fromkeys([model, self.cheapest] if get_role(role).calls_model else [model]):
+            for sink in dict.fromkeys(
+                [model, self.cheapest] if get_role(role).calls_model else [model]
+            ):
                 yield role, sink
 
     def _mix(self, first: str, second: str, share: float, role: str, sink: str) -> None:
-        """As many calls of `first` as take about this share of the budget, and of `second` as fit beside them."""
+        """As many calls of `first` as take about this share of the budget, and of `second` as fit
+        beside them.
+        """
         price = self.brief.cost.single(first)
-        count = min(MOST_SOURCES, int(share * self.brief.budget / price) if price > 0 else MOST_SOURCES)
+        count = min(
+            MOST_SOURCES, int(share * self.brief.budget / price) if price > 0 else MOST_SOURCES
+        )
         while count >= 1:
             make = partial(_pair, first, count, second, sink, role)
             if n := self.largest(make, 1, MOST_SOURCES):
@@ -210,16 +265,22 @@ def _chains(chain: Sequence[str], sink: str, role: str, count: int) -> Collabora
     return topologies.branches([chain] * count, sink, role)
 
 
-def _read(model: str, reviewers: Sequence[str], sink: str, role: str, count: int) -> CollaborationGraph:
+def _read(
+    model: str, reviewers: Sequence[str], sink: str, role: str, count: int
+) -> CollaborationGraph:
     return topologies.panel([model] * count, reviewers, sink, role)
 
 
-def _pair(first: str, count: int, second: str, sink: str, role: str, more: int) -> CollaborationGraph:
+def _pair(
+    first: str, count: int, second: str, sink: str, role: str, more: int
+) -> CollaborationGraph:
     return topologies.parallel([first] * count + [second] * more, sink, role)
 
 
 def contenders(brief: Brief) -> dict[CollaborationGraph, str]:
-    """The structured graphs of a brief within its budget, and what each is in words. None where the budget holds no call."""
+    """The structured graphs of a brief within its budget, and what each is in words. None where the
+    budget holds no call.
+    """
     return Contenders(brief).graphs
 
 

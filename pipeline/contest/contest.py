@@ -1,14 +1,18 @@
-"""The contest: which graph answers best within the budget, found with few calls, by evidence of every node.
+"""The contest: which graph answers best within the budget, found with few calls, by evidence of
+every node.
 
 1. Each model alone on all training questions: what the profile stage asked, so from the cache.
-2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth for the models that lead.
-3. Rounds: the response model predicts every contender, and changed copies of the best; those that are promising for the new calls
-   they take are run on the next questions, in the first round the best of each form. Each call teaches the model something about
-   all graphs with such nodes.
-4. Finals: the best few are run on further questions, validation questions last, half of them dropped at a time.
+2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
+   for the models that lead.
+3. Rounds: the response model predicts every contender, and changed copies of the best; those that
+   are promising for the new calls they take are run on the next questions, in the first round the
+   best of each form. Each call teaches the model something about all graphs with such nodes.
+4. Finals: the best few are run on further questions, validation questions last, half of them
+   dropped at a time.
 
-A graph's value is the model's prediction, corrected by how the graph itself did where it was run: by the more, the more questions
-those were and the less certain the prediction. So where the model is wrong of a graph, running the graph corrects it.
+A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
+by the more, the more questions those were and the less certain the prediction. So where the model
+is wrong of a graph, running the graph corrects it.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ MISFIT = 0.03
 """Standard deviation, in accuracy, of what the response model's form gets wrong of a graph."""
 
 LEAST_VARIANCE = 0.12
-"""A question's outcome varies by this much at least around its prediction, however well few of them agree."""
+"""A question's outcome varies by this much at least around its prediction, however well few of them
+agree.
+"""
 
 WATCHED = 120
 """Contenders that are predicted anew in each round: the best of the first prediction."""
@@ -52,23 +58,32 @@ WATCHED = 120
 PROBE_SHARE = 0.45
 """The most of all calls that probes may take."""
 
-HOPE, PRICE = 0.5, 0.0008
-"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per question has to be worth."""
+HOPE = 0.5
+PRICE = 0.0008
+"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per
+question has to be worth.
+"""
 
 SAFE = 0.7
-"""Standard deviations that count against a graph in the finals: of many that are uncertain, the best looks too good."""
+"""Standard deviations that count against a graph in the finals: of many that are uncertain, the
+best looks too good.
+"""
 
 WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
 
-FORMS_WITHIN_REACH, FORMS_SHARE = 0.15, 0.5
-"""As `WITHIN_REACH` for the first round, where the best of each form is run, and the share of the calls left that it may take."""
+FORMS_WITHIN_REACH = 0.15
+FORMS_SHARE = 0.5
+"""As `WITHIN_REACH` for the first round, where the best of each form is run, and the share of the
+calls left that it may take.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of one contender: its label, value with standard deviation, prediction with the model's own standard deviation,
-    and the questions that it was run on."""
+    """What is known of one contender: its label, value with standard deviation, prediction with the
+    model's own standard deviation, and the questions that it was run on.
+    """
 
     graph: CollaborationGraph
     label: str
@@ -83,7 +98,9 @@ class Standing:
 
 @dataclass(slots=True)
 class Contest:
-    """One contest, on training and validation questions, in an environment that grades every node. `rng` is its own."""
+    """One contest, on training and validation questions, in an environment that grades every node.
+    `rng` is its own.
+    """
 
     brief: Brief
     train: Sequence[Question]
@@ -101,10 +118,14 @@ class Contest:
     def __post_init__(self) -> None:
         self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
         shuffled = self.rng.permutation(len(self.train))
-        self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(np.intp)
+        self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(
+            np.intp
+        )
 
     async def run(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
-        """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost too many questions."""
+        """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost
+        too many questions.
+        """
         await self.begin(environment, publish)
         for number in range(self.settings.rounds):
             await self._round(number, environment, publish)
@@ -113,7 +134,10 @@ class Contest:
 
     def contenders(self, count: int) -> tuple[Contender, ...]:
         """The best graphs so far, which stand in every search after it."""
-        return tuple(Contender(standing.graph, standing.label, standing.value) for standing in self.standings[:count])
+        return tuple(
+            Contender(standing.graph, standing.label, standing.value)
+            for standing in self.standings[:count]
+        )
 
     async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
@@ -133,10 +157,15 @@ class Contest:
         await self._evaluate([(graph, places) for graph in singles], environment, publish)
         self.calls = 0
 
-    async def _probe(self, contenders: Contenders, environment: Evaluator, publish: Publish) -> None:
+    async def _probe(
+        self, contenders: Contenders, environment: Evaluator, publish: Publish
+    ) -> None:
         places = self._order[: self.settings.block]
         for graph, label in probes(contenders).items():
-            if self.calls + self.evidence.new_calls(graph, places) <= PROBE_SHARE * self.settings.calls:
+            if (
+                self.calls + self.evidence.new_calls(graph, places)
+                <= PROBE_SHARE * self.settings.calls
+            ):
                 self.labels.setdefault(graph, label)
                 await self._evaluate([(graph, places)], environment, publish)
 
@@ -145,20 +174,45 @@ class Contest:
         if number:
             self._rank()
             self._vary()
-        # Where the questions are used up, the first ones are asked again: of graphs that were not run on them.
-        places = np.take(self._order, (number + 1) * settings.block + np.arange(min(settings.block, len(self._order))), mode="wrap")
+        # Where the questions are used up, the first ones are asked again: of graphs that were not
+        # run on them.
+        places = np.take(
+            self._order,
+            (number + 1) * settings.block + np.arange(min(settings.block, len(self._order))),
+            mode="wrap",
+        )
         left = settings.search_share * settings.calls - self.calls
-        prices = {s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings}
-        hopes = {s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings}
+        prices = {
+            s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings
+        }
+        hopes = {
+            s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings
+        }
         promising = sorted(hopes, key=lambda g: -hopes[g])
         if number:
             await self._run_best(
-                promising, hopes, places, settings.picks, WITHIN_REACH, left / (settings.rounds - number), environment, publish
+                promising,
+                hopes,
+                places,
+                settings.picks,
+                WITHIN_REACH,
+                left / (settings.rounds - number),
+                environment,
+                publish,
             )
         else:
             best_of = {form_of(graph): graph for graph in reversed(promising)}
             forms = sorted(best_of.values(), key=promising.index)
-            await self._run_best(forms, hopes, places, len(forms), FORMS_WITHIN_REACH, left * FORMS_SHARE, environment, publish)
+            await self._run_best(
+                forms,
+                hopes,
+                places,
+                len(forms),
+                FORMS_WITHIN_REACH,
+                left * FORMS_SHARE,
+                environment,
+                publish,
+            )
 
     async def _run_best(
         self,
@@ -171,8 +225,11 @@ class Contest:
         environment: Evaluator,
         publish: Publish,
     ) -> None:
-        """Run at most `most` of these graphs, the best first, as far as the allowed calls go and the hopes are within reach."""
-        spent, picked = 0, 0
+        """Run at most `most` of these graphs, the best first, as far as the allowed calls go and
+        the hopes are within reach.
+        """
+        spent = 0
+        picked = 0
         for graph in promising:
             if picked >= most or hopes[graph] < hopes[promising[0]] - reach:
                 break
@@ -205,7 +262,10 @@ class Contest:
         self.standings.sort(key=lambda s: (s.graph not in finalists, SAFE * s.spread - s.value))
 
     async def _evaluate(
-        self, jobs: Sequence[tuple[CollaborationGraph, IntArray]], environment: Evaluator, publish: Publish
+        self,
+        jobs: Sequence[tuple[CollaborationGraph, IntArray]],
+        environment: Evaluator,
+        publish: Publish,
     ) -> None:
         """Run graphs on those questions that they were not run on, and take in the evidence."""
         questions = self.evidence.questions
@@ -215,11 +275,14 @@ class Contest:
             if len(missing):
                 self.calls += self.evidence.new_calls(graph, missing)
                 asked.append((graph, [questions[k] for k in missing.tolist()]))
-        for (graph, _), feedback in zip(asked, await environment.evaluate_all(asked, publish), strict=True):
+        for (graph, _), feedback in zip(
+            asked, await environment.evaluate_all(asked, publish), strict=True
+        ):
             if environment.failed(feedback):
                 raise RunStopped(
-                    f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of {len(feedback.results)} questions "
-                    f"unscored ({feedback.error}); start again to continue"
+                    f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of"
+                    f" {len(feedback.results)} questions unscored ({feedback.error}); start again"
+                    " to continue"
                 )
             self._forecast(graph, feedback)
             self.evidence.add(graph, feedback)
@@ -239,8 +302,12 @@ class Contest:
         model = self._model()
         if self.brief.of == "mean":
             self._price(model)
-            self.labels = {graph: label for graph, label in self.labels.items() if self._within(graph)}
-        self.standings = sorted((self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value)
+            self.labels = {
+                graph: label for graph, label in self.labels.items() if self._within(graph)
+            }
+        self.standings = sorted(
+            (self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value
+        )
         kept = self.standings[:WATCHED]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
@@ -251,10 +318,14 @@ class Contest:
         return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
 
     def _response(self) -> ResponseModel:
-        return ResponseModel(self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples)
+        return ResponseModel(
+            self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples
+        )
 
     def _price(self, model: Predictor) -> None:
-        """Let graphs cost what a question costs on average, as the response model says that answers agree."""
+        """Let graphs cost what a question costs on average, as the response model says that answers
+        agree.
+        """
         known = model if isinstance(model, ResponseModel) else self._response()
         self.brief = on_average(self.brief, known.classes, known.total)
 
@@ -263,35 +334,63 @@ class Contest:
 
     def _standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
         predicted = model.predict(graph)
-        value, variance = predicted.accuracy, predicted.spread**2 + MISFIT**2
+        value = predicted.accuracy
+        variance = predicted.spread**2 + MISFIT**2
         seen = self.evidence.graphs.get(graph)
-        observed, count = math.nan, 0
+        observed = math.nan
+        count = 0
         if seen is not None:
             residual = seen.right - predicted.shares[seen.questions]
-            observed, count = float(seen.right.mean()), len(residual)
+            observed = float(seen.right.mean())
+            count = len(residual)
             error = max(LEAST_VARIANCE, float(residual.var())) / count
             weight = variance / (variance + error)
-            value, variance = value + weight * float(residual.mean()), variance * (1 - weight)
-        units, spread = self.brief.cost.graph_cost(graph), math.sqrt(variance)
+            value = value + weight * float(residual.mean())
+            variance = variance * (1 - weight)
+        units = self.brief.cost.graph_cost(graph)
+        spread = math.sqrt(variance)
         if self.brief.joint:
             latency = self._latency(graph)
-            value, spread = self.brief.objective.of(value, latency), (1 - self.brief.objective.weight) * spread
-        return Standing(graph, self.labels[graph], units, value, spread, predicted.accuracy, predicted.spread, observed, count)
+            value = self.brief.objective.of(value, latency)
+            spread = (1 - self.brief.objective.weight) * spread
+        return Standing(
+            graph,
+            self.labels[graph],
+            units,
+            value,
+            spread,
+            predicted.accuracy,
+            predicted.spread,
+            observed,
+            count,
+        )
 
     def _latency(self, graph: CollaborationGraph) -> float:
-        """Seconds of a question: as measured, or along the critical path if each call takes what its model takes alone."""
+        """Seconds of a question: as measured, or along the critical path if each call takes what
+        its model takes alone.
+        """
         if graph in self.feedbacks:
             return self.feedbacks[graph].latency_s
-        alone = {model: self.feedbacks[topologies.single(model)].latency_s for model in graph.model_counts()}
-        calls = {node.id: alone[node.model] if get_role(node.role).calls_model else 0.0 for node in graph.nodes}
+        alone = {
+            model: self.feedbacks[topologies.single(model)].latency_s
+            for model in graph.model_counts()
+        }
+        calls = {
+            node.id: alone[node.model] if get_role(node.role).calls_model else 0.0
+            for node in graph.nodes
+        }
         return critical_path(graph, calls)
 
     def _vary(self) -> None:
-        """Add changed copies of the best standings to the contenders, if they are expected to be as good."""
+        """Add changed copies of the best standings to the contenders, if they are expected to be as
+        good.
+        """
         for _ in range(self.settings.variations):
             rank = min(int(self.rng.exponential(2.0)), len(self.standings) - 1)
             graph = changed(self.standings[rank].graph, self.brief, self.rng)
             if graph is not None and graph not in self.labels:
-                self.labels[graph] = f"variation of {self.standings[rank].label.removeprefix('variation of ')}"
+                self.labels[graph] = (
+                    f"variation of {self.standings[rank].label.removeprefix('variation of ')}"
+                )
         if self.settings.variations:
             self._rank()

@@ -1,4 +1,6 @@
-"""Graphs that differ from a graph by a little: a model, a role, an edge, or a node more or fewer."""
+"""Graphs that differ from a graph by a little: a model, a role, an edge, or a node more or
+fewer.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,17 @@ from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.roles import get_role
 
 Wiring = tuple[list[tuple[str, str]], list[list[int]]]
-"""Roles and models of nodes in topological order, the sink last, and each one's predecessors by place."""
+"""Roles and models of nodes in topological order, the sink last, and each one's predecessors by
+place.
+"""
 
 
-def changed(graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> CollaborationGraph | None:
-    """A copy with one or two changes, within the budget; None where the changes drawn don't give one."""
+def changed(
+    graph: CollaborationGraph, brief: Brief, rng: np.random.Generator
+) -> CollaborationGraph | None:
+    """A copy with one or two changes, within the budget; None where the changes drawn don't give
+    one.
+    """
     wiring = _wiring(graph)
     for _ in range(1 + int(rng.random() < 0.4)):
         wiring = _CHANGES[int(rng.integers(len(_CHANGES)))](wiring, brief, rng)
@@ -33,9 +41,12 @@ def _wiring(graph: CollaborationGraph) -> Wiring:
 
 
 def _graph(wiring: Wiring, brief: Brief) -> CollaborationGraph:
-    """The graph of what reaches the sink; nodes that read too little for their role become assistants."""
+    """The graph of what reaches the sink; nodes that read too little for their role become
+    assistants.
+    """
     nodes, before = wiring
-    alive, waiting = set[int](), [len(nodes) - 1]
+    alive = set[int]()
+    waiting = [len(nodes) - 1]
     while waiting:
         k = waiting.pop()
         if k not in alive:
@@ -55,14 +66,16 @@ def _model(rng: np.random.Generator, brief: Brief) -> str:
 
 
 def _other_model(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
-    nodes, before = list(wiring[0]), wiring[1]
+    nodes = list(wiring[0])
+    before = wiring[1]
     k = int(rng.integers(len(nodes)))
     nodes[k] = nodes[k][0], _model(rng, brief)
     return nodes, before
 
 
 def _other_role(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
-    nodes, before = list(wiring[0]), wiring[1]
+    nodes = list(wiring[0])
+    before = wiring[1]
     k = int(rng.integers(len(nodes)))
     nodes[k] = brief.roles[int(rng.integers(len(brief.roles)))], nodes[k][1]
     return nodes, before
@@ -88,7 +101,8 @@ def _without(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
     nodes, before = wiring
     if len(nodes) == 1:
         return wiring
-    k, passed_on = int(rng.integers(len(nodes) - 1)), rng.random() < 0.3
+    k = int(rng.integers(len(nodes) - 1))
+    passed_on = rng.random() < 0.3
     kept = []
     for j, sources in enumerate(before):
         if j == k:
@@ -101,11 +115,16 @@ def _without(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
 
 def _edge(wiring: Wiring, brief: Brief, rng: np.random.Generator) -> Wiring:
     """One edge more or fewer."""
-    nodes, before = wiring[0], [list(sources) for sources in wiring[1]]
+    nodes = wiring[0]
+    before = [list(sources) for sources in wiring[1]]
     if len(nodes) == 1:
         return wiring
     first, second = sorted(rng.choice(len(nodes), size=2, replace=False).tolist())
-    before[second] = [p for p in before[second] if p != first] if first in before[second] else [*before[second], first]
+    before[second] = (
+        [p for p in before[second] if p != first]
+        if first in before[second]
+        else [*before[second], first]
+    )
     return nodes, before
 
 

@@ -1,4 +1,6 @@
-"""Small graphs that show what a vote, a refinement and a fusion are worth for the models that lead."""
+"""Small graphs that show what a vote, a refinement and a fusion are worth for the models that
+lead.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from pipeline.graphs.graph import CollaborationGraph
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
     """Probes within the budget, and what each is in words; the most telling first."""
-    ranked, cheapest = contenders.ranked, contenders.cheapest
-    roles, greedy = contenders.sinks, contenders.brief.greedy
+    ranked = contenders.ranked
+    cheapest = contenders.cheapest
+    roles = contenders.sinks
+    greedy = contenders.brief.greedy
     found: dict[CollaborationGraph, str] = {}
 
     def first_that_fits(graphs: Iterable[CollaborationGraph]) -> None:
@@ -30,10 +34,18 @@ def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
             continue
         first_that_fits([topologies.chain([best, helper])])
         if "fuser" in roles:
-            own = [topologies.parallel([best] * n, helper) for n in (6, 4, 3, 2) if best not in greedy]
-            first_that_fits([*own, *(topologies.parallel([best, other], helper) for other in ranked[1:])])
+            own = [
+                topologies.parallel([best] * n, helper) for n in (6, 4, 3, 2) if best not in greedy
+            ]
+            first_that_fits(
+                [*own, *(topologies.parallel([best, other], helper) for other in ranked[1:])]
+            )
     if len(ranked) > 1 and "fuser" in roles:
         first_that_fits([topologies.parallel(ranked[:2], best)])
     if len(ranked) > 2 and "voter" in roles:
         first_that_fits([topologies.parallel(ranked[:3], best, "voter")])
-    return {graph: label for graph, label in found.items() if contenders.mixes or len(graph.model_counts()) == 1}
+    return {
+        graph: label
+        for graph, label in found.items()
+        if contenders.mixes or len(graph.model_counts()) == 1
+    }

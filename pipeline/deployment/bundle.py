@@ -1,4 +1,6 @@
-"""A found graph with all that answering takes: one value, and one JSON file (bundle.json) that a registry or a folder can hold."""
+"""A found graph with all that answering takes: one value, and one JSON file (bundle.json) that a
+registry or a folder can hold.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,12 @@ _KEYS = {"task", "graph", "profile", "shots"}
 
 @dataclass(frozen=True)
 class Deployed:
-    """One version of what answers a task: the graph, the settings it was found under, and the worked examples of its prompts.
+    """One version of what answers a task: the graph, the settings it was found under, and the
+    worked examples of its prompts.
 
-    `version` is the registry's, or for files the start of the bundle's hash; the bundle does not contain it. Raises GraphError for
-    an unknown role, SettingsError for an unknown task or a model that is not in the profile's pool.
+    `version` is the registry's, or for files the start of the bundle's hash; the bundle does not
+    contain it. Raises GraphError for an unknown role, SettingsError for an unknown task or a model
+    that is not in the profile's pool.
     """
 
     task: str
@@ -57,28 +61,41 @@ class Deployed:
     @property
     def used_models(self) -> tuple[str, ...]:
         """Names of the pool's members, models and variants, that the graph calls."""
-        return tuple(sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model}))
+        return tuple(
+            sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model})
+        )
 
     @property
     def serving_profile(self) -> Profile:
-        """The profile with only the models that the graph calls, so that no other server is needed."""
+        """The profile with only the models that the graph calls, so that no other server is
+        needed.
+        """
         pool = self.profile.model_pool()
         models = sorted({pool[name].model for name in self.used_models})
-        return self.profile.model_copy(update={"pool": {name: self.profile.pool[name] for name in models}})
+        return self.profile.model_copy(
+            update={"pool": {name: self.profile.pool[name] for name in models}}
+        )
 
     def runner(self, client: ModelClient, prompt: Prompt | None = None) -> GraphRunner:
         """The graph made ready to answer many questions, with its own prompt or another."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
-        return GraphRunner(graph, prompt or self.prompt, sampling, self.profile.model_pool(), client)
+        return GraphRunner(
+            graph, prompt or self.prompt, sampling, self.profile.model_pool(), client
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, every setting spelled out, so that a default that changes later changes nothing here."""
+        """Plain data, every setting spelled out, so that a default that changes later changes
+        nothing here.
+        """
         return {
             "task": self.task,
             "graph": self.graph.to_dict(),
             "profile": self.profile.model_dump(mode="json", exclude_none=True),
-            "shots": [{"id": q.id, "text": q.text, "answer": q.answer, "meta": dict(q.meta)} for q in self.shots],
+            "shots": [
+                {"id": q.id, "text": q.text, "answer": q.answer, "meta": dict(q.meta)}
+                for q in self.shots
+            ],
         }
 
     @cached_property
@@ -94,7 +111,9 @@ class Deployed:
 
     @classmethod
     def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> Deployed:
-        """Read what `to_dict` made; without a version it gets one from its hash. Raises InputError naming `where`."""
+        """Read what `to_dict` made; without a version it gets one from its hash. Raises InputError
+        naming `where`.
+        """
         if not isinstance(data, dict) or set(data) != _KEYS:
             raise DataError(f"{where}: expected the keys {', '.join(sorted(_KEYS))}")
         try:
@@ -112,45 +131,69 @@ class Deployed:
 
     @classmethod
     def from_results(cls, folder: Path) -> Deployed:
-        """What a search left in results/<profile>/<task>/<method>/, with the profile and questions of the working directory."""
+        """What a search left in results/<profile>/<task>/<method>/, with the profile and questions
+        of the working directory.
+        """
         try:
             profile_name, task = folder.resolve().parts[-3:-1]
         except ValueError:
-            raise DataError(f"{folder}: expected a folder results/<profile>/<task>/<method>") from None
+            raise DataError(
+                f"{folder}: expected a folder results/<profile>/<task>/<method>"
+            ) from None
         profile = as_measured(load_profile(profile_name), task, folder.parent / "profile.parquet")
-        read = cls(task, CollaborationGraph.read(folder / "graph.json"), profile, read_shots(profile_name, profile, task))
+        read = cls(
+            task,
+            CollaborationGraph.read(folder / "graph.json"),
+            profile,
+            read_shots(profile_name, profile, task),
+        )
         return replace(read, version=read.bundle_hash[:12])
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
-    """The worked examples that the task's prompts need, from the sample stage's table; none if they need none."""
+    """The worked examples that the task's prompts need, from the sample stage's table; none if they
+    need none.
+    """
     settings = profile.task(task)
-    styles = {settings.prompt.style, *(spec.variant.style for spec in profile.model_pool().values() if spec.variant)}
+    styles = {
+        settings.prompt.style,
+        *(spec.variant.style for spec in profile.model_pool().values() if spec.variant),
+    }
     if "few_shot" not in styles or settings.splits.shots == 0:
         return ()
-    return tuple(questions_of(read_table(Questions, questions_path(profile_name, task), "sample"))["shots"])
+    return tuple(
+        questions_of(read_table(Questions, questions_path(profile_name, task), "sample"))["shots"]
+    )
 
 
 class Loader(Protocol):
     """Where deployed versions come from, by name; a name may stand for another version later."""
 
     def resolve(self, name: str) -> Deployed:
-        """The version that this name (`math@champion`) stands for now; may block, and be called from several threads.
+        """The version that this name (`math@champion`) stands for now; may block, and be called
+        from several threads.
 
-        A loader keeps what does not change, so that asking often is cheap. Raises DeploymentError when there is no such name (any
-        more), another InputError when it can't be found out or read now.
+        A loader keeps what does not change, so that asking often is cheap. Raises DeploymentError
+        when there is no such name (any more), another InputError when it can't be found out or read
+        now.
         """
         ...
 
 
 class FileLoader:
-    """Deployed versions from folders, without a registry: `<task>@<folder name>` -> a results folder or one with a bundle.json."""
+    """Deployed versions from folders, without a registry: `<task>@<folder name>` -> a results
+    folder or one with a bundle.json.
+    """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         found = [(folder, _read_folder(folder)) for folder in folders]
-        self._folders = {f"{deployed.task}@{folder.resolve().name}": folder for folder, deployed in found}
+        self._folders = {
+            f"{deployed.task}@{folder.resolve().name}": folder for folder, deployed in found
+        }
         if len(self._folders) < len(folders):
-            raise InputError(f"expected folders that give different names, found {', '.join(map(str, folders))}")
+            raise InputError(
+                f"expected folders that give different names, found {', '.join(map(str, folders))}"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:

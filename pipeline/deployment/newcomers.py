@@ -1,4 +1,6 @@
-"""Which models are there to search with: the profile's pool, and newcomers once their endpoint lists them."""
+"""Which models are there to search with: the profile's pool, and newcomers once their endpoint
+lists them.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,18 @@ TIMEOUT_S = 10.0
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """The profile with the newcomers in its pool that all their endpoints list now; the others stay newcomers."""
+    """The profile with the newcomers in its pool that all their endpoints list now; the others stay
+    newcomers.
+    """
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
     return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})
 
 
 def pool_fingerprint(profile: Profile) -> str:
-    """A hash of the pool's members and their identities; it changes when a model or variant joins, leaves or becomes another."""
+    """A hash of the pool's members and their identities; it changes when a model or variant joins,
+    leaves or becomes another.
+    """
     return sha256(canonical({name: spec.identity for name, spec in profile.model_pool().items()}))
 
 

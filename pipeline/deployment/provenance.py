@@ -1,4 +1,5 @@
-"""Where a deployed graph comes from: the record that goes into the registry with it, and the hashes that bind its parts.
+"""Where a deployed graph comes from: the record that goes into the registry with it, and the hashes
+that bind its parts.
 
 Nothing here reads the registry or DVC; `flows/lineage.py` does, and verifies a record against them.
 """
@@ -27,14 +28,18 @@ AGENT_PROMPTS = Path(__file__).parents[1] / "agent" / "prompts"
 
 
 class Code(Closed):
-    """The git commit that the code was at; none outside a repository. `changed` says that files differed from the commit."""
+    """The git commit that the code was at; none outside a repository. `changed` says that files
+    differed from the commit.
+    """
 
     commit: str | None
     changed: bool
 
 
 class Dataset(Closed):
-    """The questions: their file and its MD5, by which DVC knows it; the source; questions per split."""
+    """The questions: their file and its MD5, by which DVC knows it; the source; questions per
+    split.
+    """
 
     path: str
     md5: str
@@ -43,16 +48,20 @@ class Dataset(Closed):
 
 
 class ModelRevision(Closed):
-    """A model or variant of the pool: the revision that the profile pins, and its identity (`ModelSpec.identity`)."""
+    """A model or variant of the pool: the revision that the profile pins, and its identity
+    (`ModelSpec.identity`).
+    """
 
     revision: str
     identity: str
 
 
 class TestResult(Closed):
-    """The found graph on the test questions, and per question its grade; None where a call failed for good.
+    """The found graph on the test questions, and per question its grade; None where a call failed
+    for good.
 
-    `questions` is the hash of the test questions' texts and answers: only results on the same ones are compared.
+    `questions` is the hash of the test questions' texts and answers: only results on the same ones
+    are compared.
     """
 
     __test__ = False
@@ -72,9 +81,10 @@ class Parent(Closed):
 
 
 class Baseline(Closed):
-    """A graph that no search found, put up because what the search of this version found was not better: its arm and label in the
-    test, the method of that search, the hash of the graph that it is put up instead of, and why
-    (pipeline/deployment/promotion.py)."""
+    """A graph that no search found, put up because what the search of this version found was not
+    better: its arm and label in the test, the method of that search, the hash of the graph that it
+    is put up instead of, and why (pipeline/deployment/promotion.py).
+    """
 
     arm: str
     label: str
@@ -84,10 +94,11 @@ class Baseline(Closed):
 
 
 class Provenance(Closed):
-    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of the bundle beside it, and
-    `stage_runs` the runs in MLflow of the stages that decided the models.
+    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of
+    the bundle beside it, and `stage_runs` the runs in MLflow of the stages that decided the models.
 
-    `method` is that of the search; for a baseline it names the baseline, and the search is that of `baseline.beside`.
+    `method` is that of the search; for a baseline it names the baseline, and the search is that of
+    `baseline.beside`.
     """
 
     task: str
@@ -130,7 +141,9 @@ class Provenance(Closed):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(map(str, first["loc"]))
-            raise DataError(f"{where}: expected a lineage record, found {key or 'text'}: {first['msg']}") from None
+            raise DataError(
+                f"{where}: expected a lineage record, found {key or 'text'}: {first['msg']}"
+            ) from None
 
 
 def sha256(text: str) -> str:
@@ -144,22 +157,37 @@ def canonical(data: Any) -> str:
 
 
 def settings_sha256(profile: Profile, task: str) -> str:
-    """Hash of all settings that a task's found graph depends on: the profile's, with this task alone."""
+    """Hash of all settings that a task's found graph depends on: the profile's, with this task
+    alone.
+    """
     return settings_digest(profile, task, set(Profile.model_fields) - {*SERVING, *AFTERWARDS})
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
-    """Hash of what a task's prompts are made of beside the code: kind, instruction, style, layout and worked examples.
+    """Hash of what a task's prompts are made of beside the code: kind, instruction, style, layout
+    and worked examples.
 
     What variants say in another way is in the hash of the settings.
     """
     settings = profile.task(task)
-    return sha256(canonical([settings.kind, settings.prompt.model_dump(mode="json"), [[shot.text, shot.answer] for shot in shots]]))
+    return sha256(
+        canonical(
+            [
+                settings.kind,
+                settings.prompt.model_dump(mode="json"),
+                [[shot.text, shot.answer] for shot in shots],
+            ]
+        )
+    )
 
 
 def agent_prompts_sha256(folder: Path = AGENT_PROMPTS) -> str:
     """Hash of the agent's prompt templates."""
-    return sha256(canonical([[path.name, path.read_text(encoding="utf-8")] for path in sorted(folder.glob("*"))]))
+    return sha256(
+        canonical(
+            [[path.name, path.read_text(encoding="utf-8")] for path in sorted(folder.glob("*"))]
+        )
+    )
 
 
 def questions_sha256(questions: Sequence[Question]) -> str:
@@ -179,4 +207,10 @@ def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult
     """A graph's feedback on the test questions, as it is kept with a version."""
     low, high = feedback.interval
     outcomes = {result.question_id: result.correct for result in feedback.results}
-    return TestResult(accuracy=feedback.accuracy, low=low, high=high, questions=questions_sha256(questions), outcomes=outcomes)
+    return TestResult(
+        accuracy=feedback.accuracy,
+        low=low,
+        high=high,
+        questions=questions_sha256(questions),
+        outcomes=outcomes,
+    )

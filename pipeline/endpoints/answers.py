@@ -1,4 +1,6 @@
-"""What an endpoint's response says: an answer, or the fault of a provider that reports its trouble inside HTTP 200."""
+"""What an endpoint's response says: an answer, or the fault of a provider that reports its trouble
+inside HTTP 200.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,16 @@ LONGEST_TOKEN = 128
 """Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
 
 MOST_TOKENS = 10**8
-"""Of one call: more than any model's context. A count beyond it is a defect of the endpoint, and no price can be had from it."""
+"""Of one call: more than any model's context. A count beyond it is a defect of the endpoint, and no
+price can be had from it.
+"""
 
-STOPPED = frozenset({"stop", "length", "eos", "eos_token", "stop_sequence", "end_turn", "max_tokens"})
-"""The values of finish_reason with which an answer may be empty: OpenAI's first, then how other servers say the same."""
+STOPPED = frozenset(
+    {"stop", "length", "eos", "eos_token", "stop_sequence", "end_turn", "max_tokens"}
+)
+"""The values of finish_reason with which an answer may be empty: OpenAI's first, then how other
+servers say the same.
+"""
 
 _CALLED = frozenset({"tool_calls", "function_call"})
 """Nothing was there to be called, so the text beside it, if any, is the answer."""
@@ -28,7 +36,9 @@ _REFUSED = frozenset({"content_filter", "refusal", "safety", "recitation", "sens
 
 
 def read_answer(body: bytes, latency_s: float, sampling: Sampling) -> Completion:
-    """Read a response's body, whatever it holds. Raises Fault as `completion_of`, and for what is no JSON."""
+    """Read a response's body, whatever it holds. Raises Fault as `completion_of`, and for what is
+    no JSON.
+    """
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
@@ -39,8 +49,8 @@ def read_answer(body: bytes, latency_s: float, sampling: Sampling) -> Completion
 def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion:
     """Read an answer, cut at the first stop sequence, as some servers ignore those.
 
-    Raises Fault for an error in an answer's place, for one without a choice or usage, as neither a grade nor a price can be had
-    from it, and for one far longer than what was asked for.
+    Raises Fault for an error in an answer's place, for one without a choice or usage, as neither a
+    grade nor a price can be had from it, and for one far longer than what was asked for.
     """
     choice = first_choice(data)
     if choice is None or not isinstance(message := choice.get("message"), dict):
@@ -53,14 +63,18 @@ def completion_of(data: Any, latency_s: float, sampling: Sampling) -> Completion
     text = whole_text(text or "")
     check_finish(choice.get("finish_reason"), bool(text))
     check_length(text, sampling)
-    return completed(cut_at_stop(text, sampling.stop), whole_text(reasoning), data.get("usage"), latency_s)
+    return completed(
+        cut_at_stop(text, sampling.stop), whole_text(reasoning), data.get("usage"), latency_s
+    )
 
 
 def read_answers(body: bytes, latency_s: float, sampling: Sampling) -> tuple[list[Completion], int]:
-    """The answers of a response with several choices, at least one, and how many choices it has. Raises Fault as `read_answer`.
+    """The answers of a response with several choices, at least one, and how many choices it has.
+    Raises Fault as `read_answer`.
 
-    Choices that can't be used are left out. The prompt's tokens are all those of each answer; of the tokens that all took together,
-    which is what endpoints tell, each has a share by its letters.
+    Choices that can't be used are left out. The prompt's tokens are all those of each answer; of
+    the tokens that all took together, which is what endpoints tell, each has a share by its
+    letters.
     """
     try:
         data = json.loads(body)
@@ -69,7 +83,8 @@ def read_answers(body: bytes, latency_s: float, sampling: Sampling) -> tuple[lis
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list) or len(choices) < 2:
         return [completion_of(data, latency_s, sampling)], 1
-    found, faults = list[Completion](), list[Fault]()
+    found = list[Completion]()
+    faults = list[Fault]()
     for choice in choices:
         try:
             found.append(completion_of(data | {"choices": [choice]}, latency_s, sampling))
@@ -81,12 +96,18 @@ def read_answers(body: bytes, latency_s: float, sampling: Sampling) -> tuple[lis
 
 
 def _shared_out(found: list[Completion]) -> list[Completion]:
-    """The same answers, each of which has the tokens of all, with a share of these by its letters; they sum up to all."""
+    """The same answers, each of which has the tokens of all, with a share of these by its letters;
+    they sum up to all.
+    """
     letters = [1 + len(one.text) + len(one.reasoning) for one in found]
-    written, thought = found[0].completion_tokens, max(one.reasoning_tokens for one in found)
-    parts, thoughts, seen = [], [], 0
+    written = found[0].completion_tokens
+    thought = max(one.reasoning_tokens for one in found)
+    parts = []
+    thoughts = []
+    seen = 0
     for count in letters:
-        before, seen = seen, seen + count
+        before = seen
+        seen = seen + count
         parts.append(written * seen // sum(letters) - written * before // sum(letters))
         thoughts.append(thought * seen // sum(letters) - thought * before // sum(letters))
     return [
@@ -105,7 +126,9 @@ def completed(text: str, reasoning: str, usage: Any, latency_s: float) -> Comple
 
 
 def first_choice(data: Any) -> dict[str, Any] | None:
-    """The first choice of a response, or of a part of one; None when it has none. Raises Fault for an error in its place."""
+    """The first choice of a response, or of a part of one; None when it has none. Raises Fault for
+    an error in its place.
+    """
     if not isinstance(data, dict):
         return None
     choices = data.get("choices")
@@ -117,7 +140,9 @@ def first_choice(data: Any) -> dict[str, Any] | None:
 
 
 def _reported(error: Any) -> Fault:
-    """The fault of a provider that reports an error inside HTTP 200, often with the status that it should have had."""
+    """The fault of a provider that reports an error inside HTTP 200, often with the status that it
+    should have had.
+    """
     code = error.get("code") if isinstance(error, Mapping) else None
     if isinstance(code, int) and 400 <= code < 600:
         return fault_of_status(code, f"an error inside HTTP 200 (code {code})")
@@ -125,21 +150,37 @@ def _reported(error: Any) -> Fault:
 
 
 def check_finish(reason: Any, has_text: bool) -> None:
-    """Raises Fault unless an answer that ended for this reason is the model's own, whole or cut at its length."""
+    """Raises Fault unless an answer that ended for this reason is the model's own, whole or cut at
+    its length.
+    """
     said = reason.lower() if isinstance(reason, str) else reason
     if said is None or said == "" or (isinstance(said, str) and said in _CALLED):
         if not has_text:
-            raise Fault("expected an answer, found an empty one without finish_reason stop or length")
+            raise Fault(
+                "expected an answer, found an empty one without finish_reason stop or length"
+            )
     elif not isinstance(said, str) or said not in STOPPED:
-        shown = said if isinstance(said, str) and said.isidentifier() and len(said) <= 40 else "something else"
-        raise Fault(f"expected finish_reason stop or length, found {shown}", retry=said not in _REFUSED if shown == said else True)
+        shown = (
+            said
+            if isinstance(said, str) and said.isidentifier() and len(said) <= 40
+            else "something else"
+        )
+        raise Fault(
+            f"expected finish_reason stop or length, found {shown}",
+            retry=said not in _REFUSED if shown == said else True,
+        )
 
 
 def usage_of(usage: Any) -> tuple[int, int]:
-    """Prompt and completion tokens. Raises Fault unless both are there, whole, and no more than a call can have."""
-    if not isinstance(usage, Mapping) or any(usage.get(key) is None for key in ("prompt_tokens", "completion_tokens")):
+    """Prompt and completion tokens. Raises Fault unless both are there, whole, and no more than a
+    call can have.
+    """
+    if not isinstance(usage, Mapping) or any(
+        usage.get(key) is None for key in ("prompt_tokens", "completion_tokens")
+    ):
         raise Fault("expected the answer's token usage, found none")
-    prompt, completion = usage["prompt_tokens"], usage["completion_tokens"]
+    prompt = usage["prompt_tokens"]
+    completion = usage["completion_tokens"]
     if not all(_is_count(number) for number in (prompt, completion)):
         raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found something else")
     return int(prompt), int(completion)
@@ -153,4 +194,7 @@ def _is_count(number: Any) -> bool:
 def check_length(text: str, sampling: Sampling) -> None:
     """Raises Fault for a text far longer than what was asked for."""
     if len(text) > 1000 + LONGEST_TOKEN * sampling.max_tokens:
-        raise Fault(f"expected an answer of at most {sampling.max_tokens} tokens, found {len(text)} characters")
+        raise Fault(
+            f"expected an answer of at most {sampling.max_tokens} tokens, found {len(text)}"
+            " characters"
+        )

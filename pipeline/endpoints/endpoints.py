@@ -1,7 +1,9 @@
-"""How much of one server is used, and whether it works: a limit on requests that adapts, a circuit breaker, and what went wrong.
+"""How much of one server is used, and whether it works: a limit on requests that adapts, a circuit
+breaker, and what went wrong.
 
-Own code rather than a circuit-breaker package: those refuse calls while a server is down, where a search should wait for it or go
-to its replica, and they know nothing of the limit that has to fall with it.
+Own code rather than a circuit-breaker package: those refuse calls while a server is down, where a
+search should wait for it or go to its replica, and they know nothing of the limit that has to fall
+with it.
 """
 
 from __future__ import annotations
@@ -16,16 +18,21 @@ from pipeline.base.errors import CallFailed, RunStopped
 
 KEPT = "what was computed is kept, start again to continue"
 OPENS_AFTER = 10
-"""Failures without a success between them that open the breaker; one in three calls failing at random hardly ever gets there."""
+"""Failures without a success between them that open the breaker; one in three calls failing at
+random hardly ever gets there.
+"""
 
-FIRST_BREAK_S, LONGEST_BREAK_S = 0.5, 30.0
+FIRST_BREAK_S = 0.5
+LONGEST_BREAK_S = 30.0
 _OVERLOADED = (408, 429, 503)
 _TRANSIENT = (408, 409, 425, 429)
 
 
 class Fault(CallFailed):
-    """One attempt went wrong. `overload` says that the server had too much to do, `retry` that another attempt may go better,
-    `unreached` that no server was there to hear of it; `said` is what the server says about it, if anything."""
+    """One attempt went wrong. `overload` says that the server had too much to do, `retry` that
+    another attempt may go better, `unreached` that no server was there to hear of it; `said` is
+    what the server says about it, if anything.
+    """
 
     def __init__(
         self,
@@ -36,21 +43,29 @@ class Fault(CallFailed):
         unreached: bool = False,
     ) -> None:
         super().__init__(kind)
-        self.kind, self.retry, self.overload = kind, retry, overload
-        self.retry_after_s, self.unreached = retry_after_s, unreached
+        self.kind = kind
+        self.retry = retry
+        self.overload = overload
+        self.retry_after_s = retry_after_s
+        self.unreached = unreached
         self.said = ""
 
 
 def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
-    """The fault that an HTTP status stands for. One that is neither a redirect nor the client's doing may pass."""
-    return Fault(kind, not 300 <= status < 500 or status in _TRANSIENT, status in _OVERLOADED, retry_after_s)
+    """The fault that an HTTP status stands for. One that is neither a redirect nor the client's
+    doing may pass.
+    """
+    return Fault(
+        kind, not 300 <= status < 500 or status in _TRANSIENT, status in _OVERLOADED, retry_after_s
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """What is put up with: requests at once per server, seconds a server may stay without a success, and the share of calls that
-    may fail for good, once there are `least_calls`. `waits` says whether calls wait for servers that are down; else they fail at
-    once, but for the one now and then that finds out whether a server is back.
+    """What is put up with: requests at once per server, seconds a server may stay without a
+    success, and the share of calls that may fail for good, once there are `least_calls`. `waits`
+    says whether calls wait for servers that are down; else they fail at once, but for the one now
+    and then that finds out whether a server is back.
     """
 
     concurrency: int = 32
@@ -63,13 +78,15 @@ class Patience:
 class Server:
     """One base URL.
 
-    The limit of requests under way halves when the server is overloaded (429, 503, a time-out), at most once per round trip, and
-    grows by one per limit's worth of answers up to the maximum: AIMD, as in TCP. After OPENS_AFTER failures in a row the breaker
-    opens: nothing is sent for a while, then one call at a time until one succeeds; each break is twice as long as the last.
+    The limit of requests under way halves when the server is overloaded (429, 503, a time-out), at
+    most once per round trip, and grows by one per limit's worth of answers up to the maximum: AIMD,
+    as in TCP. After OPENS_AFTER failures in a row the breaker opens: nothing is sent for a while,
+    then one call at a time until one succeeds; each break is twice as long as the last.
     """
 
     def __init__(self, url: str, patience: Patience) -> None:
-        self.url, self.patience = url, patience
+        self.url = url
+        self.patience = patience
         self.limit = float(patience.concurrency)
         self.under_way = 0
         self.finished = self.failed_for_good = 0
@@ -101,7 +118,9 @@ class Server:
 
     def succeeded(self) -> None:
         """A call was answered."""
-        self._failures_in_a_row, self._down_since, self._break_s = 0, None, FIRST_BREAK_S
+        self._failures_in_a_row = 0
+        self._down_since = None
+        self._break_s = FIRST_BREAK_S
         self.limit = min(float(self.patience.concurrency), self.limit + 1 / self.limit)
 
     def failed(self, fault: Fault, started: float) -> None:
@@ -109,7 +128,8 @@ class Server:
         now = time.monotonic()
         self.faults[fault.kind] += 1
         if fault.overload and started >= self._last_cut:
-            self.limit, self._last_cut = max(1.0, self.limit / 2), now
+            self.limit = max(1.0, self.limit / 2)
+            self._last_cut = now
         if fault.retry_after_s is not None:
             self._close(fault.retry_after_s)
         if not fault.retry:
@@ -155,13 +175,20 @@ class Server:
         self._waiting.append(place)
 
     def finish(self, failed: Fault | None) -> None:
-        """A call is over, after all its attempts. Raises RunStopped when too large a share of them failed for good."""
+        """A call is over, after all its attempts. Raises RunStopped when too large a share of them
+        failed for good.
+        """
         self.finished += 1
         self.failed_for_good += failed is not None
         share = self.failed_for_good / self.finished
-        if failed and self.finished >= self.patience.least_calls and share > self.patience.max_failed:
+        if (
+            failed
+            and self.finished >= self.patience.least_calls
+            and share > self.patience.max_failed
+        ):
             raise RunStopped(
-                f"{self.url}: {self.failed_for_good} of {self.finished} calls failed for good ({self.reasons()}); {KEPT}"
+                f"{self.url}: {self.failed_for_good} of {self.finished} calls failed for good"
+                f" ({self.reasons()}); {KEPT}"
             )
 
     def reasons(self) -> str:
@@ -170,9 +197,11 @@ class Server:
 
 
 async def place(servers: Sequence[Server]) -> Server:
-    """A place for one call at the least busy server with room, waited for if need be; `release` gives it back.
+    """A place for one call at the least busy server with room, waited for if need be; `release`
+    gives it back.
 
-    Raises RunStopped when all the servers have been down for longer than is put up with, Fault when all turn calls away.
+    Raises RunStopped when all the servers have been down for longer than is put up with, Fault when
+    all turn calls away.
     """
     while True:
         stop_if_given_up(servers)
@@ -201,7 +230,9 @@ async def _wait(servers: Sequence[Server]) -> Server | None:
 
 
 def stop_if_given_up(servers: Sequence[Server]) -> None:
-    """Raises RunStopped, with how each failed, when all these servers have been down for longer than is put up with."""
+    """Raises RunStopped, with how each failed, when all these servers have been down for longer
+    than is put up with.
+    """
     if all(server.given_up for server in servers):
         how = "; ".join(f"{server.url} ({server.reasons()})" for server in servers)
         raise RunStopped(f"no answer for {servers[0].patience.down_s:g} s from {how}; {KEPT}")

@@ -10,7 +10,9 @@ from pipeline.models.dialect import Dialect
 
 
 class Habits:
-    """A JSON file of dialects by endpoint; without a path, none is kept. What can't be read is found out again."""
+    """A JSON file of dialects by endpoint; without a path, none is kept. What can't be read is
+    found out again.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path

@@ -1,6 +1,8 @@
-"""What an endpoint's refusals teach: read from its errors, tried at once, and kept when it has answered.
+"""What an endpoint's refusals teach: read from its errors, tried at once, and kept when it has
+answered.
 
-Apart from `dialect`, which settings read too: this needs the `openai` package, which is slow to import.
+Apart from `dialect`, which settings read too: this needs the `openai` package, which is slow to
+import.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from pipeline.models.dialect import Dialect, Refusal
 
 _REFUSING = (400, 422)
 REFUSED_WITHIN_S = 0.1
-"""A refusal comes at once: an attempt that is still under way after this holds up no other, which at worst is refused too."""
+"""A refusal comes at once: an attempt that is still under way after this holds up no other, which
+at worst is refused too.
+"""
 
 LONGEST_SAID = 200
 """Characters of a server's words that an error shows."""
@@ -30,17 +34,23 @@ _log = logging.getLogger(__name__)
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """What the server says in an answer that refuses the request itself (HTTP 400 or 422); None for anything else."""
+    """What the server says in an answer that refuses the request itself (HTTP 400 or 422); None for
+    anything else.
+    """
     if not isinstance(error, openai.APIStatusError) or error.status_code not in _REFUSING:
         return None
     return _read(_text_of(error))
 
 
 def said_in(error: Exception, secrets: Sequence[str] | None = None) -> str:
-    """The server's own words in an answer with an error status, in one line without secrets; nothing where it says nothing."""
+    """The server's own words in an answer with an error status, in one line without secrets;
+    nothing where it says nothing.
+    """
     if not isinstance(error, openai.APIStatusError):
         return ""
-    words = "".join(letter if letter.isprintable() else " " for letter in _read(_text_of(error)).words)
+    words = "".join(
+        letter if letter.isprintable() else " " for letter in _read(_text_of(error)).words
+    )
     line = redact(" ".join(words.split()), secrets)
     return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
@@ -50,11 +60,15 @@ def _text_of(error: openai.APIStatusError) -> str:
 
 
 def _read(text: str) -> Refusal:
-    """The words of an error in one of the shapes that servers give it: OpenAI's, vLLM's, FastAPI's, or plain text."""
+    """The words of an error in one of the shapes that servers give it: OpenAI's, vLLM's, FastAPI's,
+    or plain text.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        return Refusal("" if text.lstrip().startswith("<") else text[:2000])  # a page of HTML says nothing
+        return Refusal(
+            "" if text.lstrip().startswith("<") else text[:2000]
+        )  # a page of HTML says nothing
     inner = data.get("error", data) if isinstance(data, dict) else data
     if isinstance(inner, Mapping):
         words = inner.get("message") or inner.get("detail") or inner
@@ -70,7 +84,8 @@ def _plain(words: Any) -> str:
 
 @dataclass
 class Learned:
-    """What is known of how one model wants to be asked: at first what its profile says, then what its endpoint took.
+    """What is known of how one model wants to be asked: at first what its profile says, then what
+    its endpoint took.
 
     `keep` is told when the endpoint has answered and what is known has changed.
     """
@@ -83,7 +98,9 @@ class Learned:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """For one attempt; while the first one is new, the others wait for what comes of it, as they would be refused like it."""
+        """For one attempt; while the first one is new, the others wait for what comes of it, as
+        they would be refused like it.
+        """
         if self._first is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first.wait(), REFUSED_WITHIN_S)
@@ -94,11 +111,18 @@ class Learned:
         try:
             yield
         finally:
-            self.known, self._first = True, None
+            self.known = True
+            self._first = None
             first.set()
 
-    async def send(self, body: Callable[[Dialect], dict[str, Any]], post: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
-        """What the endpoint answers, without what it refuses. Raises what `post` raises when nothing is left to leave out."""
+    async def send(
+        self,
+        body: Callable[[Dialect], dict[str, Any]],
+        post: Callable[[dict[str, Any]], Awaitable[T]],
+    ) -> T:
+        """What the endpoint answers, without what it refuses. Raises what `post` raises when
+        nothing is left to leave out.
+        """
         dialect = self.dialect
         while True:
             sent = body(dialect)
@@ -121,5 +145,9 @@ class Learned:
     def _settle(self, dialect: Dialect) -> None:
         if (joined := self.dialect.joined(dialect)) != self.dialect:
             self.dialect = joined
-            _log.warning("%s refuses or ignores some of what it is asked with; it is asked %s", self.where, joined.words)
+            _log.warning(
+                "%s refuses or ignores some of what it is asked with; it is asked %s",
+                self.where,
+                joined.words,
+            )
             self.keep(joined)

@@ -33,9 +33,11 @@ _UNLISTED = (403, 404, 405, 501)
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often an attempt that may go better is made again, seconds before the first and per attempt.
+    """How often an attempt that may go better is made again, seconds before the first and per
+    attempt.
 
-    The wait doubles each time, is drawn at random below that (full jitter), and is never shorter than the server's retry-after.
+    The wait doubles each time, is drawn at random below that (full jitter), and is never shorter
+    than the server's retry-after.
     """
 
     most: int = 8
@@ -46,17 +48,20 @@ class Retries:
 Ask = Callable[[Server, Request, float], Awaitable[Completion]]
 """One attempt at a server that started then (monotonic seconds)."""
 
-DEFAULT_RETRIES, DEFAULT_PATIENCE = Retries(), Patience()
+DEFAULT_RETRIES = Retries()
+DEFAULT_PATIENCE = Patience()
 _NOTHING_MORE: Mapping[str, Any] = {}
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class OpenAIClient:
-    """Chat completions for a pool of models. Each attempt goes to the model's least busy replica that works.
+    """Chat completions for a pool of models. Each attempt goes to the model's least busy replica
+    that works.
 
-    Retries are made here and nowhere else: the `openai` package, which would retry some faults and not others, makes one attempt at
-    a time. What still fails raises CallFailed; a prompt that the model can't hold ContextOverflow; RunStopped is raised when a
-    model has no server left that works, or too many calls failed (`Patience`).
+    Retries are made here and nowhere else: the `openai` package, which would retry some faults and
+    not others, makes one attempt at a time. What still fails raises CallFailed; a prompt that the
+    model can't hold ContextOverflow; RunStopped is raised when a model has no server left that
+    works, or too many calls failed (`Patience`).
     """
 
     def __init__(
@@ -66,9 +71,12 @@ class OpenAIClient:
         patience: Patience = DEFAULT_PATIENCE,
         habits: Habits | None = None,
     ) -> None:
-        self._habits, self._learned = habits or Habits(), dict[tuple[str, str | None, str | None], Learned]()
+        self._habits = habits or Habits()
+        self._learned = dict[tuple[str, str | None, str | None], Learned]()
         self._options = {name: endpoint.options() for name, endpoint in endpoints.items()}
-        self._endpoints, self._retries, self._secrets = dict(endpoints), retries, environment_secrets()
+        self._endpoints = dict(endpoints)
+        self._retries = retries
+        self._secrets = environment_secrets()
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._servers: dict[str, Server] = {}
         for endpoint in self._endpoints.values():
@@ -81,7 +89,10 @@ class OpenAIClient:
             for name, endpoint in endpoints.items()
             for url in endpoint.base_urls
         }
-        self._replicas = {name: [self._servers[url] for url in endpoint.base_urls] for name, endpoint in endpoints.items()}
+        self._replicas = {
+            name: [self._servers[url] for url in endpoint.base_urls]
+            for name, endpoint in endpoints.items()
+        }
 
     async def check(self) -> None:
         """Ask every endpoint for its models, and where it lists none each model for an answer.
@@ -103,7 +114,9 @@ class OpenAIClient:
                     )
 
     async def _require(self, name: str, url: str) -> None:
-        """Raises EndpointError when the server there does not know the model, or refuses its key or the request."""
+        """Raises EndpointError when the server there does not know the model, or refuses its key or
+        the request.
+        """
         try:
             async with asyncio.timeout(self._retries.timeout_s):
                 await self.once(url, probe(name))
@@ -111,36 +124,55 @@ class OpenAIClient:
             if 400 <= error.status_code < 500 and error.status_code not in _TRANSIENT:
                 said = f" ({words})" if (words := said_in(error, self._secrets)) else ""
                 raise EndpointError(
-                    f"{url}: expected model {self._endpoints[name].served_as!r} (pool name {name!r}) to answer, "
-                    f"found HTTP {error.status_code}{said}"
+                    f"{url}: expected model {self._endpoints[name].served_as!r} (pool name"
+                    f" {name!r}) to answer, found HTTP {error.status_code}{said}"
                 ) from None
         except Exception:
             pass  # which calls meet again, and know what to do
 
-    async def _served(self, base_url: str, client: openai.AsyncOpenAI, options: RequestOptions) -> set[str] | None:
+    async def _served(
+        self, base_url: str, client: openai.AsyncOpenAI, options: RequestOptions
+    ) -> set[str] | None:
         asking = client.with_options(max_retries=min(self._retries.most, 3))
         try:
             async with asyncio.timeout(self._retries.timeout_s):
-                found = asking.models.list(extra_headers=options.get("headers"), extra_query=dict(options.get("params", {})))
+                found = asking.models.list(
+                    extra_headers=options.get("headers"),
+                    extra_query=dict(options.get("params", {})),
+                )
                 return {redact(whole_text(model.id)) async for model in found}
         except openai.APIStatusError as error:
             if error.status_code in _UNLISTED:
                 return None
-            raise EndpointError(f"{base_url}: expected a list of models from /models, found HTTP {error.status_code}") from None
+            raise EndpointError(
+                f"{base_url}: expected a list of models from /models, found HTTP"
+                f" {error.status_code}"
+            ) from None
         except openai.APIError as error:
             advice = "start it, or correct base_url; `ttsgraph doctor` lists all that is missing"
-            raise EndpointError(f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)}; {advice}") from None
+            raise EndpointError(
+                f"{base_url}: expected an OpenAI-compatible server, but {reason_of(error)};"
+                f" {advice}"
+            ) from None
         except TimeoutError:
-            raise EndpointError(f"{base_url}: expected a list of models from /models, but it timed out") from None
+            raise EndpointError(
+                f"{base_url}: expected a list of models from /models, but it timed out"
+            ) from None
         except Exception:  # whatever a server that is none of models makes of it
-            raise EndpointError(f"{base_url}: expected a list of models from /models, found something else") from None
+            raise EndpointError(
+                f"{base_url}: expected a list of models from /models, found something else"
+            ) from None
 
     async def once(self, url: str, request: Request) -> Completion:
-        """One attempt at one base URL. Raises what comes of it as the `openai` package does, and Fault for an odd answer."""
+        """One attempt at one base URL. Raises what comes of it as the `openai` package does, and
+        Fault for an odd answer.
+        """
         return await self._ask(self._servers[url], request, time.monotonic())
 
     async def listed(self, url: str, model: str) -> set[str] | None:
-        """The names that the endpoint lists to this model's key; None where it lists none. Raises EndpointError as `check`."""
+        """The names that the endpoint lists to this model's key; None where it lists none. Raises
+        EndpointError as `check`.
+        """
         return await self._served(url, self._clients[url], self._options[model])
 
     def manner(self, request: Request) -> Dialect:
@@ -153,15 +185,24 @@ class OpenAIClient:
         how.keep(how.dialect)
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request; `latency_s` is the time the server took for the attempt that succeeded."""
+        """Answer one request; `latency_s` is the time the server took for the attempt that
+        succeeded.
+        """
         return await self._answer(request, self._ask)
 
     def draws(self, request: Request) -> bool:
-        """Whether the endpoint may be asked for several draws at once: not where each has a seed, and not once it refused."""
-        return not self._endpoints[request.model].seeds and "n" not in self._how(request).dialect.left_out
+        """Whether the endpoint may be asked for several draws at once: not where each has a seed,
+        and not once it refused.
+        """
+        return (
+            not self._endpoints[request.model].seeds
+            and "n" not in self._how(request).dialect.left_out
+        )
 
     async def several(self, request: Request, count: int) -> list[Completion]:
-        """Up to `count` draws of one request, at least one, with the latency of them all. Raises as `complete`."""
+        """Up to `count` draws of one request, at least one, with the latency of them all. Raises as
+        `complete`.
+        """
         found: list[Completion] = []
 
         async def ask(server: Server, request: Request, started: float) -> Completion:
@@ -175,7 +216,9 @@ class OpenAIClient:
         return [self._redacted(completion) for completion in found[:count]]
 
     async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
-        """As `complete`, and hands the text over while it is written; a fault after that is not mended by another attempt."""
+        """As `complete`, and hands the text over while it is written; a fault after that is not
+        mended by another attempt.
+        """
         handed = False
 
         def hand_over(text: str) -> None:
@@ -197,15 +240,20 @@ class OpenAIClient:
                 )
 
             endpoint = self._endpoints[request.model]
-            chunks = await self._how(request).send(lambda dialect: body_of(endpoint, request, dialect, _STREAMED), post)
+            chunks = await self._how(request).send(
+                lambda dialect: body_of(endpoint, request, dialect, _STREAMED), post
+            )
             async with chunks:
                 return await read_stream(chunks, request.sampling, started, hand_over)
 
         return await self._answer(request, ask, lambda: not handed)
 
-    async def _answer(self, request: Request, ask: Ask, again: Callable[[], bool] = lambda: True) -> Completion:
+    async def _answer(
+        self, request: Request, ask: Ask, again: Callable[[], bool] = lambda: True
+    ) -> Completion:
         """Attempts until one succeeds, as long as there may be another."""
-        servers, how = self._replicas[request.model], self._how(request)
+        servers = self._replicas[request.model]
+        how = self._how(request)
         used = servers[0]
 
         async def attempt() -> Completion:
@@ -228,13 +276,20 @@ class OpenAIClient:
         return self._redacted(completion)
 
     def _redacted(self, completion: Completion) -> Completion:
-        text, reasoning = redact(completion.text, self._secrets), redact(completion.reasoning, self._secrets)
+        text = redact(completion.text, self._secrets)
+        reasoning = redact(completion.reasoning, self._secrets)
         return replace(completion, text=text, reasoning=reasoning)
 
     async def _retried(
-        self, attempt: Callable[[], Awaitable[Completion]], fault: Fault, patience: Patience, again: Callable[[], bool]
+        self,
+        attempt: Callable[[], Awaitable[Completion]],
+        fault: Fault,
+        patience: Patience,
+        again: Callable[[], bool],
     ) -> Completion:
-        """What further attempts give; the first, which most calls end with, has failed and costs no more than itself."""
+        """What further attempts give; the first, which most calls end with, has failed and costs no
+        more than itself.
+        """
         first = [fault]
 
         async def attempt_again() -> Completion:
@@ -243,7 +298,9 @@ class OpenAIClient:
             return await attempt()
 
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Fault) and error.retry and again()),
+            retry=tenacity.retry_if_exception(
+                lambda error: isinstance(error, Fault) and error.retry and again()
+            ),
             stop=_Attempts(self._retries.most, patience),
             wait=backoff(self._retries.first_wait_s),
             reraise=True,
@@ -254,7 +311,8 @@ class OpenAIClient:
         """One attempt on a place that is held; the place is given back."""
         started = time.monotonic()
         try:
-            # A limit on the whole attempt: one per read would wait for ever on a server that sends a byte now and then.
+            # A limit on the whole attempt: one per read would wait for ever on a server that sends
+            # a byte now and then.
             async with asyncio.timeout(self._retries.timeout_s):
                 completion = await ask(server, request, started)
         except Exception as error:  # whatever an answer makes of those who read it
@@ -279,24 +337,36 @@ class OpenAIClient:
         body, started = await self._body(server, request, started, _NOTHING_MORE)
         return read_answer(body, time.monotonic() - started, request.sampling)
 
-    async def _body(self, server: Server, request: Request, started: float, more: Mapping[str, Any]) -> tuple[bytes, float]:
+    async def _body(
+        self, server: Server, request: Request, started: float, more: Mapping[str, Any]
+    ) -> tuple[bytes, float]:
         """The body of a server's answer, and when it was asked for that."""
-        endpoint, poster = self._endpoints[request.model], self._posters[server.url, request.model]
+        endpoint = self._endpoints[request.model]
+        poster = self._posters[server.url, request.model]
 
         async def post(body: dict[str, Any]) -> bytes:
             nonlocal started
             started = time.monotonic()  # what was refused before is no part of an answer's latency
             return await poster.post(body)
 
-        answer = await self._how(request).send(lambda dialect: body_of(endpoint, request, dialect, more), post)
+        answer = await self._how(request).send(
+            lambda dialect: body_of(endpoint, request, dialect, more), post
+        )
         return answer, started
 
     def _how(self, request: Request) -> Learned:
-        """How the request's model wants to be asked: what reasons more or less may take other parameters."""
-        sampling, endpoint = request.sampling, self._endpoints[request.model]
+        """How the request's model wants to be asked: what reasons more or less may take other
+        parameters.
+        """
+        sampling = request.sampling
+        endpoint = self._endpoints[request.model]
         manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
         if manner not in self._learned:
-            name = " ".join(str(part) for part in (endpoint.base_urls[0], endpoint.served_as, *manner[1:]) if part is not None)
+            name = " ".join(
+                str(part)
+                for part in (endpoint.base_urls[0], endpoint.served_as, *manner[1:])
+                if part is not None
+            )
             known = self._habits.get(name)
             dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
             where = f"{request.model} at {endpoint.base_urls[0]}"
@@ -313,16 +383,19 @@ class OpenAIClient:
 class _Attempts:
     """When one call has been attempted often enough.
 
-    A server that is being started again refuses connections for as long as that takes: those attempts are no fault of the call,
-    and end with the time that a server may be down.
+    A server that is being started again refuses connections for as long as that takes: those
+    attempts are no fault of the call, and end with the time that a server may be down.
     """
 
     def __init__(self, most: int, patience: Patience) -> None:
-        self._most, self._patience = most, patience
-        self._unreached, self._since = 0, 0.0
+        self._most = most
+        self._patience = patience
+        self._unreached = 0
+        self._since = 0.0
 
     def __call__(self, state: tenacity.RetryCallState) -> bool:
-        fault, now = state.outcome.exception() if state.outcome else None, time.monotonic()
+        fault = state.outcome.exception() if state.outcome else None
+        now = time.monotonic()
         if self._patience.waits and isinstance(fault, Fault) and fault.unreached:
             self._unreached += 1
             self._since = self._since or now

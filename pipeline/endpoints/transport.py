@@ -1,7 +1,8 @@
 """How endpoints are reached, and what an exception on the way means.
 
-A server gone wrong may send without end, pack gigabytes into a megabyte, or pass the prompt on to somebody else: answers are read
-up to a bound, unpacked up to the same bound, and redirects are not followed.
+A server gone wrong may send without end, pack gigabytes into a megabyte, or pass the prompt on to
+somebody else: answers are read up to a bound, unpacked up to the same bound, and redirects are not
+followed.
 """
 
 from __future__ import annotations
@@ -28,23 +29,33 @@ MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""
 
 NO_CONNECTION = "connection refused or broken"
-LONGEST_WAIT_S, LONGEST_RETRY_AFTER_S = 30.0, 600.0
-_OVERFLOW = re.compile(r"context[ _](length|window|size)|maximum (model|context)|max_model_len|prompt is too long", re.IGNORECASE)
+LONGEST_WAIT_S = 30.0
+LONGEST_RETRY_AFTER_S = 600.0
+_OVERFLOW = re.compile(
+    r"context[ _](length|window|size)|maximum (model|context)|max_model_len|prompt is too long",
+    re.IGNORECASE,
+)
 """How OpenAI, vLLM, llama.cpp and others say that a prompt does not fit."""
 
 _NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
-def connect(url: str, key: str, timeout_s: float, max_bytes: int = MAX_BODY_BYTES) -> openai.AsyncOpenAI:
-    """A client that makes one attempt at a time and follows no redirect. What it reads raises Fault beyond `max_bytes`."""
+def connect(
+    url: str, key: str, timeout_s: float, max_bytes: int = MAX_BODY_BYTES
+) -> openai.AsyncOpenAI:
+    """A client that makes one attempt at a time and follows no redirect. What it reads raises Fault
+    beyond `max_bytes`.
+    """
 
     async def bound(response: httpx2.Response) -> None:
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("identity", "", "gzip", "x-gzip", "deflate"):
             raise Fault("expected an answer that is not compressed, found one that is")
         if "content-encoding" in response.headers:
-            del response.headers["content-encoding"]  # it is unpacked below, as httpx knows no bound
+            del response.headers[
+                "content-encoding"
+            ]  # it is unpacked below, as httpx knows no bound
         response.stream = _Bounded(response.stream, max_bytes, packed not in ("identity", ""))
 
     http = openai.DefaultAioHttpClient(
@@ -53,20 +64,27 @@ def connect(url: str, key: str, timeout_s: float, max_bytes: int = MAX_BODY_BYTE
         headers={"accept-encoding": "identity"},
         event_hooks={"response": [bound]},
     )
-    return openai.AsyncOpenAI(base_url=url, api_key=key, timeout=timeout_s, max_retries=0, http_client=http)
+    return openai.AsyncOpenAI(
+        base_url=url, api_key=key, timeout=timeout_s, max_retries=0, http_client=http
+    )
 
 
 def connect_once(url: str, key: str, timeout_s: float, max_retries: int = 0) -> openai.OpenAI:
-    """A client for a single question before any work, such as what is served; it follows no redirect either."""
+    """A client for a single question before any work, such as what is served; it follows no
+    redirect either.
+    """
     http = openai.DefaultHttpxClient(timeout=timeout_s, follow_redirects=False)
-    return openai.OpenAI(base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries, http_client=http)
+    return openai.OpenAI(
+        base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries, http_client=http
+    )
 
 
 class _Bounded(httpx2.AsyncByteStream):
     """A body that is read, and unpacked where it is packed, up to a bound."""
 
     def __init__(self, stream: Any, max_bytes: int, packed: bool) -> None:
-        self._stream, self._max_bytes = stream, max_bytes
+        self._stream = stream
+        self._max_bytes = max_bytes
         self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if packed else None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -76,10 +94,15 @@ class _Bounded(httpx2.AsyncByteStream):
                 # At most one byte too many is unpacked.
                 piece = chunk if self._unpack is None else self._unpack.decompress(chunk, left + 1)
             except zlib.error:
-                raise Fault("expected an answer in gzip, as its header says, found something else") from None
+                raise Fault(
+                    "expected an answer in gzip, as its header says, found something else"
+                ) from None
             left -= len(piece)
             if left < 0:
-                raise Fault(f"expected an answer of at most {self._max_bytes / 2**20:g} MiB, found a longer one")
+                raise Fault(
+                    f"expected an answer of at most {self._max_bytes / 2**20:g} MiB, found a"
+                    " longer one"
+                )
             yield piece
 
     async def aclose(self) -> None:
@@ -87,23 +110,31 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def fault_of(error: Exception, where: str) -> Fault:
-    """What an exception of one attempt means, whatever it is. Raises ContextOverflow for a prompt that does not fit the model.
+    """What an exception of one attempt means, whatever it is. Raises ContextOverflow for a prompt
+    that does not fit the model.
 
     A fault's kind is in our words, never the server's, which end in logs and reports.
     """
     if isinstance(error, Fault):
         return error
-    # aiohttp's transport takes any trouble with a connection for one that timed out while it was made.
+    # aiohttp's transport takes any trouble with a connection for one that timed out while it was
+    # made.
     if isinstance(error.__cause__, httpx2.ConnectTimeout | httpx2.ConnectError):
         return Fault(NO_CONNECTION, unreached=isinstance(error.__cause__.__cause__, _NOT_MADE))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
         return Fault("timed out", overload=True)
     if isinstance(error, openai.APIStatusError):
         status = error.status_code
-        if status in (400, 413, 422) and _OVERFLOW.search(error.response.content.decode(errors="replace")):
+        if status in (400, 413, 422) and _OVERFLOW.search(
+            error.response.content.decode(errors="replace")
+        ):
             raise ContextOverflow(f"{where}: the prompt does not fit the model's context") from None
-        redirect = " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
-        return fault_of_status(status, f"HTTP {status}{redirect}", retry_after(error.response.headers, time.time()))
+        redirect = (
+            " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
+        )
+        return fault_of_status(
+            status, f"HTTP {status}{redirect}", retry_after(error.response.headers, time.time())
+        )
     if isinstance(error, openai.APIConnectionError):
         return Fault(NO_CONNECTION)
     if isinstance(error, openai.APIError):  # what a stream holds in place of a chunk
@@ -114,7 +145,9 @@ def fault_of(error: Exception, where: str) -> Fault:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that the server asks to wait, if it says so as a number or as a date; `now` is in Unix seconds."""
+    """Seconds that the server asks to wait, if it says so as a number or as a date; `now` is in
+    Unix seconds.
+    """
     said = headers.get("retry-after", "")
     try:
         seconds = float(said)
@@ -128,12 +161,18 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def backoff(first_wait_s: float) -> Callable[[tenacity.RetryCallState], float]:
-    """Seconds before another attempt: what the server asks for, and a random time on top whose bound doubles (full jitter)."""
+    """Seconds before another attempt: what the server asks for, and a random time on top whose
+    bound doubles (full jitter).
+    """
     jitter = tenacity.wait_random_exponential(first_wait_s, LONGEST_WAIT_S)
 
     def wait(state: tenacity.RetryCallState) -> float:
         fault = state.outcome.exception() if state.outcome else None
-        told = fault.retry_after_s if isinstance(fault, Fault) and fault.retry_after_s is not None else 0.0
+        told = (
+            fault.retry_after_s
+            if isinstance(fault, Fault) and fault.retry_after_s is not None
+            else 0.0
+        )
         return told + jitter(state)
 
     return wait
@@ -146,6 +185,10 @@ def reason_of(error: Exception) -> str:
     if not isinstance(error, openai.APIError):
         return error.kind if isinstance(error, Fault) else fault_of(error, "").kind
     # aiohttp's transport takes a refused connection for a connection that timed out.
-    what = "Connection error" if isinstance(error.__cause__, httpx2.ConnectTimeout) else error.message.rstrip(".")
+    what = (
+        "Connection error"
+        if isinstance(error.__cause__, httpx2.ConnectTimeout)
+        else error.message.rstrip(".")
+    )
     cause = f" ({error.__cause__})" if error.__cause__ else ""
     return redact(f"{what}{cause}")

@@ -1,4 +1,6 @@
-"""The archive: every candidate evaluated, in an append-only journal and as a table (paper, section 5.2)."""
+"""The archive: every candidate evaluated, in an append-only journal and as a table (paper, section
+5.2).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from pipeline.graphs.graph import CollaborationGraph
 from pipeline.models.client import Usage
 
 Status = Literal["ok", "failed", "stopped"]
-"""stopped: beaten by a rival before it was asked all questions (pipeline/contest/racing.py); its scores are over the first ones."""
+"""stopped: beaten by a rival before it was asked all questions (pipeline/contest/racing.py); its
+scores are over the first ones.
+"""
 Split = Literal["train", "val"]
 
 
@@ -23,8 +27,9 @@ Split = Literal["train", "val"]
 class Record:
     """One evaluation of one candidate: what was run, on which split, and what came of it.
 
-    Token counts and dollars are what the batch uses; `cached_calls` of its `calls` were not made again, and `spent_dollars` counts
-    only calls made now. `latency_s` is the mean critical path of a question, `wall_s` the time the evaluation took.
+    Token counts and dollars are what the batch uses; `cached_calls` of its `calls` were not made
+    again, and `spent_dollars` counts only calls made now. `latency_s` is the mean critical path of
+    a question, `wall_s` the time the evaluation took.
     """
 
     candidate_id: int
@@ -114,9 +119,11 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 
 class Archive:
-    """Records in memory and, where there is a journal, on disk; `events` are journalled beside the records.
+    """Records in memory and, where there is a journal, on disk; `events` are journalled beside the
+    records.
 
-    A journal that an earlier run of the same search left is replayed: what it holds is not evaluated or written again.
+    A journal that an earlier run of the same search left is replayed: what it holds is not
+    evaluated or written again.
     """
 
     def __init__(self, journal: Journal | None = None) -> None:
@@ -126,30 +133,48 @@ class Archive:
             journal.cut(_keep(journal.pending))
 
     def recall(self, iteration: int, split: Split, graph: CollaborationGraph) -> Feedback | None:
-        """The feedback of this evaluation, if it is what the journal has next; then its record is in the archive again."""
+        """The feedback of this evaluation, if it is what the journal has next; then its record is
+        in the archive again.
+        """
         text = graph.to_json()
 
         def expected(entry: dict[str, Any]) -> bool:
-            return entry["type"] == "record" and (entry["iteration"], entry["split"], entry["graph"]) == (iteration, split, text)
+            return entry["type"] == "record" and (
+                entry["iteration"],
+                entry["split"],
+                entry["graph"],
+            ) == (iteration, split, text)
 
         entry = self._journal.replay(expected) if self._journal is not None else None
         if entry is None:
             return None
-        values: dict[str, Any] = {key: math.nan if entry[key] is None else entry[key] for key in COLUMNS}
+        values: dict[str, Any] = {
+            key: math.nan if entry[key] is None else entry[key] for key in COLUMNS
+        }
         self.records.append(Record(**values))
-        results = [QuestionResult(i, c, "", math.nan if latency is None else latency, e) for i, c, latency, e in entry["results"]]
+        results = [
+            QuestionResult(i, c, "", math.nan if latency is None else latency, e)
+            for i, c, latency, e in entry["results"]
+        ]
         usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
         return Feedback(tuple(results), usage, entry["wall_s"], entry["status"] == "stopped")
 
     def append(self, record: Record, feedback: Feedback) -> None:
-        """Add one evaluation; it is on disk when this returns. Answers are not kept here: they are in the call cache."""
+        """Add one evaluation; it is on disk when this returns. Answers are not kept here: they are
+        in the call cache.
+        """
         if self._journal is not None:
-            results = [[result.question_id, result.correct, result.latency_s, result.error] for result in feedback.results]
+            results = [
+                [result.question_id, result.correct, result.latency_s, result.error]
+                for result in feedback.results
+            ]
             self._journal.append({"type": "record", **asdict(record), "results": results})
         self.records.append(record)
 
     def event(self, kind: str, **data: Any) -> None:
-        """Journal something that is not an evaluation: a distribution, a decision and its reason."""
+        """Journal something that is not an evaluation: a distribution, a decision and its
+        reason.
+        """
         if self._journal is None or self._journal.replay(
             lambda e: (e["type"], e.get("iteration")) == (kind, data.get("iteration"))
         ):
@@ -162,7 +187,13 @@ class Archive:
 
 
 def _keep(pending: Sequence[dict[str, Any]]) -> int:
-    """How many entries to replay: up to the first evaluation that failed for want of answers. It is tried again, and what followed
-    it is worked out anew, from the call cache where that is the same."""
-    failed = (k for k, entry in enumerate(pending) if entry["type"] == "record" and entry["status"] == "failed")
+    """How many entries to replay: up to the first evaluation that failed for want of answers. It is
+    tried again, and what followed it is worked out anew, from the call cache where that is the
+    same.
+    """
+    failed = (
+        k
+        for k, entry in enumerate(pending)
+        if entry["type"] == "record" and entry["status"] == "failed"
+    )
     return next(failed, len(pending))

@@ -1,4 +1,6 @@
-"""The environment: a candidate graph and a batch of questions in, feedback out (paper, section 5.2)."""
+"""The environment: a candidate graph and a batch of questions in, feedback out (paper, section
+5.2).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ from pipeline.tasks.prompts import Prompt
 CONFIDENCE = 0.95
 
 MOST_UNDER_WAY = 4096
-"""Questions of graphs answered at once by one environment: more than endpoints take, and a bound on memory (about 16 kB each)."""
+"""Questions of graphs answered at once by one environment: more than endpoints take, and a bound on
+memory (about 16 kB each).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """One node's answer to a question: its grade, and its extracted form, by which answers are told apart."""
+    """One node's answer to a question: its grade, and its extracted form, by which answers are told
+    apart.
+    """
 
     correct: float
     form: str
@@ -40,11 +46,11 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in [0, 1]. It is None when a call
-    failed for good: unscored, never wrong.
+    """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in
+    [0, 1]. It is None when a call failed for good: unscored, never wrong.
 
-    `error` says why, or for a scored question that a node had no answer because its prompt did not fit its model. `nodes` are the
-    answers of all nodes by id, where the environment grades them.
+    `error` says why, or for a scored question that a node had no answer because its prompt did not
+    fit its model. `nodes` are the answers of all nodes by id, where the environment grades them.
     """
 
     question_id: str
@@ -59,9 +65,10 @@ class QuestionResult:
 class Feedback:
     """What the environment says of a graph on a batch: per question, and summed up.
 
-    `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is the mean critical path of
-    a question; `wall_s` is the time this evaluation took here, with cached calls and waiting. `stopped` says that a rival beat the
-    graph before all questions of the batch were asked, so that `results` are those of the first ones alone.
+    `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is
+    the mean critical path of a question; `wall_s` is the time this evaluation took here, with
+    cached calls and waiting. `stopped` says that a rival beat the graph before all questions of the
+    batch were asked, so that `results` are those of the first ones alone.
     """
 
     results: tuple[QuestionResult, ...]
@@ -101,13 +108,21 @@ class Feedback:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of scores Student's."""
+        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of
+        scores Student's.
+        """
         grades = self.grades
-        return wilson(round(sum(grades)), len(grades)) if binary(grades) else mean_interval(grades, CONFIDENCE)
+        return (
+            wilson(round(sum(grades)), len(grades))
+            if binary(grades)
+            else mean_interval(grades, CONFIDENCE)
+        )
 
     @property
     def latency_s(self) -> float:
-        """Mean critical path of the scored questions, in seconds as measured when each call was made."""
+        """Mean critical path of the scored questions, in seconds as measured when each call was
+        made.
+        """
         latencies = [result.latency_s for result in self.results if result.correct is not None]
         return sum(latencies) / len(latencies) if latencies else math.nan
 
@@ -118,15 +133,19 @@ class Feedback:
 
 
 def total_of(accuracy: float, n_scored: int) -> float:
-    """The sum of grades that a mean was made of; a whole number where rounding alone says otherwise."""
+    """The sum of grades that a mean was made of; a whole number where rounding alone says
+    otherwise.
+    """
     total = accuracy * n_scored
     return round(total) if abs(total - round(total)) < 1e-6 else total
 
 
 def standard_error(successes: float, trials: int) -> float:
-    """Of a proportion, with one success and one failure added so that few trials never look certain; NaN without trials.
+    """Of a proportion, with one success and one failure added so that few trials never look
+    certain; NaN without trials.
 
-    Of a mean of scores in [0, 1] it is the most there can be: no score varies more than right and wrong with the same mean.
+    Of a mean of scores in [0, 1] it is the most there can be: no score varies more than right and
+    wrong with the same mean.
     """
     share = (successes + 1) / (trials + 2)
     return math.sqrt(share * (1 - share) / trials) if trials else math.nan
@@ -136,7 +155,8 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
     """Wilson score interval of a proportion; (0, 1) without trials."""
     if trials == 0:
         return 0.0, 1.0
-    share, z = successes / trials, float(ndtri(0.5 + 0.5 * confidence))
+    share = successes / trials
+    z = float(ndtri(0.5 + 0.5 * confidence))
     whole = 2 * (trials + z**2)
     middle = (2 * trials * share + z**2) / whole
     half = z / whole * math.sqrt(4 * trials * share * (1 - share) + z**2)
@@ -148,7 +168,9 @@ Job = tuple[CollaborationGraph, Sequence[Question]]
 
 
 def feedback_of(outcomes: Sequence[Outcome], wall_s: float) -> Feedback:
-    """The outcomes of a graph's questions summed up, in their order: sums are the same wherever each question was answered."""
+    """The outcomes of a graph's questions summed up, in their order: sums are the same wherever
+    each question was answered.
+    """
     usage = sum((usage for _, usage in outcomes), Usage())
     return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
 
@@ -168,7 +190,9 @@ class Evaluator(Protocol):
 class GraphEvaluator(Evaluator, Protocol):
     """An Evaluator that can be asked for one graph, too."""
 
-    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
         """As `evaluate_all`, for one graph."""
         ...
 
@@ -176,10 +200,11 @@ class GraphEvaluator(Evaluator, Protocol):
 class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client.
 
-    `max_unscored` is the share of unscored questions above which an evaluation is failed: what is left would not be a fair
-    comparison. A `grader` given lets several environments share its memory. With `grade_nodes` every node's answer is graded, not
-    the sink's alone. At most `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are those of
-    votes that set none themselves.
+    `max_unscored` is the share of unscored questions above which an evaluation is failed: what is
+    left would not be a fair comparison. A `grader` given lets several environments share its
+    memory. With `grade_nodes` every node's answer is graded, not the sink's alone. At most
+    `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are those
+    of votes that set none themselves.
     """
 
     def __init__(
@@ -194,9 +219,14 @@ class Environment:
         most_under_way: int = MOST_UNDER_WAY,
         waves: tuple[int, ...] = (),
     ) -> None:
-        self.prompt, self.sampling, self.pool, self.client = prompt, sampling, pool, client
-        self.max_unscored, self.grade_nodes = max_unscored, grade_nodes
-        self.grader, self.most_under_way = grader or Grader(prompt.task), most_under_way
+        self.prompt = prompt
+        self.sampling = sampling
+        self.pool = pool
+        self.client = client
+        self.max_unscored = max_unscored
+        self.grade_nodes = grade_nodes
+        self.grader = grader or Grader(prompt.task)
+        self.most_under_way = most_under_way
         self.waves = waves
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
@@ -219,21 +249,34 @@ class Environment:
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
-        return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(feedback.results)
+        return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(
+            feedback.results
+        )
 
-    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
-        """Run the graph on the questions, all at once as far as there is room, and grade the answers; each is published."""
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        """Run the graph on the questions, all at once as far as there is room, and grade the
+        answers; each is published.
+        """
         started = time.perf_counter()
-        return feedback_of(await self.outcomes(graph, questions, publish), time.perf_counter() - started)
+        return feedback_of(
+            await self.outcomes(graph, questions, publish), time.perf_counter() - started
+        )
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """As `evaluate`, for each graph on its questions, all at once."""
-        return await asyncio.gather(*(self.evaluate(graph, questions, publish) for graph, questions in jobs))
+        return await asyncio.gather(
+            *(self.evaluate(graph, questions, publish) for graph, questions in jobs)
+        )
 
-    async def outcomes(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> list[Outcome]:
+    async def outcomes(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> list[Outcome]:
         """What came of each question, in their order."""
         check_roles(graph)
-        graph, room = with_waves(graph, self.waves), self._window()
+        graph = with_waves(graph, self.waves)
+        room = self._window()
         runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
 
         async def one(question: Question) -> Outcome:
@@ -268,11 +311,20 @@ class Environment:
             nodes = await self._grade_nodes(question, answer.node_texts) if self.grade_nodes else {}
         except CallFailed as failure:
             return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
-        return QuestionResult(question.id, correct, answer.text, answer.latency_s, answer.note, nodes), answer.usage
+        return QuestionResult(
+            question.id, correct, answer.text, answer.latency_s, answer.note, nodes
+        ), answer.usage
 
-    async def _grade_nodes(self, question: Question, texts: Mapping[int, str]) -> dict[int, NodeResult]:
+    async def _grade_nodes(
+        self, question: Question, texts: Mapping[int, str]
+    ) -> dict[int, NodeResult]:
         """Each node's answer, graded. Raises CallFailed as the task's grader does."""
         task = self.prompt.task
         # Where a kind has no form that answers share, each text is an answer of its own.
-        forms = {i: task.extract(text) or ("" if can_vote(task) else text) for i, text in texts.items()}
-        return {i: NodeResult(await self.grader.grade(question, text, self.client), forms[i]) for i, text in texts.items()}
+        forms = {
+            i: task.extract(text) or ("" if can_vote(task) else text) for i, text in texts.items()
+        }
+        return {
+            i: NodeResult(await self.grader.grade(question, text, self.client), forms[i])
+            for i, text in texts.items()
+        }

@@ -1,8 +1,9 @@
 """Inference over a collaboration graph (paper, Algorithm 2), asynchronously.
 
-A node starts once its predecessors have answered, whatever the rest of the graph is doing, and so do the questions of a batch; how
-many requests are under way is limited where it matters, per endpoint, in the client. What is asked never depends on timing: a vote
-that may stop looks at its answers when a wave is complete, and a gate when all that it watches has answered.
+A node starts once its predecessors have answered, whatever the rest of the graph is doing, and so
+do the questions of a batch; how many requests are under way is limited where it matters, per
+endpoint, in the client. What is asked never depends on timing: a vote that may stop looks at its
+answers when a wave is complete, and a gate when all that it watches has answered.
 """
 
 from __future__ import annotations
@@ -22,18 +23,31 @@ from pipeline.graphs.demand import Demand, run_times
 from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.roles import Role, get_role, majority
 from pipeline.graphs.stopping import disagreement, stops
-from pipeline.models.client import Begin, Completion, Later, ModelClient, Request, Sampling, Usage, beginning
+from pipeline.models.client import (
+    Begin,
+    Completion,
+    Later,
+    ModelClient,
+    Request,
+    Sampling,
+    Usage,
+    beginning,
+)
 from pipeline.pool.spec import ModelPool, ModelSpec
 from pipeline.tasks.base import Question
 from pipeline.tasks.prompts import Prompt
 
 Finish = Callable[[Request], Awaitable[Completion]]
-"""Makes the sink's call in place of the client: to hand its text over while it is written, or to ask for less of it."""
+"""Makes the sink's call in place of the client: to hand its text over while it is written, or to
+ask for less of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a member of the pool is asked on a task: the model and revision that its requests name, its sampling and its prompts."""
+    """How a member of the pool is asked on a task: the model and revision that its requests name,
+    its sampling and its prompts.
+    """
 
     model: str
     revision: str
@@ -47,19 +61,23 @@ class Manner:
 
 
 def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> Manner:
-    """How a member is asked on a task of this sampling and prompt: what a variant sets comes before what the task has."""
+    """How a member is asked on a task of this sampling and prompt: what a variant sets comes before
+    what the task has.
+    """
     return Manner(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A graph's answer to one question, or why there is none: then `text` is None and `error` says which call failed.
+    """A graph's answer to one question, or why there is none: then `text` is None and `error` says
+    which call failed.
 
-    `latency_s` is the critical path over the latencies measured when the calls were made. `usage` also counts the calls that
-    succeeded before one failed. A node whose prompt does not fit its model answers nothing, and `note` says so: that is the graph's
-    doing, not the infrastructure's, and its successors go on with what there is. `completions` are the calls made, by node.
-    `stages` says of every node that the question needed how many of its stages were asked for, and `closed` are the gates at
-    which it agreed.
+    `latency_s` is the critical path over the latencies measured when the calls were made. `usage`
+    also counts the calls that succeeded before one failed. A node whose prompt does not fit its
+    model answers nothing, and `note` says so: that is the graph's doing, not the infrastructure's,
+    and its successors go on with what there is. `completions` are the calls made, by node. `stages`
+    says of every node that the question needed how many of its stages were asked for, and `closed`
+    are the gates at which it agreed.
     """
 
     text: str | None
@@ -74,20 +92,39 @@ class Answer:
 
 
 async def run_graph(
-    graph: CollaborationGraph, question: Question, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient
+    graph: CollaborationGraph,
+    question: Question,
+    prompt: Prompt,
+    sampling: Sampling,
+    pool: ModelPool,
+    client: ModelClient,
 ) -> Answer:
     """Answer one question. Once a call failed for good, no further node is started."""
     return await GraphRunner(graph, prompt, sampling, pool, client).answer(question)
 
 
 class GraphRunner:
-    """One graph made ready to answer many questions. Raises GraphError for an unknown role, SettingsError for an unknown model."""
+    """One graph made ready to answer many questions. Raises GraphError for an unknown role,
+    SettingsError for an unknown model.
+    """
 
-    def __init__(self, graph: CollaborationGraph, prompt: Prompt, sampling: Sampling, pool: ModelPool, client: ModelClient) -> None:
-        self.graph, self.prompt, self.pool = graph, prompt, pool
+    def __init__(
+        self,
+        graph: CollaborationGraph,
+        prompt: Prompt,
+        sampling: Sampling,
+        pool: ModelPool,
+        client: ModelClient,
+    ) -> None:
+        self.graph = graph
+        self.prompt = prompt
+        self.pool = pool
         self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
-        self.manners = {name: manner_of(pool[name], sampling, prompt) for name in {node.model for node in graph.nodes}}
+        self.manners = {
+            name: manner_of(pool[name], sampling, prompt)
+            for name in {node.model for node in graph.nodes}
+        }
         self.sink = graph.sink
         self.adaptive = {node.id for node in graph.nodes if node.adaptive}
         self.demand = Demand(graph)  # what every question begins with
@@ -104,12 +141,15 @@ class GraphRunner:
 
 
 def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) -> dict[int, int]:
-    """Node id -> which draw it is among the calls of this graph that could ask the same: k parallel nodes are k different draws.
+    """Node id -> which draw it is among the calls of this graph that could ask the same: k parallel
+    nodes are k different draws.
 
-    Two calls can be the same only if their nodes ask one model in one manner and read equally many answers, so a node's number is
-    its rank among those, in the graph's order. That depends on the graph alone, not on which answer came first, and graphs that
-    share a prefix share its numbers. (A role that hides what it read could make nodes of different in-degrees ask the same; these
-    share a draw.) Greedy calls have one answer, so all of them are the first draw: those that ask the same are one call.
+    Two calls can be the same only if their nodes ask one model in one manner and read equally many
+    answers, so a node's number is its rank among those, in the graph's order. That depends on the
+    graph alone, not on which answer came first, and graphs that share a prefix share its numbers.
+    (A role that hides what it read could make nodes of different in-degrees ask the same; these
+    share a draw.) Greedy calls have one answer, so all of them are the first draw: those that ask
+    the same are one call.
     """
     ranks: Counter[tuple[object, ...]] = Counter()
     numbers = {}
@@ -117,7 +157,8 @@ def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) ->
         node = graph.node(i)
         if not get_role(node.role).calls_model:
             continue
-        reads, manner = len(graph.reads[i]), manners[node.model]
+        reads = len(graph.reads[i])
+        manner = manners[node.model]
         alike = (*manner.asks, reads if node.top_k is None else min(reads, node.top_k))
         numbers[i] = ranks[alike]
         if not manner.sampling.greedy:
@@ -129,10 +170,15 @@ class Run:
     """One question on its way through a graph."""
 
     def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
-        self.runner, self.question = runner, question
+        self.runner = runner
+        self.question = question
         # What a judge says is not the answer, so nobody is to be told of it while it is written.
         own_words = runner.roles[runner.sink].read is None
-        self.begin_last: Begin = (lambda request: Later(partial(finish, request))) if finish and own_words else runner.begin
+        self.begin_last: Begin = (
+            (lambda request: Later(partial(finish, request)))
+            if finish and own_words
+            else runner.begin
+        )
         self.demand = runner.demand.copy()
         self.closed: list[int] = []
         self.texts: dict[int, str] = {}
@@ -141,8 +187,11 @@ class Run:
         self.overflows: dict[int, ContextOverflow] = {}
 
     def advance(self, ready: Iterable[int]) -> list[tuple[int, Awaitable[Completion]]]:
-        """Start these nodes and whatever their answers make ready; returns the calls that have to be waited for."""
-        queue, calls = deque(ready), []
+        """Start these nodes and whatever their answers make ready; returns the calls that have to
+        be waited for.
+        """
+        queue = deque(ready)
+        calls = []
         while queue and not self.failures:
             i = queue.popleft()
             if i in self.texts:  # a vote that was decided in between
@@ -156,7 +205,8 @@ class Run:
                 if self.demand.goes_on(i):
                     queue += self.demand.go_on(i)
                     continue
-            role, answers = self.runner.roles[i], self._heard(self.runner.graph.reads[i])
+            role = self.runner.roles[i]
+            answers = self._heard(self.runner.graph.reads[i])
             if role.decide is not None:
                 self.texts[i] = role.decide(self.runner.prompt.task, answers)
                 queue += self._reached(i)
@@ -174,15 +224,21 @@ class Run:
         return calls
 
     async def finish(self, calls: list[tuple[int, Awaitable[Completion]]]) -> None:
-        """Wait for these calls and all that follow from them; what is under way when one fails still finishes."""
+        """Wait for these calls and all that follow from them; what is under way when one fails
+        still finishes.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 await self._follow(calls, group)
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _follow(self, calls: list[tuple[int, Awaitable[Completion]]], group: asyncio.TaskGroup) -> None:
-        """Follow the first call in this task and each other one in a task of its own, so that a chain needs one task."""
+    async def _follow(
+        self, calls: list[tuple[int, Awaitable[Completion]]], group: asyncio.TaskGroup
+    ) -> None:
+        """Follow the first call in this task and each other one in a task of its own, so that a
+        chain needs one task.
+        """
         while calls:
             (i, call), *others = calls
             for other in others:
@@ -194,9 +250,15 @@ class Run:
             calls = self.advance(ready)
 
     def result(self) -> Answer:
-        """The answer, once nothing is under way. Sums run in the graph's order, so that they are the same whatever came first."""
-        order, pool, nodes = self.runner.graph.order, self.runner.pool, self.runner.nodes
-        usage = _usage([(self.completions[i], pool, nodes[i].model) for i in order if i in self.completions])
+        """The answer, once nothing is under way. Sums run in the graph's order, so that they are
+        the same whatever came first.
+        """
+        order = self.runner.graph.order
+        pool = self.runner.pool
+        nodes = self.runner.nodes
+        usage = _usage(
+            [(self.completions[i], pool, nodes[i].model) for i in order if i in self.completions]
+        )
         if self.failures:
             error = str(self.failures[min(self.failures, key=order.index)])
             return Answer(None, math.nan, usage, self.texts, error, completions=self.completions)
@@ -205,23 +267,38 @@ class Run:
         stages = {i: place + 1 for i, place in self.demand.stage.items()}
         closed = tuple(sorted(self.closed))
         return Answer(
-            text, self._latency(stages), usage, self.texts, note=note, completions=self.completions, stages=stages, closed=closed
+            text,
+            self._latency(stages),
+            usage,
+            self.texts,
+            note=note,
+            completions=self.completions,
+            stages=stages,
+            closed=closed,
         )
 
     def _latency(self, stages: Mapping[int, int]) -> float:
         """Seconds along the calls that waited for one another."""
         graph = self.runner.graph
-        seconds = {i: self.completions[i].latency_s if i in self.completions else 0.0 for i in graph.order}
+        seconds = {
+            i: self.completions[i].latency_s if i in self.completions else 0.0 for i in graph.order
+        }
         if not graph.adaptive:
             return critical_path(graph, seconds)
         used = {i: np.array([stages.get(i, 0)]) for i in graph.order}
-        return float(run_times(graph, used, {i: np.array([taken]) for i, taken in seconds.items()})[0])
+        return float(
+            run_times(graph, used, {i: np.array([taken]) for i, taken in seconds.items()})[0]
+        )
 
     def _taken(self, i: int) -> str | None:
-        """What a node whose stage is complete answers without doing what it else does: where its gate stays closed, or its vote
-        stops; None where it goes on."""
-        graph, task, stage = self.runner.graph, self.runner.prompt.task, self.demand.stage[i]
-        node, stages = graph.node(i), graph.stages[i]
+        """What a node whose stage is complete answers without doing what it else does: where its
+        gate stays closed, or its vote stops; None where it goes on.
+        """
+        graph = self.runner.graph
+        task = self.runner.prompt.task
+        stage = self.demand.stage[i]
+        node = graph.node(i)
+        stages = graph.stages[i]
         if node.gate and stage == 0:
             answers = self._heard(stages[0])
             if disagreement([task.extract(answer) for answer in answers]) > node.gate.over:
@@ -230,7 +307,9 @@ class Run:
             return majority(task, answers)
         if not self.demand.goes_on(i):
             return None
-        answers = self._heard([p for group in stages[1 if node.gate else 0 : stage + 1] for p in group])
+        answers = self._heard(
+            [p for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
+        )
         known = dict(enumerate(map(task.extract, answers)))
         return majority(task, answers) if stops(node.stop, known, len(graph.reads[i])) else None
 
@@ -243,29 +322,38 @@ class Run:
         return self.demand.arrived(i)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
-        runner, node = self.runner, self.runner.nodes[i]
+        runner = self.runner
+        node = self.runner.nodes[i]
         assert role.speak is not None
         manner = runner.manners[node.model]
-        messages = role.speak(manner.prompt, self.question, most_supported(answers, manner.prompt, node))
+        messages = role.speak(
+            manner.prompt, self.question, most_supported(answers, manner.prompt, node)
+        )
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
     def _arrived(self, i: int, completion: Completion) -> list[int]:
-        self.texts[i], self.completions[i] = completion.text, completion
+        self.texts[i] = completion.text
+        self.completions[i] = completion
         if (read := self.runner.roles[i].read) is not None:
             self.texts[i] = read(completion.text, self._heard(self.runner.graph.reads[i]))
         return self._reached(i)
 
     def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
-        """A node without an answer: an overflow is an empty one, a failed call the end of the run."""
+        """A node without an answer: an overflow is an empty one, a failed call the end of the
+        run.
+        """
         if isinstance(error, CallFailed):
             self.failures[i] = error
             return []
-        self.texts[i], self.overflows[i] = "", error
+        self.texts[i] = ""
+        self.overflows[i] = error
         return self._reached(i)
 
 
 def most_supported(answers: list[str], prompt: Prompt, node: Node) -> list[str]:
-    """What a node reads: all answers, or for a fuser with top_k the k whose extracted form most answers share, in their order."""
+    """What a node reads: all answers, or for a fuser with top_k the k whose extracted form most
+    answers share, in their order.
+    """
     if node.role != "fuser" or node.top_k is None or len(answers) <= node.top_k:
         return answers
     forms = [prompt.task.extract(answer) for answer in answers]

@@ -1,8 +1,10 @@
-"""How far judges can be trusted: their agreement with scores that people gave, reported before any judge is used.
+"""How far judges can be trusted: their agreement with scores that people gave, reported before any
+judge is used.
 
-Agreement is concordance: of pairs of answers that people scored differently, the share that the judges rank the same way (ties
-count half), so that chance is 1/2 whatever scale either uses. Two biases are looked for: of position (the reference shown before
-the answer, then after it), and of length (whether the judges' error goes with how long an answer is).
+Agreement is concordance: of pairs of answers that people scored differently, the share that the
+judges rank the same way (ties count half), so that chance is 1/2 whatever scale either uses. Two
+biases are looked for: of position (the reference shown before the answer, then after it), and of
+length (whether the judges' error goes with how long an answer is).
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from pipeline.tasks.sources import JsonlSource, load_rows
 LEAST_PAIRS = 10
 """Pairs of answers with different scores, below which agreement can't be told."""
 
-ODD_SHIFT, ODD_LENGTH = 0.1, 0.5
-"""Mean change of a score by position, and rank correlation of error and length, from which a bias is called one."""
+ODD_SHIFT = 0.1
+ODD_LENGTH = 0.5
+"""Mean change of a score by position, and rank correlation of error and length, from which a bias
+is called one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of judges with known scores: concordance over `pairs`, mean error, mean change by position, correlation with length."""
+    """Of judges with known scores: concordance over `pairs`, mean error, mean change by position,
+    correlation with length.
+    """
 
     answers: int
     pairs: int
@@ -50,39 +57,50 @@ class Agreement:
     def lines(self) -> list[str]:
         """For people."""
         shown = [
-            f"judges agree with {self.answers} known scores: {100 * self.concordance:.0f} % of {self.pairs} pairs ranked alike "
-            f"(chance is 50 %), off by {self.error:.2f} on average"
+            f"judges agree with {self.answers} known scores: {100 * self.concordance:.0f} % of"
+            f" {self.pairs} pairs ranked alike (chance is 50 %), off by {self.error:.2f} on average"
         ]
         if self.shift > ODD_SHIFT:
             shown.append(
-                f"warning: judges are biased by position: their scores change by {self.shift:.2f} when the answer comes first"
+                f"warning: judges are biased by position: their scores change by {self.shift:.2f}"
+                " when the answer comes first"
             )
         if abs(self.length) > ODD_LENGTH:
             likes = "long" if self.length > 0 else "short"
-            shown.append(f"warning: judges favour {likes} answers: their error goes with length ({self.length:+.2f})")
+            shown.append(
+                f"warning: judges favour {likes} answers: their error goes with length"
+                f" ({self.length:+.2f})"
+            )
         return shown
 
 
 async def checked(task: Task, client: ModelClient) -> list[str]:
     """What a kind's judges are worth, in lines for people; none for a kind without judges.
 
-    Raises SettingsError when they agree with the known scores no better than chance, DataError when that can't be told.
+    Raises SettingsError when they agree with the known scores no better than chance, DataError when
+    that can't be told.
     """
     if not isinstance(task, AskingTask):
         return []
     if task.options.known is None:
-        return ["warning: how far the judges agree with people is not known; grading.known names answers with scores"]
+        return [
+            "warning: how far the judges agree with people is not known; grading.known names"
+            " answers with scores"
+        ]
     found = await agreement(task, known_scores(task, task.options.known), client)
     if found.concordance <= 0.5:
         raise SettingsError(
-            f"grading of kind {task.name}: judges worse than chance: of {found.pairs} pairs of answers with different scores in "
-            f"{task.options.known} they rank {100 * found.concordance:.0f} % alike (chance is 50 %); change rubric or models"
+            f"grading of kind {task.name}: judges worse than chance: of {found.pairs} pairs of"
+            f" answers with different scores in {task.options.known} they rank"
+            f" {100 * found.concordance:.0f} % alike (chance is 50 %); change rubric or models"
         )
     return found.lines()
 
 
 async def agreement(task: AskingTask, known: Sequence[Known], client: ModelClient) -> Agreement:
-    """Have all known answers judged, with the reference before and after the answer, and compare."""
+    """Have all known answers judged, with the reference before and after the answer, and
+    compare.
+    """
 
     async def scored(each: Known) -> tuple[float, float]:
         first = task.judge(each.question, each.reply, client)
@@ -93,12 +111,15 @@ async def agreement(task: AskingTask, known: Sequence[Known], client: ModelClien
     scores = await asyncio.gather(*map(scored, known))
     plain = [score for score, _ in scores]
     people = [each.score for each in known]
-    alike = [_alike(people[a] - people[b], plain[a] - plain[b]) for a, b in combinations(range(len(known)), 2)]
+    alike = [
+        _alike(people[a] - people[b], plain[a] - plain[b])
+        for a, b in combinations(range(len(known)), 2)
+    ]
     told = [each for each in alike if each is not None]
     if len(told) < LEAST_PAIRS:
         raise DataError(
-            f"{task.options.known}: expected at least {LEAST_PAIRS} pairs of answers with different scores, "
-            f"found {len(told)}; add some"
+            f"{task.options.known}: expected at least {LEAST_PAIRS} pairs of answers with different"
+            f" scores, found {len(told)}; add some"
         )
     errors = [judged - person for judged, person in zip(plain, people, strict=True)]
     return Agreement(
@@ -112,7 +133,9 @@ async def agreement(task: AskingTask, known: Sequence[Known], client: ModelClien
 
 
 def _alike(people: float, judged: float) -> float | None:
-    """1 where two answers are ranked alike, 0 where not, 1/2 where the judges see no difference; None where people see none."""
+    """1 where two answers are ranked alike, 0 where not, 1/2 where the judges see no difference;
+    None where people see none.
+    """
     if people == 0:
         return None
     return 0.5 if judged == 0 else float((people > 0) == (judged > 0))
@@ -128,13 +151,21 @@ def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def known_scores(task: Task, path: Path) -> list[Known]:
-    """The answers of a file with the scores that people gave them. Raises DataError that names file, line and field."""
+    """The answers of a file with the scores that people gave them. Raises DataError that names
+    file, line and field.
+    """
     found = []
     for where, row in load_rows(JsonlSource(kind="jsonl", path=path), 0):
         score = row.get("score")
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise DataError(f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}")
-        found.append(Known(task.parse(row, where), text_field(row, ("reply",), "a reply", where), float(score)))
+            raise DataError(
+                f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}"
+            )
+        found.append(
+            Known(
+                task.parse(row, where), text_field(row, ("reply",), "a reply", where), float(score)
+            )
+        )
     return found
 
 

@@ -1,6 +1,7 @@
 """What a search maximises: accuracy, or accuracy and latency together (paper, A.9).
 
-The one place where feedback becomes a number: searchers learn from it, and the driver selects the found graph by it.
+The one place where feedback becomes a number: searchers learn from it, and the driver selects the
+found graph by it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,19 @@ if TYPE_CHECKING:  # settings are read where no graph is run
 class Objective(Closed):
     """The value of an evaluation, within [0, 1], higher being better.
 
-    accuracy  the share of questions answered right
-    joint     (1 - weight) * accuracy + weight * half_s / (half_s + latency): latency scores 1 at 0 s and 1/2 at `half_s` seconds.
-              The paper joins the two without a formula; this one needs no bounds, and each second counts less than the one before.
+    accuracy  the share of questions answered right joint     (1 - weight) * accuracy + weight *
+    half_s / (half_s + latency): latency scores 1 at 0 s and 1/2 at `half_s` seconds.
+              The paper joins the two without a formula; this one needs no bounds, and each second
+              counts less than the one before.
     """
 
     kind: Literal["accuracy", "joint"] = "accuracy"
-    weight: Annotated[float, Field(ge=0, le=1)] = Field(default=0.3, description="of latency, for joint")
-    half_s: PositiveFloat = Field(default=10.0, description="the latency in seconds that scores 1/2, for joint")
+    weight: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.3, description="of latency, for joint"
+    )
+    half_s: PositiveFloat = Field(
+        default=10.0, description="the latency in seconds that scores 1/2, for joint"
+    )
 
     @property
     def joint(self) -> bool:
@@ -41,11 +47,17 @@ class Objective(Closed):
         return self.of(feedback.accuracy, feedback.latency_s)
 
     def shares(self, feedback: Feedback) -> FloatArray:
-        """(n,) each question's share in the value: the value is their mean over scored questions; the others are NaN.
+        """(n,) each question's share in the value: the value is their mean over scored questions;
+        the others are NaN.
 
         Accuracy is a mean already; the score of the mean latency is taken along its tangent.
         """
-        right = np.array([math.nan if result.correct is None else float(result.correct) for result in feedback.results])
+        right = np.array(
+            [
+                math.nan if result.correct is None else float(result.correct)
+                for result in feedback.results
+            ]
+        )
         if not self.joint:
             return right
         mean = feedback.latency_s
@@ -65,7 +77,8 @@ ACCURACY: Objective = Objective()
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Places of the (accuracy, latency) points that no other matches in both and beats in one, from fast to slow.
+    """Places of the (accuracy, latency) points that no other matches in both and beats in one, from
+    fast to slow.
 
     Of equal points the first stays; a point with a NaN is never on the front.
     """

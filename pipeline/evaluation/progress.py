@@ -1,7 +1,8 @@
 """What a run says of itself while it goes on: events, and the state that they add up to.
 
-The environment and the driver publish events and know nothing of who listens; a view keeps a RunState and shows it. Nothing here
-reads a clock: whoever shows a state knows how long the run has taken.
+The environment and the driver publish events and know nothing of who listens; a view keeps a
+RunState and shows it. Nothing here reads a clock: whoever shows a state knows how long the run has
+taken.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ NOTHING = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A question, or another unit of work, is done with, answered or lost for good; `recalled` if an earlier start had done it."""
+    """A question, or another unit of work, is done with, answered or lost for good; `recalled` if
+    an earlier start had done it.
+    """
 
     usage: Usage = NOTHING
     recalled: bool = False
@@ -24,7 +27,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class IterationBegan:
-    """A search begins iteration `number` of `most`, and has `left` questions to answer at most, this iteration's included."""
+    """A search begins iteration `number` of `most`, and has `left` questions to answer at most,
+    this iteration's included.
+    """
 
     number: int
     most: int
@@ -43,7 +48,9 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a search has really spent, over all its starts: dollars, tokens (of prompts and of answers) and seconds."""
+    """What a search has really spent, over all its starts: dollars, tokens (of prompts and of
+    answers) and seconds.
+    """
 
     dollars: float = 0.0
     tokens: int = 0
@@ -60,7 +67,8 @@ def ignore(event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where a stage stands. `total` and `left` count questions (or other units of work), at most where a search may end early.
+    """Where a stage stands. `total` and `left` count questions (or other units of work), at most
+    where a search may end early.
 
     `fresh` are those done by this start, which is what a rate can be measured by.
     """
@@ -80,7 +88,9 @@ class RunState:
         match event:
             case Answered(usage, recalled):
                 used = self.usage if recalled else self.usage + usage
-                return replace(self, left=max(0, self.left - 1), fresh=self.fresh + (not recalled), usage=used)
+                return replace(
+                    self, left=max(0, self.left - 1), fresh=self.fresh + (not recalled), usage=used
+                )
             case IterationBegan():
                 return replace(self, iteration=event, left=event.left)
             case Best():
@@ -104,7 +114,9 @@ class RunState:
         return self.usage.cached_calls / self.usage.calls if self.usage.calls else None
 
     def seconds_left(self, elapsed_s: float) -> float | None:
-        """An estimate: what is left, at the rate of this start so far. None before there is a rate."""
+        """An estimate: what is left, at the rate of this start so far. None before there is a
+        rate.
+        """
         return self.left * elapsed_s / self.fresh if self.fresh else None
 
 

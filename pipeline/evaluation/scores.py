@@ -1,9 +1,9 @@
 """Statistics of grades between 0 and 1, where right and wrong are not all there is.
 
-Right and wrong have theirs: Wilson's interval (pipeline/evaluation/environment.py) and McNemar's exact test
-(pipeline/deployment/promotion.py). The test
-here is that same test for differences of any size: if neither of two graphs is better, each question's difference goes either way
-with probability 1/2, so McNemar's p is what it gives where all differences are -1, 0 or 1.
+Right and wrong have theirs: Wilson's interval (pipeline/evaluation/environment.py) and McNemar's
+exact test (pipeline/deployment/promotion.py). The test here is that same test for differences of
+any size: if neither of two graphs is better, each question's difference goes either way with
+probability 1/2, so McNemar's p is what it gives where all differences are -1, 0 or 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def binary(grades: Iterable[float]) -> bool:
 def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, float]:
     """Student's interval of a mean of grades, within [0, 1]; (0, 1) where there is none.
 
-    Its variance counts one grade of 0 and one of 1 more, so that few grades that agree never look certain.
+    Its variance counts one grade of 0 and one of 1 more, so that few grades that agree never look
+    certain.
     """
     n = len(grades)
     if n == 0:
@@ -61,5 +62,9 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
     sums = (2.0 * bits - 1) @ moved
     observed = float(moved.sum())
     close = 1e-9 * max(1.0, float(np.abs(moved).sum()))  # rounding must not tell equal sums apart
-    beyond = sums >= observed - close if alternative == "greater" else np.abs(sums) >= abs(observed) - close
+    beyond = (
+        sums >= observed - close
+        if alternative == "greater"
+        else np.abs(sums) >= abs(observed) - close
+    )
     return float((int(beyond.sum()) + extra) / (len(sums) + extra))

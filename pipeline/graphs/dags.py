@@ -1,7 +1,7 @@
 """How many collaboration topologies there are: DAGs on n nodes, labeled and unlabeled (paper, A.4).
 
-The paper's Listing 1 over-counts the unlabeled DAGs: it permutes nodes only inside degree groups and in index order, so some
-isomorphic graphs are counted more than once. The counts here are exact.
+The paper's Listing 1 over-counts the unlabeled DAGs: it permutes nodes only inside degree groups
+and in index order, so some isomorphic graphs are counted more than once. The counts here are exact.
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ MAX_UNLABELED = 24
 
 
 def labeled_dags(n: int) -> int:
-    """Number of DAGs on n distinguishable nodes (recurrence of A.4). Raises InputError unless 0 <= n <= MAX_LABELED."""
+    """Number of DAGs on n distinguishable nodes (recurrence of A.4). Raises InputError unless 0 <=
+    n <= MAX_LABELED.
+    """
     _check(n, MAX_LABELED)
     counts = [1]
     for size in range(1, n + 1):
-        terms = ((-1) ** (k + 1) * math.comb(size, k) * 2 ** (k * (size - k)) * counts[size - k] for k in range(1, size + 1))
+        terms = (
+            (-1) ** (k + 1) * math.comb(size, k) * 2 ** (k * (size - k)) * counts[size - k]
+            for k in range(1, size + 1)
+        )
         counts.append(sum(terms))
     return counts[n]
 
 
 def unlabeled_dags(n: int) -> int:
-    """Number of DAGs on n indistinguishable nodes (OEIS A003087), by Burnside's lemma over the cycle types of permutations.
+    """Number of DAGs on n indistinguishable nodes (OEIS A003087), by Burnside's lemma over the
+    cycle types of permutations.
 
     Raises InputError unless 0 <= n <= MAX_UNLABELED.
     """
@@ -58,15 +64,18 @@ def _partitions(n: int, largest: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 def _centralizer(cycle_type: tuple[tuple[int, int], ...]) -> int:
     """n! divided by the number of permutations of this cycle type."""
-    return math.prod(part**multiplicity * math.factorial(multiplicity) for part, multiplicity in cycle_type)
+    return math.prod(
+        part**multiplicity * math.factorial(multiplicity) for part, multiplicity in cycle_type
+    )
 
 
 def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
     """Labeled DAGs that a permutation of this cycle type leaves as they are.
 
-    Inside one cycle there can be no edge (its images would close a cycle), and between two cycles of lengths a and b the edges
-    fall into gcd(a, b) orbits, each in or out. So it is the count of DAGs on the cycles with 2**gcd - 1 ways for an edge, found
-    by inclusion and exclusion over the set of sources, as in the labeled recurrence; equal cycles are counted together.
+    Inside one cycle there can be no edge (its images would close a cycle), and between two cycles
+    of lengths a and b the edges fall into gcd(a, b) orbits, each in or out. So it is the count of
+    DAGs on the cycles with 2**gcd - 1 ways for an edge, found by inclusion and exclusion over the
+    set of sources, as in the labeled recurrence; equal cycles are counted together.
     """
     lengths = [part for part, _ in cycle_type]
 
@@ -82,7 +91,9 @@ def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
             rest = tuple(m - c for m, c in zip(left, chosen, strict=True))
             ways = math.prod(math.comb(m, c) for m, c in zip(left, chosen, strict=True))
             orbits = sum(
-                c * r * math.gcd(a, b) for c, a in zip(chosen, lengths, strict=True) for r, b in zip(rest, lengths, strict=True)
+                c * r * math.gcd(a, b)
+                for c, a in zip(chosen, lengths, strict=True)
+                for r, b in zip(rest, lengths, strict=True)
             )
             total += (-1) ** (size + 1) * ways * 2**orbits * count(rest)
         return total

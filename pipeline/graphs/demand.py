@@ -1,8 +1,9 @@
 """Which nodes a question needs, as its answers come in, and how long that takes.
 
-The sink is asked for first, and every node asks for its predecessors: all at once, or stage by stage (what its gate watches,
-then its waves). A stage is asked for once the one before it has answered and the node is still open. So which nodes run
-depends on answers alone, never on which of them came first.
+The sink is asked for first, and every node asks for its predecessors: all at once, or stage by
+stage (what its gate watches, then its waves). A stage is asked for once the one before it has
+answered and the node is still open. So which nodes run depends on answers alone, never on which of
+them came first.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pipeline.graphs.graph import CollaborationGraph
 class Demand:
     """One question's way through a graph: what is asked for, and what each node still waits for.
 
-    `stage` has the place of the stage that a node waits for, for every node asked for; of a node that was hurried on, `since` has
-    the first stage that it still waits for.
+    `stage` has the place of the stage that a node waits for, for every node asked for; of a node
+    that was hurried on, `since` has the first stage that it still waits for.
     """
 
     def __init__(self, graph: CollaborationGraph) -> None:
@@ -39,7 +40,9 @@ class Demand:
         return other
 
     def ask(self, node: int) -> list[int]:
-        """Ask for a node and all that it asks for first; returns the nodes that wait for nothing, in the graph's order."""
+        """Ask for a node and all that it asks for first; returns the nodes that wait for nothing,
+        in the graph's order.
+        """
         ready: list[int] = []
         asked = [node]
         while asked:
@@ -63,7 +66,11 @@ class Demand:
             if place is None or after in self.answered:
                 continue
             stages = self.graph.stages[after]
-            if len(stages) == 1 or node in stages[place] or (after in self.since and node in self.awaited(after)):
+            if (
+                len(stages) == 1
+                or node in stages[place]
+                or (after in self.since and node in self.awaited(after))
+            ):
                 self.waiting[after] -= 1
                 if not self.waiting[after]:
                     ready.append(after)
@@ -75,11 +82,13 @@ class Demand:
 
     def awaited(self, node: int) -> tuple[int, ...]:
         """The members of the stages that a node waits for."""
-        stages, place = self.graph.stages[node], self.stage[node]
+        stages = self.graph.stages[node]
+        place = self.stage[node]
         return tuple(p for stage in stages[self.since.get(node, place) : place + 1] for p in stage)
 
     def go_on(self, node: int, hurry: bool = False) -> list[int]:
-        """Ask for the node's next stage; returns the nodes that wait for nothing, itself where all have answered already.
+        """Ask for the node's next stage; returns the nodes that wait for nothing, itself where all
+        have answered already.
 
         With `hurry` it goes on waiting for the stage before, too.
         """
@@ -88,7 +97,9 @@ class Demand:
         else:
             self.since.pop(node, None)
         self.stage[node] += 1
-        ready = [i for member in self.graph.stages[node][self.stage[node]] for i in self.ask(member)]
+        ready = [
+            i for member in self.graph.stages[node][self.stage[node]] for i in self.ask(member)
+        ]
         self.waiting[node] = sum(p not in self.answered for p in self.awaited(node))
         return self._in_order(ready) if self.waiting[node] else [node]
 
@@ -96,11 +107,14 @@ class Demand:
         return sorted(nodes, key=self.graph.places.__getitem__) if len(nodes) > 1 else nodes
 
 
-def run_times(graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]) -> FloatArray:
-    """(Q,) when the sink answers, by the seconds that each node takes (Q,) once it has what it reads.
+def run_times(
+    graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
+) -> FloatArray:
+    """(Q,) when the sink answers, by the seconds that each node takes (Q,) once it has what it
+    reads.
 
-    `used` (Q,) is how many of its stages each node waited for, 0 where it was not asked. A node begins when the first node that
-    needs it asks for it, and stages follow one another.
+    `used` (Q,) is how many of its stages each node waited for, 0 where it was not asked. A node
+    begins when the first node that needs it asks for it, and stages follow one another.
     """
     count = len(used[graph.sink])
     asked = {i: np.full(count, np.inf) for i in graph.order}

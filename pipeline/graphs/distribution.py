@@ -1,14 +1,16 @@
-"""The probabilistic graph: a product distribution over edges, roles and models (paper, section 5.1 and A.11).
+"""The probabilistic graph: a product distribution over edges, roles and models (paper, section 5.1
+and A.11).
 
-Nodes stand in one fixed order and only forward edges exist, so every draw is a DAG; the last node is the sink. Sampling draws
-models, then edges, then roles:
+Nodes stand in one fixed order and only forward edges exist, so every draw is a DAG; the last node
+is the sink. Sampling draws models, then edges, then roles:
 
-    P(model of i = m)        = softmax(psi_i)_m
-    P(edge i -> j)           = sigmoid(theta_ij)                for i < j
-    P(role of i = r | d_i)   = softmax(alpha^d_i * pi_i)_r      with d_i the drawn in-degree, alpha in [1, 1.1]
+    P(model of i = m)        = softmax(psi_i)_m P(edge i -> j)           = sigmoid(theta_ij)
+    for i < j P(role of i = r | d_i)   = softmax(alpha^d_i * pi_i)_r      with d_i the drawn
+    in-degree, alpha in [1, 1.1]
 
-alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11 intends, only where the
-fuser's logit leads; a flat pi stays flat. Roles that need predecessors (voter) have probability 0 on nodes with too few.
+alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11
+intends, only where the fuser's logit leads; a flat pi stays flat. Roles that need predecessors
+(voter) have probability 0 on nodes with too few.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ MAX_LOGIT = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """A batch of B raw draws over n nodes, before dead nodes are pruned: edges (B, n, n) bool, roles and models (B, n) indices."""
+    """A batch of B raw draws over n nodes, before dead nodes are pruned: edges (B, n, n) bool,
+    roles and models (B, n) indices.
+    """
 
     edges: BoolArray
     roles: IntArray
@@ -57,9 +61,11 @@ class Gradients:
 
 
 class GraphDistribution:
-    """Logits theta (n, n), pi (n, R) and psi (n, M) over n nodes, R roles and M models, and the generator that samples them.
+    """Logits theta (n, n), pi (n, R) and psi (n, M) over n nodes, R roles and M models, and the
+    generator that samples them.
 
-    Node n - 1 is the sink. `ids` (n,) are the nodes' numbers in the graphs it makes; they survive the removal of nodes.
+    Node n - 1 is the sink. `ids` (n,) are the nodes' numbers in the graphs it makes; they survive
+    the removal of nodes.
     """
 
     def __init__(
@@ -81,8 +87,13 @@ class GraphDistribution:
             )
         if not 1.0 <= alpha <= 1.1:
             raise SettingsError(f"expected alpha within [1, 1.1], found {alpha}")
-        self.roles, self.models, self.alpha, self.rng = tuple(roles), tuple(models), alpha, rng
-        self.theta, self.pi, self.psi = theta.astype(float), pi.astype(float), psi.astype(float)
+        self.roles = tuple(roles)
+        self.models = tuple(models)
+        self.alpha = alpha
+        self.rng = rng
+        self.theta = theta.astype(float)
+        self.pi = pi.astype(float)
+        self.psi = psi.astype(float)
         self.ids = tuple(range(n)) if ids is None else tuple(ids)
         self._needs = np.array([get_role(name).min_in_degree for name in roles])
 
@@ -98,7 +109,9 @@ class GraphDistribution:
     ) -> GraphDistribution:
         """Every edge with the same probability, roles and models uniform."""
         theta = np.full((n, n), float(_bounded_logit(edge_probability)))
-        return cls(roles, models, theta, np.zeros((n, len(roles))), np.zeros((n, len(models))), rng, alpha)
+        return cls(
+            roles, models, theta, np.zeros((n, len(roles))), np.zeros((n, len(models))), rng, alpha
+        )
 
     @property
     def n(self) -> int:
@@ -137,7 +150,9 @@ class GraphDistribution:
 
     def sample(self, count: int) -> Draws:
         """`count` independent raw draws: models, then edges, then roles given in-degrees."""
-        models = self._choose(np.broadcast_to(self.model_probabilities(), (count, self.n, len(self.models))))
+        models = self._choose(
+            np.broadcast_to(self.model_probabilities(), (count, self.n, len(self.models)))
+        )
         edges = self.rng.random((count, self.n, self.n)) < self.edge_probabilities()
         roles = self._choose(self.role_probabilities(edges.sum(axis=1)))
         return Draws(edges, roles, models)
@@ -149,8 +164,12 @@ class GraphDistribution:
         return np.asarray((picks >= cumulative).sum(axis=-1), dtype=np.intp)
 
     def log_prob(self, draws: Draws) -> FloatArray:
-        """(B,) log probability of each raw draw: log p(psi) + log p(theta | psi) + log p(pi | theta) (A.11)."""
-        models = np.take_along_axis(log_softmax(self.psi, axis=-1)[None], draws.models[..., None], axis=-1).sum(axis=(1, 2))
+        """(B,) log probability of each raw draw: log p(psi) + log p(theta | psi) + log p(pi |
+        theta) (A.11).
+        """
+        models = np.take_along_axis(
+            log_softmax(self.psi, axis=-1)[None], draws.models[..., None], axis=-1
+        ).sum(axis=(1, 2))
         signed = np.where(draws.edges, self.theta, -self.theta)
         edges = np.where(self.forward, log_expit(signed), 0.0).sum(axis=(1, 2))
         log_roles = self._log_roles(draws.in_degrees)
@@ -161,24 +180,38 @@ class GraphDistribution:
         """Exact gradients of `log_prob` with respect to the logits, per draw."""
         theta = np.where(self.forward, draws.edges - expit(self.theta), 0.0)
         tilt = self.alpha ** draws.in_degrees[..., None]
-        pi = tilt * (_one_hot(draws.roles, len(self.roles)) - self.role_probabilities(draws.in_degrees))
+        pi = tilt * (
+            _one_hot(draws.roles, len(self.roles)) - self.role_probabilities(draws.in_degrees)
+        )
         psi = _one_hot(draws.models, len(self.models)) - self.model_probabilities()
         return Gradients(theta, pi, psi)
 
-    def graph(self, edges: BoolArray, roles: IntArray, models: IntArray, cost: CostModel, budget: float) -> CollaborationGraph:
-        """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises BudgetError if it can't be."""
-        nodes = [Node(i, self.roles[r], self.models[m]) for i, r, m in zip(self.ids, roles, models, strict=True)]
+    def graph(
+        self, edges: BoolArray, roles: IntArray, models: IntArray, cost: CostModel, budget: float
+    ) -> CollaborationGraph:
+        """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises
+        BudgetError if it can't be.
+        """
+        nodes = [
+            Node(i, self.roles[r], self.models[m])
+            for i, r, m in zip(self.ids, roles, models, strict=True)
+        ]
         return prune_and_trim(nodes, edges, cost, budget)
 
     def sample_graphs(self, count: int, cost: CostModel, budget: float) -> list[CollaborationGraph]:
         """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed.
 
-        A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises BudgetError when that goes on.
+        A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises
+        BudgetError when that goes on.
         """
         return [graph for graph, _ in self.sample_trimmed(count, cost, budget)]
 
-    def sample_trimmed(self, count: int, cost: CostModel, budget: float) -> list[tuple[CollaborationGraph, frozenset[int]]]:
-        """As `sample_graphs`, each graph with the ids of the live nodes that trimming took from it."""
+    def sample_trimmed(
+        self, count: int, cost: CostModel, budget: float
+    ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
+        """As `sample_graphs`, each graph with the ids of the live nodes that trimming took from
+        it.
+        """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         for _ in range(100):
             draws = self.sample(count - len(found))
@@ -188,20 +221,28 @@ class GraphDistribution:
                 except BudgetError:
                     continue
                 whole = self.graph(edges, roles, models, cost, np.inf)
-                found.append((graph, frozenset(n.id for n in whole.nodes) - {n.id for n in graph.nodes}))
+                found.append(
+                    (graph, frozenset(n.id for n in whole.nodes) - {n.id for n in graph.nodes})
+                )
             if len(found) == count:
                 return found
-        raise BudgetError(f"budget {budget:g}: the sink's likely models are all over it; expected models that fit")
+        raise BudgetError(
+            f"budget {budget:g}: the sink's likely models are all over it; expected models that fit"
+        )
 
     def decode(self, threshold: float, cost: CostModel, budget: float) -> CollaborationGraph:
-        """The MAP graph (A.11): edges with p >= threshold, most probable roles and models, pruned and trimmed to the budget."""
+        """The MAP graph (A.11): edges with p >= threshold, most probable roles and models, pruned
+        and trimmed to the budget.
+        """
         edges = self.forward & (self.edge_probabilities() >= threshold)
         # A dead node has no part in a live node's in-degree, so roles can be read before pruning.
         roles = self._log_roles(edges.sum(axis=0)).argmax(axis=-1)
         return self.graph(edges, roles, self.psi.argmax(axis=-1), cost, budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
-        """The distribution over the remaining nodes, given the ids to drop; shares the generator. The sink must stay."""
+        """The distribution over the remaining nodes, given the ids to drop; shares the generator.
+        The sink must stay.
+        """
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
         if not keep or keep[-1] != self.n - 1:
             raise SettingsError("expected to keep the sink, but it is among the nodes to drop")
@@ -217,15 +258,21 @@ class GraphDistribution:
         )
 
     def with_models(self, models: Sequence[str], logit: float) -> GraphDistribution:
-        """The distribution over another set of models: a column of logits for each, those that joined at `logit`."""
+        """The distribution over another set of models: a column of logits for each, those that
+        joined at `logit`.
+        """
         psi = np.full((self.n, len(models)), logit)
         for column, model in enumerate(models):
             if model in self.models:
                 psi[:, column] = self.psi[:, self.models.index(model)]
-        return GraphDistribution(self.roles, models, self.theta, self.pi, psi, self.rng, self.alpha, self.ids)
+        return GraphDistribution(
+            self.roles, models, self.theta, self.pi, psi, self.rng, self.alpha, self.ids
+        )
 
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
-        """Replace theta by the logits of (n, n) probabilities; entries outside the forward mask are ignored."""
+        """Replace theta by the logits of (n, n) probabilities; entries outside the forward mask are
+        ignored.
+        """
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The collaboration graph: a DAG of LLM calls with one sink (paper, section 3).
 
-Every node is given the query; a node of in-degree 0 has nothing else. Edges carry a node's answer to its successors, and the
-sink's answer is the graph's answer. The input node is implicit, so in-degree, width and depth count LLM nodes only.
+Every node is given the query; a node of in-degree 0 has nothing else. Edges carry a node's answer
+to its successors, and the sink's answer is the graph's answer. The input node is implicit, so
+in-degree, width and depth count LLM nodes only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from typing import Any
 
 from pipeline.base.errors import GraphError
 from pipeline.base.files import command_of
-from pipeline.graphs.stopping import LOSSLESS, Gate, Stop, in_waves, parse_gate, parse_stop, parse_waves
+from pipeline.graphs.stopping import (
+    LOSSLESS,
+    Gate,
+    Stop,
+    in_waves,
+    parse_gate,
+    parse_stop,
+    parse_waves,
+)
 
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
@@ -26,9 +35,10 @@ HASH_BRANCHES = 64
 class Node:
     """One LLM call. `top_k` lets a fuser read at most that many predecessors (paper, A.7 remark i).
 
-    A voter's `stop` says when it has heard enough, and `waves` how many predecessors begin together, in their order: the
-    next wave begins once the one before has answered and the vote is still open; without sizes all begin at once. With a
-    `gate` the node runs only where the answers that it watches disagree (pipeline/graphs/stopping.py).
+    A voter's `stop` says when it has heard enough, and `waves` how many predecessors begin
+    together, in their order: the next wave begins once the one before has answered and the vote is
+    still open; without sizes all begin at once. With a `gate` the node runs only where the answers
+    that it watches disagree (pipeline/graphs/stopping.py).
     """
 
     id: int
@@ -63,10 +73,12 @@ class Node:
 
 @dataclass(frozen=True)
 class CollaborationGraph:
-    """An immutable, always valid collaboration graph; equal when nodes and edges are equal, numbers included.
+    """An immutable, always valid collaboration graph; equal when nodes and edges are equal, numbers
+    included.
 
-    Raises GraphError on construction when an id repeats, an edge names an unknown node, is a loop or repeats, the graph has a
-    cycle, or it does not have exactly one sink. In a DAG with one sink every node reaches it, so a valid graph has no dead node.
+    Raises GraphError on construction when an id repeats, an edge names an unknown node, is a loop
+    or repeats, the graph has a cycle, or it does not have exactly one sink. In a DAG with one sink
+    every node reaches it, so a valid graph has no dead node.
     """
 
     nodes: tuple[Node, ...]
@@ -78,7 +90,10 @@ class CollaborationGraph:
         self._check_nodes_and_edges()
         _ = self.order  # a cycle shows here
         if len(self._sinks) != 1:
-            raise GraphError(f"expected one sink (a node without outgoing edges), found {len(self._sinks)}: nodes {self._sinks}")
+            raise GraphError(
+                f"expected one sink (a node without outgoing edges), found {len(self._sinks)}:"
+                f" nodes {self._sinks}"
+            )
 
     def _check_nodes_and_edges(self) -> None:
         if not self.nodes:
@@ -92,7 +107,9 @@ class CollaborationGraph:
         for edge in self.edges:
             for end in edge:
                 if end not in known:
-                    raise GraphError(f"edge {list(edge)} names node {end}, which is not among the nodes")
+                    raise GraphError(
+                        f"edge {list(edge)} names node {end}, which is not among the nodes"
+                    )
             if edge[0] == edge[1]:
                 raise GraphError(f"edge {list(edge)} is a loop; a node can't feed itself")
             if edge in seen:
@@ -106,9 +123,15 @@ class CollaborationGraph:
         if node.gate and not before:
             raise GraphError(f"node {node.id}: a gate needs predecessors to watch, found none")
         if node.gate and (strangers := set(node.gate.watches) - set(before)):
-            raise GraphError(f"node {node.id}: its gate watches node {min(strangers)}, which is not among its predecessors")
+            raise GraphError(
+                f"node {node.id}: its gate watches node {min(strangers)}, which is not among its"
+                " predecessors"
+            )
         if node.stop.confident and not node.waves:
-            raise GraphError(f"node {node.id}: stop {node.stop.rule} needs wave, as in one wave all are asked before it looks")
+            raise GraphError(
+                f"node {node.id}: stop {node.stop.rule} needs wave, as in one wave all are asked"
+                " before it looks"
+            )
 
     @cached_property
     def predecessors(self) -> Mapping[int, tuple[int, ...]]:
@@ -122,13 +145,16 @@ class CollaborationGraph:
 
     @cached_property
     def reads(self) -> Mapping[int, tuple[int, ...]]:
-        """Node id -> ids of the predecessors whose answers it reads when it runs, ascending: those that its gate does not
-        watch, or all."""
+        """Node id -> ids of the predecessors whose answers it reads when it runs, ascending: those
+        that its gate does not watch, or all.
+        """
         return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
 
     @cached_property
     def stages(self) -> Mapping[int, tuple[tuple[int, ...], ...]]:
-        """Node id -> the predecessors it asks for, one group after another: those that its gate watches, then its waves."""
+        """Node id -> the predecessors it asks for, one group after another: those that its gate
+        watches, then its waves.
+        """
         found = {}
         for node in self.nodes:
             watched = () if node.gate is None else node.gate.watches or self.predecessors[node.id]
@@ -143,8 +169,16 @@ class CollaborationGraph:
 
     @cached_property
     def late_edges(self) -> Mapping[tuple[int, int], int]:
-        """Edge -> the stage in which its end asks for its source, for those that are not of the first."""
-        return {(a, b): k for b, stages in self.stages.items() for k, stage in enumerate(stages) for a in stage if k}
+        """Edge -> the stage in which its end asks for its source, for those that are not of the
+        first.
+        """
+        return {
+            (a, b): k
+            for b, stages in self.stages.items()
+            for k, stage in enumerate(stages)
+            for a in stage
+            if k
+        }
 
     @cached_property
     def adaptive(self) -> bool:
@@ -163,7 +197,9 @@ class CollaborationGraph:
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes grouped by level, the longest path that leads to them; the nodes of one level can run together."""
+        """Nodes grouped by level, the longest path that leads to them; the nodes of one level can
+        run together.
+        """
         waiting = {i: len(p) for i, p in self.predecessors.items()}
         frontier = tuple(i for i, d in sorted(waiting.items()) if d == 0)
         levels = []
@@ -221,14 +257,17 @@ class CollaborationGraph:
     def content_hash(self) -> str:
         """Hex digest of the graph apart from its numbering.
 
-        Graphs with the same digest are isomorphic (roles, models and top_k included): the digest is of a full description.
-        Isomorphic graphs have the same digest whenever colour refinement and at most HASH_BRANCHES tie-breaks settle the order,
-        which covers layered, chain, tree and almost all sampled graphs; else numbering can show.
+        Graphs with the same digest are isomorphic (roles, models and top_k included): the digest is
+        of a full description. Isomorphic graphs have the same digest whenever colour refinement and
+        at most HASH_BRANCHES tie-breaks settle the order, which covers layered, chain, tree and
+        almost all sampled graphs; else numbering can show.
         """
         return hashlib.sha256(_canonical_text(self).encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k", "stop", "wave", "gate"]}], "edges": [[from, to]]}."""
+        """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k", "stop", "wave", "gate"]}],
+        "edges": [[from, to]]}.
+        """
         nodes = [{"id": n.id, "role": n.role, "model": n.model} | n.settings for n in self.nodes]
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
 
@@ -250,28 +289,41 @@ class CollaborationGraph:
         try:
             data = json.loads(text)
         except json.JSONDecodeError as error:
-            raise GraphError(f"{where}: expected JSON, but {error.msg} at line {error.lineno}") from None
-        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets thousands deep
+            raise GraphError(
+                f"{where}: expected JSON, but {error.msg} at line {error.lineno}"
+            ) from None
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # numbers of thousands of digits, brackets thousands deep
             raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
         return cls.from_dict(data, where)
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
         """Read a graph file. Raises GraphError when it is missing or not a valid graph."""
-        made = f"; `make repro` makes it, or `{command_of('search', path)}`" if "results" in path.parts else ""
+        made = (
+            f"; `make repro` makes it, or `{command_of('search', path)}`"
+            if "results" in path.parts
+            else ""
+        )
         try:
             return cls.from_json(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             advice = made or "; correct the path"
-            raise GraphError(f"{path}: expected a graph file (JSON), but {reason}{advice}") from None
+            raise GraphError(
+                f"{path}: expected a graph file (JSON), but {reason}{advice}"
+            ) from None
         except GraphError as error:
             raise GraphError(f"{error}{made}") from None
 
 
 def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
-        raise GraphError(f'expected an object with "nodes" and "edges" lists, found {type(data).__name__}')
+        raise GraphError(
+            f'expected an object with "nodes" and "edges" lists, found {type(data).__name__}'
+        )
     unknown = sorted(set(data) - {"nodes", "edges"})
     if unknown:
         raise GraphError(f"unknown key {unknown[0]!r}; expected nodes and edges")
@@ -279,7 +331,11 @@ def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     if not isinstance(edges, list):
         raise GraphError(f"expected edges as a list of [from, to], found {type(edges).__name__}")
     for edge in edges:
-        if not (isinstance(edge, list | tuple) and len(edge) == 2 and all(type(end) is int for end in edge)):
+        if not (
+            isinstance(edge, list | tuple)
+            and len(edge) == 2
+            and all(type(end) is int for end in edge)
+        ):
             raise GraphError(f"expected an edge as [from, to] with node ids, found {edge!r}")
     return cls(tuple(_parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 
@@ -292,13 +348,20 @@ def _parse_node(node: Any) -> Node:
         raise GraphError(f"expected a node as an object, found {node!r}")
     unknown = sorted(set(node) - set(_NODE_KEYS))
     if unknown:
-        raise GraphError(f"node {node.get('id')!r}: unknown key {unknown[0]!r}; expected {', '.join(_NODE_KEYS)}")
+        raise GraphError(
+            f"node {node.get('id')!r}: unknown key {unknown[0]!r}; expected {', '.join(_NODE_KEYS)}"
+        )
     for key, kind in (("id", int), ("role", str), ("model", str)):
         if type(node.get(key)) is not kind:
-            raise GraphError(f"node {node.get('id')!r}: expected {key} of type {kind.__name__}, found {node.get(key)!r}")
+            raise GraphError(
+                f"node {node.get('id')!r}: expected {key} of type {kind.__name__}, found"
+                f" {node.get(key)!r}"
+            )
     top_k = node.get("top_k")
     if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise GraphError(f"node {node['id']}: expected top_k as an integer of at least 1, found {top_k!r}")
+        raise GraphError(
+            f"node {node['id']}: expected top_k as an integer of at least 1, found {top_k!r}"
+        )
     try:
         stop = LOSSLESS if node.get("stop") is None else parse_stop(node["stop"])
         waves = () if node.get("wave") is None else parse_waves(node["wave"])
@@ -308,7 +371,9 @@ def _parse_node(node: Any) -> Node:
     return Node(node["id"], node["role"], node["model"], top_k, stop, waves, gate)
 
 
-def _neighbours(nodes: tuple[Node, ...], pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
+def _neighbours(
+    nodes: tuple[Node, ...], pairs: Iterable[tuple[int, int]]
+) -> dict[int, tuple[int, ...]]:
     found: dict[int, list[int]] = {node.id: [] for node in nodes}
     for here, there in pairs:
         found[here].append(there)
@@ -316,7 +381,9 @@ def _neighbours(nodes: tuple[Node, ...], pairs: Iterable[tuple[int, int]]) -> di
 
 
 def _canonical_text(graph: CollaborationGraph) -> str:
-    """The least description of the graph over the node orders that colour refinement leaves open (bounded by HASH_BRANCHES)."""
+    """The least description of the graph over the node orders that colour refinement leaves open
+    (bounded by HASH_BRANCHES).
+    """
     labels = sorted({node.label for node in graph.nodes})
     depth_of = {i: d for d, level in enumerate(graph.levels) for i in level}
     start = {node.id: (depth_of[node.id], labels.index(node.label)) for node in graph.nodes}
@@ -325,7 +392,9 @@ def _canonical_text(graph: CollaborationGraph) -> str:
 
 
 def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
-    """Split colour classes by the colours of predecessors and successors until nothing changes (1-WL on the directed graph)."""
+    """Split colour classes by the colours of predecessors and successors until nothing changes
+    (1-WL on the directed graph).
+    """
     current = _ranked(colours)
     while True:
         signatures = {
@@ -355,28 +424,38 @@ def _ranked(values: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
     return {i: ranks[value] for i, value in values.items()}
 
 
-def _descriptions(graph: CollaborationGraph, colours: dict[int, int], budget: list[int]) -> Iterable[str]:
+def _descriptions(
+    graph: CollaborationGraph, colours: dict[int, int], budget: list[int]
+) -> Iterable[str]:
     classes: dict[int, list[int]] = {}
     for i, colour in colours.items():
         classes.setdefault(colour, []).append(i)
-    tied = next((sorted(members) for _, members in sorted(classes.items()) if len(members) > 1), None)
+    tied = next(
+        (sorted(members) for _, members in sorted(classes.items()) if len(members) > 1), None
+    )
     if tied is None:
         yield _describe(graph, colours)
         return
     for member in _without_twins(graph, tied):
-        # Marking one member of a tie and refining again is complete if every member is tried; twins give the same text.
-        yield from _descriptions(graph, _refine(graph, {i: (c, i != member) for i, c in colours.items()}), budget)
+        # Marking one member of a tie and refining again is complete if every member is tried; twins
+        # give the same text.
+        yield from _descriptions(
+            graph, _refine(graph, {i: (c, i != member) for i, c in colours.items()}), budget
+        )
         budget[0] -= 1
         if budget[0] <= 0:
             return
 
 
 def _without_twins(graph: CollaborationGraph, tied: list[int]) -> list[int]:
-    """One node of each set of twins: same predecessors and same successors, so swapping them changes nothing."""
+    """One node of each set of twins: same predecessors and same successors, so swapping them
+    changes nothing.
+    """
     late = graph.late_edges
     seen: dict[tuple[tuple[int, ...], ...], int] = {}
     for i in tied:
-        before, after = graph.predecessors[i], graph.successors[i]
+        before = graph.predecessors[i]
+        after = graph.successors[i]
         stages = tuple(late.get((i, b), 0) for b in after) if late else ()
         seen.setdefault((before, after, stages), i)
     return list(seen.values())
@@ -386,5 +465,8 @@ def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
     nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
     late = graph.late_edges
     # The stage stands beside an edge only where it is not the first.
-    edges = sorted((position[a], position[b], *((late[a, b],) if (a, b) in late else ())) for a, b in graph.edges)
+    edges = sorted(
+        (position[a], position[b], *((late[a, b],) if (a, b) in late else ()))
+        for a, b in graph.edges
+    )
     return json.dumps([nodes, edges], separators=(",", ":"))

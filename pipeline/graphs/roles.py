@@ -6,10 +6,11 @@ voter      the most frequent extracted answer, without a model call, cost 0  (ou
 verifier   the same among answers that pass what their kind can check         (ours)
 judge      has its model choose one of the answers, which it gives as it came (ours)
 
-To add a role, write one function and register it: `speak` builds the messages of a role that calls a model, `decide` picks an
-answer for a role that does not.
+To add a role, write one function and register it: `speak` builds the messages of a role that calls
+a model, `decide` picks an answer for a role that does not.
 
-    register_role(Role("critic", speak=critic_messages, does="says what is wrong with them, then answers"))
+    register_role(Role("critic", speak=critic_messages, does="says what is wrong with them, then
+    answers"))
 
 CONTRIBUTING.md does it step by step.
 """
@@ -35,11 +36,13 @@ Read = Callable[[str, Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many predecessors it needs.
+    """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many
+    predecessors it needs.
 
-    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts equal answers, so it is offered
-    only where a kind of task says what these are. `read` is for a role whose model says something about the answers that it reads,
-    rather than giving one: it makes the node's answer of what the model said and these answers.
+    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts
+    equal answers, so it is offered only where a kind of task says what these are. `read` is for a
+    role whose model says something about the answers that it reads, rather than giving one: it
+    makes the node's answer of what the model said and these answers.
     """
 
     name: str
@@ -61,22 +64,29 @@ class Role:
 
     @property
     def by_majority(self) -> bool:
-        """Whether it takes the most frequent answer, so that a stop rule can say when that is clear."""
+        """Whether it takes the most frequent answer, so that a stop rule can say when that is
+        clear.
+        """
         return self.decide is majority
 
 
-def assistant_messages(prompt: Prompt, question: Question, answers: Sequence[str]) -> tuple[Message, ...]:
+def assistant_messages(
+    prompt: Prompt, question: Question, answers: Sequence[str]
+) -> tuple[Message, ...]:
     """Answer, or improve on the predecessors' answers."""
     return compose(prompt, question, answers, "refine")
 
 
-def fuser_messages(prompt: Prompt, question: Question, answers: Sequence[str]) -> tuple[Message, ...]:
+def fuser_messages(
+    prompt: Prompt, question: Question, answers: Sequence[str]
+) -> tuple[Message, ...]:
     """Compare the predecessors' answers and give one final answer."""
     return compose(prompt, question, answers, "fuse")
 
 
 def majority(task: Task, answers: Sequence[str]) -> str:
-    """The answer whose extracted form is most frequent, the earliest on a tie; answers with none don't count if others have one.
+    """The answer whose extracted form is most frequent, the earliest on a tie; answers with none
+    don't count if others have one.
 
     Returns one of `answers` as it came, so that the task's grader reads it like any other answer.
     """
@@ -89,8 +99,8 @@ def majority(task: Task, answers: Sequence[str]) -> str:
 
 
 def passing(task: Task, answers: Sequence[str]) -> str:
-    """The most frequent of the answers that pass what their kind can check of an answer alone (a schema, a form); where none
-    passes, of all.
+    """The most frequent of the answers that pass what their kind can check of an answer alone (a
+    schema, a form); where none passes, of all.
 
     A kind has `passes(text)` for that; answers to others pass if they can be read.
     """
@@ -99,8 +109,12 @@ def passing(task: Task, answers: Sequence[str]) -> str:
     return majority(task, kept)
 
 
-def judge_messages(prompt: Prompt, question: Question, answers: Sequence[str]) -> tuple[Message, ...]:
-    """Choose the best of the predecessors' answers by its number; with none, or in prompts that a model continues, answer."""
+def judge_messages(
+    prompt: Prompt, question: Question, answers: Sequence[str]
+) -> tuple[Message, ...]:
+    """Choose the best of the predecessors' answers by its number; with none, or in prompts that a
+    model continues, answer.
+    """
     *before, last = compose(prompt, question, answers, "fuse")
     if prompt.style == "few_shot" or not answers:
         return (*before, last)
@@ -108,7 +122,10 @@ def judge_messages(prompt: Prompt, question: Question, answers: Sequence[str]) -
     return (*before, Message(last.role, f"{asked}{CHOOSE}"))
 
 
-CHOOSE = "Which of these solutions is the best? Give no solution of your own. End with one line: Best: <number>"
+CHOOSE = (
+    "Which of these solutions is the best? Give no solution of your own. End with one line: Best:"
+    " <number>"
+)
 """What a judge is asked once it has been shown the answers."""
 
 _BEST = re.compile(r"(?i:best)\W{0,5}(?:solution\W*)?(\d+)")
@@ -138,20 +155,32 @@ def get_role(name: str) -> Role:
 
 
 def check_roles(graph: CollaborationGraph) -> None:
-    """Raises GraphError when a role is unknown or needs more predecessors than its node reads, or when a setting of a vote
-    stands at a node that takes none."""
+    """Raises GraphError when a role is unknown or needs more predecessors than its node reads, or
+    when a setting of a vote stands at a node that takes none.
+    """
     for node in graph.nodes:
-        role, found = get_role(node.role), len(graph.reads[node.id])
+        role = get_role(node.role)
+        found = len(graph.reads[node.id])
         if found < role.min_in_degree:
-            raise GraphError(f"node {node.id}: role {node.role!r} needs at least {role.min_in_degree} predecessor, found {found}")
+            raise GraphError(
+                f"node {node.id}: role {node.role!r} needs at least {role.min_in_degree}"
+                f" predecessor, found {found}"
+            )
         if not role.by_majority and (node.waves or node.stop != LOSSLESS):
-            raise GraphError(f"node {node.id}: stop and wave are for votes, and role {node.role!r} takes none")
+            raise GraphError(
+                f"node {node.id}: stop and wave are for votes, and role {node.role!r} takes none"
+            )
         if role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
-            raise GraphError(f"node {node.id}: a vote over what its gate watches is the same either way; let it read others too")
+            raise GraphError(
+                f"node {node.id}: a vote over what its gate watches is the same either way; let it"
+                " read others too"
+            )
 
 
 def fitted(node: Node, before: Set[int]) -> Node:
-    """The node without those settings of gates and votes that its role or these predecessors leave without a meaning."""
+    """The node without those settings of gates and votes that its role or these predecessors leave
+    without a meaning.
+    """
     votes = get_role(node.role).by_majority
     if node.waves and not votes:
         node = replace(node, waves=(), stop=LOSSLESS)
@@ -165,10 +194,16 @@ def fitted(node: Node, before: Set[int]) -> Node:
 
 
 def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
-    """The graph whose votes ask in these waves where they set none themselves and may stop; answers are the same."""
+    """The graph whose votes ask in these waves where they set none themselves and may stop; answers
+    are the same.
+    """
     if not waves:
         return graph
-    silent = {n.id for n in graph.nodes if get_role(n.role).by_majority and not n.waves and n.stop == LOSSLESS}
+    silent = {
+        n.id
+        for n in graph.nodes
+        if get_role(n.role).by_majority and not n.waves and n.stop == LOSSLESS
+    }
     nodes = tuple(replace(node, waves=waves) if node.id in silent else node for node in graph.nodes)
     return CollaborationGraph(nodes, graph.edges)
 
@@ -181,10 +216,17 @@ def role_names() -> tuple[str, ...]:
 for _role in (
     Role("assistant", speak=assistant_messages, does="checks them and writes an improved answer"),
     Role("fuser", speak=fuser_messages, does="weighs them and writes one final answer"),
-    Role("voter", decide=majority, min_in_degree=1, does="takes the most frequent answer", votes=True),
     Role(
-        "verifier", decide=passing, min_in_degree=1, does="drops those that fail the check, and takes the most frequent of the rest"
+        "voter", decide=majority, min_in_degree=1, does="takes the most frequent answer", votes=True
     ),
-    Role("judge", speak=judge_messages, min_in_degree=1, does="chooses the best of them", read=chosen),
+    Role(
+        "verifier",
+        decide=passing,
+        min_in_degree=1,
+        does="drops those that fail the check, and takes the most frequent of the rest",
+    ),
+    Role(
+        "judge", speak=judge_messages, min_in_degree=1, does="chooses the best of them", read=chosen
+    ),
 ):
     register_role(_role)

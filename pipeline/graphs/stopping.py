@@ -2,14 +2,14 @@
 
 A stop rule looks at the answers that a voter has so far, told apart by their extracted form:
 
-none       every predecessor answers, whatever the others said
-lossless   stops once no answer that is still to come can change what the vote takes (the default)
-beta       stops once the leader is ahead of the runner-up with probability `level`: the posterior of a
+none       every predecessor answers, whatever the others said lossless   stops once no answer that
+is still to come can change what the vote takes (the default) beta       stops once the leader is
+ahead of the runner-up with probability `level`: the posterior of a
            coin that shows the one or the other, uniform before
 dirichlet  the same against all other answers at once, with one that nobody has given yet among them
 
-A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most frequent
-one); answers without a form agree with none.
+A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
+frequent one); answers without a form agree with none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Stop:
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(Rule):
-            raise GraphError(f"expected stop as one of {', '.join(get_args(Rule))}, found {self.rule!r}")
+            raise GraphError(
+                f"expected stop as one of {', '.join(get_args(Rule))}, found {self.rule!r}"
+            )
         if self.confident and not 0.5 < self.level < 1:
             raise GraphError(f"expected stop's level above 0.5 and below 1, found {self.level!r}")
         if not self.confident and self.level:
@@ -59,19 +61,23 @@ class Stop:
             "none": "once all have answered",
             "lossless": "once no further answer can change it",
             "beta": f"once the leader stays ahead of the runner-up with probability {self.level:g}",
-            "dirichlet": f"once the leader stays ahead of all others with probability {self.level:g}",
+            "dirichlet": (
+                f"once the leader stays ahead of all others with probability {self.level:g}"
+            ),
         }[self.rule]
 
 
-LOSSLESS, NEVER = Stop(), Stop("none")
+LOSSLESS = Stop()
+NEVER = Stop("none")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gate:
     """The node runs only if the predecessors that it watches disagree by more than `over`.
 
-    Without `watches` those are all. Where they agree, the node's answer is their most frequent one. A node that runs reads
-    its other predecessors, which are asked only then, or, where it watches all, what it watched.
+    Without `watches` those are all. Where they agree, the node's answer is their most frequent one.
+    A node that runs reads its other predecessors, which are asked only then, or, where it watches
+    all, what it watched.
     """
 
     over: float
@@ -91,16 +97,26 @@ def parse_stop(value: Any) -> Stop:
     """A stop rule as it stands in JSON: a name, or {rule, level}. Raises GraphError."""
     if isinstance(value, str):
         return Stop(value)  # type: ignore[arg-type]  # checked there
-    if isinstance(value, Mapping) and set(value) == {"rule", "level"} and _is_number(value["level"]):
+    if (
+        isinstance(value, Mapping)
+        and set(value) == {"rule", "level"}
+        and _is_number(value["level"])
+    ):
         return Stop(value["rule"], float(value["level"]))
-    raise GraphError(f'expected stop as none, lossless or {{"rule": "beta", "level": 0.95}}, found {value!r}')
+    raise GraphError(
+        f'expected stop as none, lossless or {{"rule": "beta", "level": 0.95}}, found {value!r}'
+    )
 
 
 def parse_waves(value: Any) -> tuple[int, ...]:
-    """Sizes of waves as they stand in JSON: a number, or a list whose last one goes on. Raises GraphError."""
+    """Sizes of waves as they stand in JSON: a number, or a list whose last one goes on. Raises
+    GraphError.
+    """
     sizes = value if isinstance(value, list | tuple) else [value]
     if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
-        raise GraphError(f"expected wave as a size of at least 1 or a list of sizes, found {value!r}")
+        raise GraphError(
+            f"expected wave as a size of at least 1 or a list of sizes, found {value!r}"
+        )
     return tuple(sizes)
 
 
@@ -109,7 +125,10 @@ def parse_gate(value: Any) -> Gate:
     known = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
     watches = value.get("watches", []) if known else []
     if not known or not _is_number(value["over"]) or not _all_ids(watches):
-        raise GraphError(f'expected gate as {{"over": 0.3}}, with "watches" as a list of node ids or without, found {value!r}')
+        raise GraphError(
+            'expected gate as {"over": 0.3}, with "watches" as a list of node ids or without,'
+            f" found {value!r}"
+        )
     return Gate(float(value["over"]), tuple(watches))
 
 
@@ -122,7 +141,9 @@ def _all_ids(value: Any) -> bool:
 
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The members in waves of these sizes, the last size as often as needed; without sizes in one wave."""
+    """The members in waves of these sizes, the last size as often as needed; without sizes in one
+    wave.
+    """
     if not sizes:
         return (tuple(members),)
     found: list[tuple[int, ...]] = []
@@ -135,7 +156,9 @@ def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, .
 
 
 def stops(stop: Stop, known: Mapping[int, str | None], total: int) -> bool:
-    """Whether a vote of `total` may stop: `known` are the forms so far by place, None for an answer without one."""
+    """Whether a vote of `total` may stop: `known` are the forms so far by place, None for an answer
+    without one.
+    """
     if len(known) >= total:
         return True
     if stop.rule == "none":
@@ -144,7 +167,9 @@ def stops(stop: Stop, known: Mapping[int, str | None], total: int) -> bool:
 
 
 def decided(known: Mapping[int, str | None], total: int) -> bool:
-    """Whether the most frequent form, the earliest on a tie, is the same however the missing answers come out."""
+    """Whether the most frequent form, the earliest on a tie, is the same however the missing
+    answers come out.
+    """
     left = total - len(known)
     if left <= 0:
         return True
@@ -159,7 +184,8 @@ def decided(known: Mapping[int, str | None], total: int) -> bool:
         return False
     missing = next(place for place in range(total) if place not in known)
     leader = max(votes, key=lambda form: (votes[form], -first[form]))
-    # A rival does best if it gets all that is missing; one that nobody has named yet comes at the first of these.
+    # A rival does best if it gets all that is missing; one that nobody has named yet comes at the
+    # first of these.
     rivals = [(votes[form], min(first[form], missing)) for form in votes if form != leader]
     return not any(
         count + left > votes[leader] or (count + left == votes[leader] and place < first[leader])
@@ -170,7 +196,10 @@ def decided(known: Mapping[int, str | None], total: int) -> bool:
 def sure(stop: Stop, known: Mapping[int, str | None]) -> bool:
     """Whether a confidence rule is sure enough of the leader."""
     votes = Counter(form for form in known.values() if form is not None)
-    return bool(votes) and confidence(stop.rule, tuple(sorted(votes.values(), reverse=True))) >= stop.level
+    return (
+        bool(votes)
+        and confidence(stop.rule, tuple(sorted(votes.values(), reverse=True))) >= stop.level
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -182,7 +211,8 @@ def confidence(rule: Rule, votes: tuple[int, ...]) -> float:
     if rule == "beta":
         rival = votes[1] if len(votes) > 1 else 0
         return float(betainc(rival + 1, votes[0] + 1, 0.5))
-    # A Dirichlet draw is independent gamma draws over their sum, so the leader's has to be the largest of those.
+    # A Dirichlet draw is independent gamma draws over their sum, so the leader's has to be the
+    # largest of those.
     points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
     values = gammaincinv(votes[0] + 1, (points + 1) / 2)
     below = np.ones_like(values)

@@ -1,4 +1,6 @@
-"""Ready-made and random topologies over given models: the pilot's sweeps, the trials of the init stages, the fixed baselines."""
+"""Ready-made and random topologies over given models: the pilot's sweeps, the trials of the init
+stages, the fixed baselines.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,21 @@ def chain(models: Sequence[str]) -> CollaborationGraph:
     return CollaborationGraph(nodes, tuple((i, i + 1) for i in range(len(models) - 1)))
 
 
-def parallel(models: Sequence[str], sink_model: str, sink_role: str = "fuser") -> CollaborationGraph:
+def parallel(
+    models: Sequence[str], sink_model: str, sink_role: str = "fuser"
+) -> CollaborationGraph:
     """Parallel scaling: every model answers alone, and the sink makes one answer of them."""
     return branches([[model] for model in models], sink_model, sink_role)
 
 
-def branches(chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = "fuser") -> CollaborationGraph:
-    """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one answer of their ends.
+def branches(
+    chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = "fuser"
+) -> CollaborationGraph:
+    """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one
+    answer of their ends.
 
-    Width is the number of chains, depth the longest chain plus one. Ids run level by level, the sink has the last.
+    Width is the number of chains, depth the longest chain plus one. Ids run level by level, the
+    sink has the last.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -53,18 +61,32 @@ def branches(chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = 
 
 
 def grid(width: int, depth: int, model: str, sink_role: str = "fuser") -> CollaborationGraph:
-    """`width` chains of `depth` nodes of one model with a sink; a width of 1 is a plain chain without a sink of its own."""
-    return chain([model] * depth) if width == 1 else branches([[model] * depth] * width, model, sink_role)
+    """`width` chains of `depth` nodes of one model with a sink; a width of 1 is a plain chain
+    without a sink of its own.
+    """
+    return (
+        chain([model] * depth)
+        if width == 1
+        else branches([[model] * depth] * width, model, sink_role)
+    )
 
 
 def panel(
-    drafts: Sequence[str], reviewers: Sequence[str], sink_model: str, sink_role: str, drafts_count: bool = False
+    drafts: Sequence[str],
+    reviewers: Sequence[str],
+    sink_model: str,
+    sink_role: str,
+    drafts_count: bool = False,
 ) -> CollaborationGraph:
-    """Drafts side by side, reviewers that each read all of them, and a sink that reads the reviewers.
+    """Drafts side by side, reviewers that each read all of them, and a sink that reads the
+    reviewers.
 
-    A reviewer of one draft is an assistant, of several a fuser. With `drafts_count` the sink reads the drafts too.
+    A reviewer of one draft is an assistant, of several a fuser. With `drafts_count` the sink reads
+    the drafts too.
     """
-    role, n, k = "fuser" if len(drafts) > 1 else "assistant", len(drafts), len(reviewers)
+    role = "fuser" if len(drafts) > 1 else "assistant"
+    n = len(drafts)
+    k = len(reviewers)
     nodes = [Node(i, "assistant", model) for i, model in enumerate(drafts)]
     nodes += [Node(n + j, role, model) for j, model in enumerate(reviewers)]
     edges = [(i, n + j) for i in range(n) for j in range(k)]
@@ -73,12 +95,18 @@ def panel(
 
 
 def random_graph(
-    counts: Mapping[str, int], roles: Sequence[str], cost: CostModel, budget: float, rng: np.random.Generator
+    counts: Mapping[str, int],
+    roles: Sequence[str],
+    cost: CostModel,
+    budget: float,
+    rng: np.random.Generator,
 ) -> CollaborationGraph:
-    """A random DAG over exactly these models (model -> instances), with random roles, within the budget.
+    """A random DAG over exactly these models (model -> instances), with random roles, within the
+    budget.
 
-    Every node gets one random forward edge, so all count; further edges come in random order while the budget holds. When even the
-    sparsest draw is over the budget, it is trimmed. The sink has the model with the dearest call.
+    Every node gets one random forward edge, so all count; further edges come in random order while
+    the budget holds. When even the sparsest draw is over the budget, it is trimmed. The sink has
+    the model with the dearest call.
     """
     models = _shuffled_with_dearest_last(counts, cost, rng)
     n = len(models)
@@ -94,7 +122,11 @@ def random_graph(
 
 
 def _denser(
-    nodes: tuple[Node, ...], edges: list[tuple[int, int]], more: Sequence[tuple[int, int]], cost: CostModel, budget: float
+    nodes: tuple[Node, ...],
+    edges: list[tuple[int, int]],
+    more: Sequence[tuple[int, int]],
+    cost: CostModel,
+    budget: float,
 ) -> CollaborationGraph:
     """The graph of these edges and of those of `more`, in their order, that the budget holds."""
     if cost.metric == "runtime":  # a critical path: what an edge adds depends on the whole graph
@@ -104,7 +136,8 @@ def _denser(
             if cost.graph_cost(denser) <= budget:
                 graph = denser
         return graph
-    degrees, added = Counter(b for _, b in edges), []
+    degrees = Counter(b for _, b in edges)
+    added = []
     total = math.fsum(cost.node_cost(node, degrees[node.id]) for node in nodes)
     for edge in more:
         node = nodes[edge[1]]
@@ -116,7 +149,9 @@ def _denser(
     return CollaborationGraph(nodes, (*edges, *added))
 
 
-def _shuffled_with_dearest_last(counts: Mapping[str, int], cost: CostModel, rng: np.random.Generator) -> list[str]:
+def _shuffled_with_dearest_last(
+    counts: Mapping[str, int], cost: CostModel, rng: np.random.Generator
+) -> list[str]:
     models = [model for model, count in counts.items() for _ in range(count)]
     if not models:
         raise BudgetError("expected at least one model instance, found none")
@@ -127,7 +162,10 @@ def _shuffled_with_dearest_last(counts: Mapping[str, int], cost: CostModel, rng:
 
 
 def _with_roles(
-    models: Sequence[str], edges: Sequence[tuple[int, int]], roles: Sequence[str], rng: np.random.Generator
+    models: Sequence[str],
+    edges: Sequence[tuple[int, int]],
+    roles: Sequence[str],
+    rng: np.random.Generator,
 ) -> tuple[Node, ...]:
     """Roles drawn evenly among those that a node's in-degree allows."""
     in_degrees = Counter(b for _, b in edges)
@@ -139,7 +177,8 @@ def _with_roles(
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
-    """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with the cheapest or dearest last.
+    """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with
+    the cheapest or dearest last.
 
     Searchers ask this for many multisets, so that the costs are added up without making the graphs.
     """
@@ -150,14 +189,25 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     after_one = _repeated(counts, models, cost, 1)
     critical = cost.metric == "runtime"
     totals: list[float] = []
-    for chained, spread, last in ((after_one, alone, models[-1]), (after_one[::-1], alone[::-1], models[0])):
+    for chained, spread, last in (
+        (after_one, alone, models[-1]),
+        (after_one[::-1], alone[::-1], models[0]),
+    ):
         chained[0] = spread[0]
         fused = cost.call_cost(last, len(alone) - 1)
         # As in `CostModel.graph_cost`: added along the path, or exactly.
-        totals += [sum(chained), max(spread[:-1]) + fused] if critical else [math.fsum(chained), math.fsum([*spread[:-1], fused])]
+        totals += (
+            [sum(chained), max(spread[:-1]) + fused]
+            if critical
+            else [math.fsum(chained), math.fsum([*spread[:-1], fused])]
+        )
     return min(totals)
 
 
-def _repeated(counts: Mapping[str, int], models: Sequence[str], cost: CostModel, in_degree: int) -> list[float]:
+def _repeated(
+    counts: Mapping[str, int], models: Sequence[str], cost: CostModel, in_degree: int
+) -> list[float]:
     """The cost of a call at this in-degree for each instance, model by model."""
-    return [each for model in models for each in repeat(cost.call_cost(model, in_degree), counts[model])]
+    return [
+        each for model in models for each in repeat(cost.call_cost(model, in_degree), counts[model])
+    ]

@@ -1,7 +1,8 @@
 """The on-disk cache of model calls, under their content keys.
 
-Candidates that share a prefix share its calls, candidates are compared on common random numbers, and a run that died starts again
-where it was: all because a call is identified by what it asks, not by who asked.
+Candidates that share a prefix share its calls, candidates are compared on common random numbers,
+and a run that died starts again where it was: all because a call is identified by what it asks, not
+by who asked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _CHECK_EVERY = 256
 
 _SCHEMA = """
 create table if not exists calls (
-    key text primary key, model text not null, value blob not null, checksum blob not null, used integer not null
+    key text primary key, model text not null, value blob not null, checksum blob not null,
+    used integer not null
 )
 """
 _log = logging.getLogger(__name__)
@@ -48,8 +50,12 @@ class CallStore(Protocol):
         """Store a completion unless its key has one; returns what is stored now."""
         ...
 
-    def prune(self, max_bytes: int | None = None, unused_days: float | None = None) -> dict[str, int]:
-        """Delete what is damaged, unused for so many days, or over the bound; returns how much of each, and what is left."""
+    def prune(
+        self, max_bytes: int | None = None, unused_days: float | None = None
+    ) -> dict[str, int]:
+        """Delete what is damaged, unused for so many days, or over the bound; returns how much of
+        each, and what is left.
+        """
         ...
 
     def stats(self) -> dict[str, Any]:
@@ -74,7 +80,9 @@ class ModelTotals:
             self._damaged += 1
             return
         model, completion = entry
-        row = self._models.setdefault(model, {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0})
+        row = self._models.setdefault(
+            model, {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0}
+        )
         row["calls"] += 1
         row["prompt_tokens"] += completion.prompt_tokens
         row["completion_tokens"] += completion.completion_tokens
@@ -82,23 +90,32 @@ class ModelTotals:
     def plain(self) -> dict[str, Any]:
         """Calls, damaged entries, and calls and tokens by model."""
         calls = sum(row["calls"] for row in self._models.values())
-        return {"calls": calls, "damaged": self._damaged, "models": dict(sorted(self._models.items()))}
+        return {
+            "calls": calls,
+            "damaged": self._damaged,
+            "models": dict(sorted(self._models.items())),
+        }
 
 
 class CallCache:
-    """Completions by content key in one SQLite file; safe to open from several processes of one machine.
+    """Completions by content key in one SQLite file; safe to open from several processes of one
+    machine.
 
-    All of them see the first one put. The file must not lie on a network file system: its write-ahead log needs shared memory.
+    All of them see the first one put. The file must not lie on a network file system: its
+    write-ahead log needs shared memory.
 
-    An entry carries a checksum over its key and value: one that does not fit is a miss, reported and made anew, never an answer. A
-    file that SQLite can't read is put aside, reported, and begun anew. Above `max_bytes` the calls that were not used for longest
-    go. `used` is in whole hours, so that reading seldom writes.
+    An entry carries a checksum over its key and value: one that does not fit is a miss, reported
+    and made anew, never an answer. A file that SQLite can't read is put aside, reported, and begun
+    anew. Above `max_bytes` the calls that were not used for longest go. `used` is in whole hours,
+    so that reading seldom writes.
 
-    Raises DataError when the file can't be opened, RunStopped when it can't be written later (a full disk).
+    Raises DataError when the file can't be opened, RunStopped when it can't be written later (a
+    full disk).
     """
 
     def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        self.path, self.max_bytes = folder / "calls.db", max_bytes
+        self.path = folder / "calls.db"
+        self.max_bytes = max_bytes
         self._puts = 0
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -107,9 +124,14 @@ class CallCache:
             self._start_anew(error)
 
     def _open(self) -> None:
-        # Transactions commit by themselves; in WAL mode readers never wait, and a power cut can cost the last calls, not the file.
-        self._store = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
-        self._store.text_factory = lambda data: data.decode(errors="replace")  # damage can make a text invalid
+        # Transactions commit by themselves; in WAL mode readers never wait, and a power cut can
+        # cost the last calls, not the file.
+        self._store = sqlite3.connect(
+            self.path, timeout=60, isolation_level=None, check_same_thread=False
+        )
+        self._store.text_factory = lambda data: data.decode(
+            errors="replace"
+        )  # damage can make a text invalid
         for setting in ("journal_mode = wal", "synchronous = normal"):
             self._store.execute(f"pragma {setting}")
         self._store.execute(_SCHEMA)
@@ -123,14 +145,17 @@ class CallCache:
         value, checksum, used = rows[0]
         completion = _read(key, value, checksum)
         if completion is None:
-            _log.warning("call cache %s: the entry of a call is damaged; the call is made again", self.path)
+            _log.warning(
+                "call cache %s: the entry of a call is damaged; the call is made again", self.path
+            )
             self._run("delete from calls where key = ? and checksum is ?", key, checksum)
         elif used != (now := _hours()):
             self._run("update calls set used = ? where key = ?", now, key)
         return completion
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one, and return what is stored now, so that all who ask see the same.
+        """Store a completion unless its key has one, and return what is stored now, so that all who
+        ask see the same.
 
         The latency measured when it was made stays with it.
         """
@@ -145,44 +170,82 @@ class CallCache:
         return completion
 
     def shrink(self, max_bytes: int) -> int:
-        """Delete the calls not used for longest until the store is within the bound; returns how many went."""
+        """Delete the calls not used for longest until the store is within the bound; returns how
+        many went.
+        """
         gone = 0
         while (size := self.bytes_used()) > max_bytes and (count := len(self)):
             # A tenth more than needed, so that a full store is not swept at every look.
             most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
-            gone += len(self._run("delete from calls where key in (select key from calls order by used limit ?) returning 1", most))
+            gone += len(
+                self._run(
+                    "delete from calls where key in (select key from calls order by used limit ?)"
+                    " returning 1",
+                    most,
+                )
+            )
         return gone
 
-    def prune(self, max_bytes: int | None = None, unused_days: float | None = None) -> dict[str, int]:
-        """Delete damaged entries, those unused for so many days, and what is over the bound; give the space back to the disk."""
+    def prune(
+        self, max_bytes: int | None = None, unused_days: float | None = None
+    ) -> dict[str, int]:
+        """Delete damaged entries, those unused for so many days, and what is over the bound; give
+        the space back to the disk.
+        """
         damaged = [number for number, _, completion in self._entries() if completion is None]
         for number in damaged:  # not by its key, which may be no text
             self._run("delete from calls where rowid = ?", number)
-        old = [] if unused_days is None else self._run("delete from calls where used < ? returning 1", _hours() - unused_days * 24)
+        old = (
+            []
+            if unused_days is None
+            else self._run(
+                "delete from calls where used < ? returning 1", _hours() - unused_days * 24
+            )
+        )
         gone = 0 if max_bytes is None else self.shrink(max_bytes)
         self._run("vacuum")
         self._run("pragma wal_checkpoint(truncate)")
-        return {"damaged": len(damaged), "unused": len(old), "over_the_bound": gone, "kept": len(self), "bytes": self.bytes_used()}
+        return {
+            "damaged": len(damaged),
+            "unused": len(old),
+            "over_the_bound": gone,
+            "kept": len(self),
+            "bytes": self.bytes_used(),
+        }
 
     def stats(self) -> dict[str, Any]:
-        """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how many entries are damaged."""
+        """Calls and tokens by model, bytes, the bound, hours since the least recent use, and how
+        many entries are damaged.
+        """
         totals = ModelTotals()
         for _, model, completion in self._entries():
             totals.add(None if completion is None else (model, completion))
         ((oldest,),) = self._run("select min(used) from calls")
         place = {"file": str(self.path), "bytes": self.bytes_used(), "max_bytes": self.max_bytes}
-        return place | {"hours_unused_at_most": 0 if oldest is None else _hours() - oldest} | totals.plain()
+        return (
+            place
+            | {"hours_unused_at_most": 0 if oldest is None else _hours() - oldest}
+            | totals.plain()
+        )
 
     def _entries(self) -> Iterator[tuple[int, str, Completion | None]]:
         """Row, model and completion of every entry, a few at a time; None for a damaged one."""
-        columns, last = "rowid, key, model, value, checksum", -(2**63)
-        while rows := self._run(f"select {columns} from calls where rowid > ? order by rowid limit 1000", last):
-            yield from ((number, str(model), _read(key, value, checksum)) for number, key, model, value, checksum in rows)
+        columns = "rowid, key, model, value, checksum"
+        last = -(2**63)
+        while rows := self._run(
+            f"select {columns} from calls where rowid > ? order by rowid limit 1000", last
+        ):
+            yield from (
+                (number, str(model), _read(key, value, checksum))
+                for number, key, model, value, checksum in rows
+            )
             last = rows[-1][0]
 
     def bytes_used(self) -> int:
         """Bytes of the pages in use."""
-        page_count, free, page_size = (self._run(f"pragma {n}")[0][0] for n in ("page_count", "freelist_count", "page_size"))
+        page_count, free, page_size = (
+            self._run(f"pragma {n}")[0][0] for n in ("page_count", "freelist_count", "page_size")
+        )
         return int((page_count - free) * page_size)
 
     def __len__(self) -> int:
@@ -193,12 +256,16 @@ class CallCache:
         self._store.close()
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
-        """All rows of a statement. A file that turns out to be broken is put aside, and the statement runs on a new one."""
+        """All rows of a statement. A file that turns out to be broken is put aside, and the
+        statement runs on a new one.
+        """
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
             kept = "what was computed is kept, start again to continue"
-            raise RunStopped(f"call cache {self.path}: expected to read and write it, but {error}; {kept}") from None
+            raise RunStopped(
+                f"call cache {self.path}: expected to read and write it, but {error}; {kept}"
+            ) from None
         except sqlite3.DatabaseError as error:
             self._start_anew(error)
             return self._store.execute(statement, values).fetchall()
@@ -209,12 +276,18 @@ class CallCache:
         self._store.close()
         # Where another process has been faster, the file is a new one already.
         if not hasattr(self, "_inode") or self.path.stat().st_ino == self._inode:
-            aside = self.path.with_name(f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self.path.stat().st_ino}.db")
+            aside = self.path.with_name(
+                f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self.path.stat().st_ino}.db"
+            )
             self.path.rename(aside)
             for suffix in ("-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
             _log.warning(
-                "call cache %s: expected an SQLite file, but %s; it is now %s and calls are made again", self.path, error, aside
+                "call cache %s: expected an SQLite file, but %s; it is now %s and calls are made"
+                " again",
+                self.path,
+                error,
+                aside,
             )
         self._open()
 
@@ -229,21 +302,30 @@ def _checksum(key: str, value: bytes) -> bytes:
 
 def _read(key: Any, value: Any, checksum: Any) -> Completion | None:
     """A stored completion, or None when it is not what was put under this key."""
-    if not isinstance(key, str) or not isinstance(value, bytes) or checksum != _checksum(key, value):
+    if (
+        not isinstance(key, str)
+        or not isinstance(value, bytes)
+        or checksum != _checksum(key, value)
+    ):
         return None
     return Completion.from_list(json.loads(value))
 
 
 class CachedClient:
-    """A ModelClient that asks another one only for calls it has not seen; concurrent requests for one key make one call."""
+    """A ModelClient that asks another one only for calls it has not seen; concurrent requests for
+    one key make one call.
+    """
 
     def __init__(self, inner: ModelClient, cache: CallStore) -> None:
-        self._inner, self._cache = inner, cache
+        self._inner = inner
+        self._cache = cache
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}
         self._made = 0
 
     async def complete(self, request: Request) -> Completion:
-        """The stored completion, or the inner client's, which is then stored. A failed call is not stored."""
+        """The stored completion, or the inner client's, which is then stored. A failed call is not
+        stored.
+        """
         found = self.begin(request)
         return found if isinstance(found, Completion) else await found
 
@@ -253,7 +335,8 @@ class CachedClient:
         return self._cache.get(key) or Later(partial(self._shared, key, request, self._made))
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
-        """Make the call, or wait for one under way and share its completion or failure; if its maker gave up, make it anew.
+        """Make the call, or wait for one under way and share its completion or failure; if its
+        maker gave up, make it anew.
 
         `made` is how many had been made when this one was not in the cache.
         """

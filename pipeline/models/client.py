@@ -23,10 +23,11 @@ _SELDOM = ("reasoning_effort", "extra_body", "left_out")
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's own is used.
+    """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's
+    own is used.
 
-    `reasoning_effort`, `extra_body` (more of the request's body, as JSON) and `left_out` (parameters that are not sent) are part
-    of the identity only where they are set.
+    `reasoning_effort`, `extra_body` (more of the request's body, as JSON) and `left_out`
+    (parameters that are not sent) are part of the identity only where they are set.
     """
 
     temperature: float | None = 0.9
@@ -39,7 +40,9 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is taken each time, so that the same call has the same answer."""
+        """Whether the likeliest token is taken each time, so that the same call has the same
+        answer.
+        """
         return self.temperature == 0 and "temperature" not in self.left_out
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +54,8 @@ class Sampling:
 class Request:
     """One model call. `replica` tells apart the k identical calls of k parallel nodes.
 
-    `schema` is the JSON schema that the answer should keep, with the name it is sent under; none for free text.
+    `schema` is the JSON schema that the answer should keep, with the name it is sent under; none
+    for free text.
     """
 
     model: str
@@ -62,13 +66,22 @@ class Request:
     schema: tuple[str, str] | None = None
 
     def key(self) -> str:
-        """The call's content key: SHA-256 over everything that shapes the answer's distribution, and the replica.
+        """The call's content key: SHA-256 over everything that shapes the answer's distribution,
+        and the replica.
 
         Texts stand with their lengths, so that no two requests read alike.
         """
-        parts = [_key_head(self.model, self.revision, self.sampling, self.schema), str(self.replica)]
+        parts = [
+            _key_head(self.model, self.revision, self.sampling, self.schema),
+            str(self.replica),
+        ]
         for message in self.messages:
-            parts += (str(len(message.role)), message.role, str(len(message.content)), message.content)
+            parts += (
+                str(len(message.role)),
+                message.role,
+                str(len(message.content)),
+                message.content,
+            )
         return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -80,10 +93,12 @@ def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came back. `latency_s` is the time measured when the call was made, also when it is read from a cache.
+    """What came back. `latency_s` is the time measured when the call was made, also when it is read
+    from a cache.
 
-    `reasoning` is what the model thought before it answered, and `reasoning_tokens` those of the completion's tokens that it took;
-    `known_tokens` are those of the prompt that the endpoint had in its own cache.
+    `reasoning` is what the model thought before it answered, and `reasoning_tokens` those of the
+    completion's tokens that it took; `known_tokens` are those of the prompt that the endpoint had
+    in its own cache.
     """
 
     text: str
@@ -106,7 +121,15 @@ class Completion:
         """What `to_list` made, as it comes from a store."""
         text, prompt_tokens, completion_tokens, latency_s, *more = plain
         reasoning, *counts = more[0] if more else ("",)
-        return cls(whole_text(text), prompt_tokens, completion_tokens, latency_s, True, whole_text(reasoning), *counts)
+        return cls(
+            whole_text(text),
+            prompt_tokens,
+            completion_tokens,
+            latency_s,
+            True,
+            whole_text(reasoning),
+            *counts,
+        )
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
@@ -115,7 +138,8 @@ def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
 
 
 def whole_text(text: str) -> str:
-    """The text as valid Unicode: halves of a surrogate pair joined, and U+FFFD in place of a half that stands alone.
+    """The text as valid Unicode: halves of a surrogate pair joined, and U+FFFD in place of a half
+    that stands alone.
 
     JSON can carry such a half, and nothing that is sent or written can.
     """
@@ -130,8 +154,8 @@ def whole_text(text: str) -> str:
 class Usage:
     """Tokens, dollars and calls of some work; adds up with `+`.
 
-    `dollars` and the token counts are what the work uses, whether or not a call came from the cache; `spent_dollars` counts
-    only calls that were really made now.
+    `dollars` and the token counts are what the work uses, whether or not a call came from the
+    cache; `spent_dollars` counts only calls that were really made now.
     """
 
     prompt_tokens: int = 0
@@ -156,7 +180,9 @@ class ModelClient(Protocol):
     """The one seam between ttsgraph and a language model."""
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an answer."""
+        """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an
+        answer.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -166,9 +192,11 @@ class ModelClient(Protocol):
 
 @runtime_checkable
 class QuickClient(Protocol):
-    """A ModelClient that often needs no waiting: whoever asks it first looks for an answer that is there at once.
+    """A ModelClient that often needs no waiting: whoever asks it first looks for an answer that is
+    there at once.
 
-    That spares a task of the event loop, which costs more than most answers from a cache or a simulation.
+    That spares a task of the event loop, which costs more than most answers from a cache or a
+    simulation.
     """
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
@@ -177,7 +205,9 @@ class QuickClient(Protocol):
 
 
 class Later(Awaitable[Completion]):
-    """A call that begins when it is awaited: one that nobody comes to await was never begun, and leaves no coroutine behind."""
+    """A call that begins when it is awaited: one that nobody comes to await was never begun, and
+    leaves no coroutine behind.
+    """
 
     def __init__(self, make: Callable[[], Awaitable[Completion]]) -> None:
         self._make = make
@@ -192,7 +222,11 @@ Begin = Callable[[Request], Completion | Awaitable[Completion]]
 
 def beginning(client: ModelClient) -> Begin:
     """How to ask a client first: at once where it can, else later."""
-    return client.begin if isinstance(client, QuickClient) else lambda request: Later(partial(client.complete, request))
+    return (
+        client.begin
+        if isinstance(client, QuickClient)
+        else lambda request: Later(partial(client.complete, request))
+    )
 
 
 @runtime_checkable
@@ -200,5 +234,7 @@ class StreamingClient(Protocol):
     """A ModelClient that can hand an answer over while it is written."""
 
     async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
-        """As `complete`; `on_text` gets the same text, piece by piece. Raises CallFailed, perhaps after some pieces."""
+        """As `complete`; `on_text` gets the same text, piece by piece. Raises CallFailed, perhaps
+        after some pieces.
+        """
         ...

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 NEW_OBJECTS = 50_000
 """New objects between two looks, instead of Python's 700.
 
-A look goes through the objects of all calls that wait, and finds next to nothing: calls leave few cycles. With 700 it took a tenth
-to a fifth of the client's core time, and a larger share the more calls were waiting, so that the time for a graph grew faster than
-its nodes (benchmarks/growth.py).
+A look goes through the objects of all calls that wait, and finds next to nothing: calls leave few
+cycles. With 700 it took a tenth to a fifth of the client's core time, and a larger share the more
+calls were waiting, so that the time for a graph grew faster than its nodes (benchmarks/growth.py).
 """
 
 

@@ -1,7 +1,9 @@
-"""How an endpoint wants its requests: which parameters it takes, under which names, and whether it knows the system role.
+"""How an endpoint wants its requests: which parameters it takes, under which names, and whether it
+knows the system role.
 
-Servers that call themselves OpenAI-compatible differ in this, and say so with HTTP 400 and the name of what they refuse. The first
-call to a model is the probe: what is refused is left out, and what the server took in the end is kept.
+Servers that call themselves OpenAI-compatible differ in this, and say so with HTTP 400 and the name
+of what they refuse. The first call to a model is the probe: what is refused is left out, and what
+the server took in the end is kept.
 """
 
 from __future__ import annotations
@@ -14,35 +16,45 @@ from typing import Any, Literal
 from pipeline.models.client import Message, whole_text
 
 TokensKey = Literal["max_tokens", "max_completion_tokens"]
-Parameter = Literal["n", "temperature", "top_p", "stop", "seed", "reasoning_effort", "max_tokens", "stream_options"]
+Parameter = Literal[
+    "n", "temperature", "top_p", "stop", "seed", "reasoning_effort", "max_tokens", "stream_options"
+]
 
 TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
 _LEAST_MISSED = ("n", "stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
 """Parameters that can be left out; where an error names several, the first of these goes first."""
 
 _UNSUPPORTED = re.compile(
-    r"unsupported|not (be )?(support|permit|allow|accept|enabl|recogni)|n't support|unknown|unrecogni[sz]ed|unexpected"
-    r"|extra_forbidden|extra (input|field)|deprecated|cannot both|only the default|only .{1,40} (is|are) (supported|allowed)"
+    r"unsupported|not (be )?(support|permit|allow|accept|enabl|recogni)|n't"
+    r" support|unknown|unrecogni[sz]ed|unexpected"
+    r"|extra_forbidden|extra (input|field)|deprecated|cannot both|only the default|only .{1,40}"
+    r" (is|are) (supported|allowed)"
     r"|no longer",
     re.IGNORECASE,
 )
 _NO_SYSTEM = re.compile(
-    r"(system|developer).{0,80}(not (support|enabl|allow|permit)|unsupported)|not support.{0,40}\bsystem"
-    r"|roles must alternate|only user,? (and )?assistant roles|(unsupported|invalid|unknown|unexpected).{0,40}\brole",
+    r"(system|developer).{0,80}(not (support|enabl|allow|permit)|unsupported)|not"
+    r" support.{0,40}\bsystem"
+    r"|roles must alternate|only user,? (and )?assistant"
+    r" roles|(unsupported|invalid|unknown|unexpected).{0,40}\brole",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a server says when it refuses a request: in words, and the parameter that it is about where it tells that apart."""
+    """What a server says when it refuses a request: in words, and the parameter that it is about
+    where it tells that apart.
+    """
 
     words: str
     param: str | None = None
 
     @property
     def unsupported(self) -> bool:
-        """Whether it says that something is not supported, rather than that a value is out of bounds."""
+        """Whether it says that something is not supported, rather than that a value is out of
+        bounds.
+        """
         return _UNSUPPORTED.search(self.words) is not None
 
     def names(self, parameter: str) -> bool:
@@ -56,8 +68,9 @@ class Refusal:
 class Dialect:
     """What a request to an endpoint looks like.
 
-    `left_out` are parameters that are not sent, `tokens_key` is the name that the bound on an answer's tokens goes by unless it is
-    among those; without `system`, system messages stand at the head of the user's turn.
+    `left_out` are parameters that are not sent, `tokens_key` is the name that the bound on an
+    answer's tokens goes by unless it is among those; without `system`, system messages stand at the
+    head of the user's turn.
     """
 
     tokens_key: TokensKey = "max_tokens"
@@ -67,35 +80,57 @@ class Dialect:
     @property
     def bound(self) -> TokensKey | None:
         """The name under which the bound on tokens is sent, if any is taken."""
-        return next((key for key in (self.tokens_key, *TOKENS_KEYS) if key not in self.left_out), None)
+        return next(
+            (key for key in (self.tokens_key, *TOKENS_KEYS) if key not in self.left_out), None
+        )
 
-    def body(self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def body(
+        self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Messages, the bound on tokens, and what of these parameters the endpoint takes."""
         spoken = messages if self.system else without_system(messages)
-        body: dict[str, Any] = {"messages": [{"role": message.role, "content": whole_text(message.content)} for message in spoken]}
+        body: dict[str, Any] = {
+            "messages": [
+                {"role": message.role, "content": whole_text(message.content)} for message in spoken
+            ]
+        }
         body |= {name: value for name, value in parameters.items() if name not in self.left_out}
         return body | ({self.bound: max_tokens} if self.bound else {})
 
     def after(self, refusal: Refusal, body: Mapping[str, Any]) -> Dialect | None:
-        """How to ask the same after this body was refused so; None where the words name nothing that could be left out."""
-        if self.system and any(message["role"] == "system" for message in body["messages"]) and _NO_SYSTEM.search(refusal.words):
+        """How to ask the same after this body was refused so; None where the words name nothing
+        that could be left out.
+        """
+        if (
+            self.system
+            and any(message["role"] == "system" for message in body["messages"])
+            and _NO_SYSTEM.search(refusal.words)
+        ):
             return replace(self, system=False)
         named = None
         if refusal.unsupported:
             if self.bound and refusal.names(self.bound):
                 return replace(self, left_out=self.left_out | {self.bound})
-            named = next((name for name in _LEAST_MISSED if name in body and refusal.names(name)), None)
+            named = next(
+                (name for name in _LEAST_MISSED if name in body and refusal.names(name)), None
+            )
         if named is None and "n" in body:
-            named = "n"  # refused in many words ("at most 1"), and whatever is wrong, nothing is lost by asking for one draw
+            # refused in many words ("at most 1"), and whatever is wrong, nothing is lost by asking
+            # for one draw
+            named = "n"
         return None if named is None else replace(self, left_out=self.left_out | {named})
 
     def joined(self, other: Dialect) -> Dialect:
         """What both take."""
-        return replace(self, left_out=self.left_out | other.left_out, system=self.system and other.system)
+        return replace(
+            self, left_out=self.left_out | other.left_out, system=self.system and other.system
+        )
 
     @property
     def words(self) -> str:
-        """ "without temperature, top_p; max_completion_tokens for max_tokens; system messages in the user's turn"; or nothing."""
+        """ "without temperature, top_p; max_completion_tokens for max_tokens; system messages in
+        the user's turn"; or nothing.
+        """
         missing = sorted(self.left_out - set(TOKENS_KEYS))
         missing += ["any bound on tokens"] if self.bound is None else []
         told = [f"without {', '.join(missing)}"] if missing else []
@@ -105,12 +140,20 @@ class Dialect:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
-        return {"tokens_key": self.tokens_key, "left_out": sorted(self.left_out), "system": self.system}
+        return {
+            "tokens_key": self.tokens_key,
+            "left_out": sorted(self.left_out),
+            "system": self.system,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Dialect:
         """What `to_dict` made."""
-        key: TokensKey = "max_completion_tokens" if data["tokens_key"] == "max_completion_tokens" else "max_tokens"
+        key: TokensKey = (
+            "max_completion_tokens"
+            if data["tokens_key"] == "max_completion_tokens"
+            else "max_tokens"
+        )
         return cls(key, frozenset(map(str, data["left_out"])), bool(data["system"]))
 
 

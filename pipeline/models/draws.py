@@ -31,7 +31,8 @@ class DrawingClient:
     """A ModelClient that asks another one for at most `most` draws of a prompt in one request."""
 
     def __init__(self, inner: SeveralClient, most: int) -> None:
-        self._inner, self._most = inner, most
+        self._inner = inner
+        self._most = most
         self._waiting: dict[Request, list[tuple[Request, asyncio.Future[Completion]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -43,7 +44,8 @@ class DrawingClient:
         answer: asyncio.Future[Completion] = loop.create_future()
         prompt = replace(request, replica=0)
         if prompt not in self._waiting:
-            # Calls that are ready now have been made by then: they stand in the loop's queue before it.
+            # Calls that are ready now have been made by then: they stand in the loop's queue before
+            # it.
             loop.call_soon(self._send, prompt)
         self._waiting.setdefault(prompt, []).append((request, answer))
         return await answer

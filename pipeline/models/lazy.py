@@ -1,4 +1,6 @@
-"""A client that is opened, its servers started, by the first call that it gets; behind a cache, by the first one not kept there."""
+"""A client that is opened, its servers started, by the first call that it gets; behind a cache, by
+the first one not kept there.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,13 @@ from pipeline.models.client import Completion, ModelClient, Request
 
 
 class LazyClient:
-    """A ModelClient over what `open_inner` gives, closed with this one. A failure to open it is that of every call."""
+    """A ModelClient over what `open_inner` gives, closed with this one. A failure to open it is
+    that of every call.
+    """
 
     def __init__(self, open_inner: Callable[[], AbstractAsyncContextManager[ModelClient]]) -> None:
-        self._open, self._held = open_inner, AsyncExitStack()
+        self._open = open_inner
+        self._held = AsyncExitStack()
         self._opening: asyncio.Task[ModelClient] | None = None
 
     async def complete(self, request: Request) -> Completion:

@@ -1,18 +1,26 @@
-"""What a model thinks before it answers: apart from the answer, paid for, and handed on to nobody."""
+"""What a model thinks before it answers: apart from the answer, paid for, and handed on to
+nobody.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-OPEN, CLOSE = "<think>", "</think>"
+OPEN = "<think>"
+CLOSE = "</think>"
 _KEYS = ("reasoning_content", "reasoning")
-"""Where servers put it beside the content: DeepSeek, vLLM, SGLang and LM Studio; OpenRouter, Ollama and newer vLLM."""
+"""Where servers put it beside the content: DeepSeek, vLLM, SGLang and LM Studio; OpenRouter, Ollama
+and newer vLLM.
+"""
 
 
 def parted(message: Mapping[str, Any]) -> tuple[Any, str]:
-    """A message's content without the reasoning, and the reasoning. Content that is no text comes back as it is."""
-    content, told = message.get("content"), beside(message)
+    """A message's content without the reasoning, and the reasoning. Content that is no text comes
+    back as it is.
+    """
+    content = message.get("content")
+    told = beside(message)
     if isinstance(content, list):  # parts, as Mistral's reasoning models answer
         content, thought = _joined(content)
         told = told or thought
@@ -28,8 +36,10 @@ def beside(message: Mapping[str, Any]) -> str:
 
 
 def without_thoughts(text: str) -> tuple[str, str]:
-    """A text without what stands in <think> tags at its head, and that. An end without a beginning ends it too: with some chat
-    templates the beginning is part of the prompt. What is begun and never ended is all reasoning."""
+    """A text without what stands in <think> tags at its head, and that. An end without a beginning
+    ends it too: with some chat templates the beginning is part of the prompt. What is begun and
+    never ended is all reasoning.
+    """
     head = text.lstrip()
     if head.startswith(OPEN):
         thought, _, answer = head.removeprefix(OPEN).partition(CLOSE)
@@ -39,8 +49,11 @@ def without_thoughts(text: str) -> tuple[str, str]:
 
 
 def _joined(parts: list[Any]) -> tuple[Any, str]:
-    """The texts of a content in parts, and its thoughts; the parts as they are where one is no text."""
-    texts, thoughts = [], []
+    """The texts of a content in parts, and its thoughts; the parts as they are where one is no
+    text.
+    """
+    texts = []
+    thoughts = []
     for part in parts:
         if isinstance(part, Mapping) and isinstance(part.get("text"), str):
             texts.append(part["text"])
@@ -52,13 +65,18 @@ def _joined(parts: list[Any]) -> tuple[Any, str]:
     return "".join(texts), "".join(thought for thought in thoughts if isinstance(thought, str))
 
 
-def finer_usage(usage: Any, prompt: int, completion: int, text: str, reasoning: str) -> tuple[int, int, int]:
-    """Completion tokens, how many prompt tokens the endpoint had in its cache, and how many of the completion's are reasoning.
+def finer_usage(
+    usage: Any, prompt: int, completion: int, text: str, reasoning: str
+) -> tuple[int, int, int]:
+    """Completion tokens, how many prompt tokens the endpoint had in its cache, and how many of the
+    completion's are reasoning.
 
     Where reasoning came and its tokens are not told, they are taken to be its share of the letters.
     """
     usage = usage if isinstance(usage, Mapping) else {}
-    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens") or _count(usage, "prompt_cache_hit_tokens")
+    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens") or _count(
+        usage, "prompt_cache_hit_tokens"
+    )
     thought = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
     if thought and _count(usage, "total_tokens") == prompt + completion + thought:
         completion += thought  # xAI counts them apart
@@ -77,7 +95,8 @@ class Thoughts:
 
     def __init__(self) -> None:
         self.reasoning = ""
-        self._held, self._state = "", "before"
+        self._held = ""
+        self._state = "before"
 
     def add(self, piece: str) -> str:
         """Add a piece; returns what of the answer can be shown now."""
@@ -90,12 +109,15 @@ class Thoughts:
                 return ""
             if not head.startswith(OPEN):
                 return self._answer(self._held)
-            self._state, self._held = "within", head.removeprefix(OPEN)
+            self._state = "within"
+            self._held = head.removeprefix(OPEN)
         if self._state == "within":
             thought, end, answer = self._held.partition(CLOSE)
             if not end:
                 return ""
-            self.reasoning, self._state, self._held = thought.strip(), "after", answer
+            self.reasoning = thought.strip()
+            self._state = "after"
+            self._held = answer
         answer = self._held.lstrip()
         return self._answer(answer) if answer else ""
 
@@ -106,5 +128,6 @@ class Thoughts:
         return self._answer(self._held) if self._state == "before" else ""
 
     def _answer(self, text: str) -> str:
-        self._state, self._held = "answer", ""
+        self._state = "answer"
+        self._held = ""
         return text

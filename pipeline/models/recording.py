@@ -1,7 +1,9 @@
-"""Calls as data: the calls that results come from, recorded as they are made and answered again without any model.
+"""Calls as data: the calls that results come from, recorded as they are made and answered again
+without any model.
 
-A recorded call is a content key with what came back: a completion, with the latency that was measured when it was made, or why
-there is none. No question's text is in it. The same calls are the same file, byte for byte.
+A recorded call is a content key with what came back: a completion, with the latency that was
+measured when it was made, or why there is none. No question's text is in it. The same calls are the
+same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ from pipeline.base.errors import CallFailed, ContextOverflow, DataError
 from pipeline.models.client import Completion, Later, ModelClient, Request, beginning
 
 REPLAY = "replay.parquet"
-"""A file of recorded calls in a project's state folder: as long as it is there, nothing else answers."""
+"""A file of recorded calls in a project's state folder: as long as it is there, nothing else
+answers.
+"""
 
-FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {"failed": CallFailed, "overflow": ContextOverflow}
+FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {
+    "failed": CallFailed,
+    "overflow": ContextOverflow,
+}
 SHOWN = 60
 SCHEMA = pa.schema(
     [
@@ -63,8 +70,9 @@ class Recorder:
         self._spool: int | None = None
 
     def on_disk(self, spool: Path, identity: str) -> Recorder:
-        """Have calls on disk as soon as they are known, until it is closed. Those of an earlier start under the same identity are
-        among them: what its journal recalls is not asked again."""
+        """Have calls on disk as soon as they are known, until it is closed. Those of an earlier
+        start under the same identity are among them: what its journal recalls is not asked again.
+        """
         self._spool = self._opened(spool, identity)
         return self
 
@@ -109,7 +117,8 @@ class RecordingClient:
     """A ModelClient that records what another one answers."""
 
     def __init__(self, inner: ModelClient, recorder: Recorder) -> None:
-        self._inner, self._recorder = inner, recorder
+        self._inner = inner
+        self._recorder = recorder
         self._begin = beginning(inner)
 
     async def complete(self, request: Request) -> Completion:
@@ -124,7 +133,11 @@ class RecordingClient:
         except (CallFailed, ContextOverflow) as failure:
             self._recorder.add(request.key(), Call(request.model, failure))
             raise
-        return self._recorded(request, found) if isinstance(found, Completion) else Later(partial(self._wait, request, found))
+        return (
+            self._recorded(request, found)
+            if isinstance(found, Completion)
+            else Later(partial(self._wait, request, found))
+        )
 
     async def _wait(self, request: Request, pending: Awaitable[Completion]) -> Completion:
         try:
@@ -143,7 +156,9 @@ class RecordingClient:
 
 
 class ReplayClient:
-    """A ModelClient that answers from recorded calls alone. Raises DataError for one that was not recorded."""
+    """A ModelClient that answers from recorded calls alone. Raises DataError for one that was not
+    recorded.
+    """
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -159,8 +174,8 @@ class ReplayClient:
         if call is None:
             asked = request.messages[-1].content[-SHOWN:]
             raise DataError(
-                f"expected call {key[:16]} of {request.model} (replica {request.replica}, asked ...{asked!r}) among "
-                f"{len(self._calls)} recorded ones, found none"
+                f"expected call {key[:16]} of {request.model} (replica {request.replica}, asked"
+                f" ...{asked!r}) among {len(self._calls)} recorded ones, found none"
             )
         if isinstance(call.outcome, Completion):
             return replace(call.outcome, cached=True)
@@ -171,7 +186,9 @@ class ReplayClient:
 
 
 def write_calls(calls: Calls, path: Path) -> None:
-    """Write calls as a Parquet file, whole or not at all; in the order of their keys, so that equal calls are equal bytes."""
+    """Write calls as a Parquet file, whole or not at all; in the order of their keys, so that equal
+    calls are equal bytes.
+    """
     rows = [{"key": bytes.fromhex(key), **_row(calls[key])} for key in sorted(calls)]
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
@@ -191,18 +208,33 @@ def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
     try:
         rows = pq.read_table(path, schema=SCHEMA).to_pylist()
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: expected recorded calls, but they can't be read: {str(error).splitlines()[0]}") from None
+        raise DataError(
+            f"{path}: expected recorded calls, but they can't be read: {str(error).splitlines()[0]}"
+        ) from None
     return {row["key"].hex(): _call(row) for row in rows}
 
 
 def _row(call: Call) -> dict[str, Any]:
     if isinstance(call.outcome, Completion):
         done = call.outcome
-        counts = {name: getattr(done, name) for name in SCHEMA.names if name not in ("key", "model", "failure")}
+        counts = {
+            name: getattr(done, name)
+            for name in SCHEMA.names
+            if name not in ("key", "model", "failure")
+        }
         return {"model": call.model, **counts, "failure": ""}
     kind = next(kind for kind, error in FAILURES.items() if type(call.outcome) is error)
-    numbers = dict.fromkeys(("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens"), 0)
-    return {"model": call.model, "text": str(call.outcome), **numbers, "latency_s": 0.0, "reasoning": "", "failure": kind}
+    numbers = dict.fromkeys(
+        ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens"), 0
+    )
+    return {
+        "model": call.model,
+        "text": str(call.outcome),
+        **numbers,
+        "latency_s": 0.0,
+        "reasoning": "",
+        "failure": kind,
+    }
 
 
 def _call(row: Mapping[str, Any]) -> Call:

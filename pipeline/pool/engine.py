@@ -1,4 +1,6 @@
-"""Settings of how models are served and asked. They say nothing of what is found, so no stage runs again for them."""
+"""Settings of how models are served and asked. They say nothing of what is found, so no stage runs
+again for them.
+"""
 
 from __future__ import annotations
 
@@ -12,56 +14,98 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class ServeSettings(Closed):
-    """How one model is served, where that differs from the engine's settings; GPU settings have no effect on the CPU."""
+    """How one model is served, where that differs from the engine's settings; GPU settings have no
+    effect on the CPU.
+    """
 
     replicas: PositiveInt = Field(default=1, description="servers that share the model's load")
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         default=None, description="the first replica's; free ones if not given"
     )
-    tensor_parallel: PositiveInt = Field(default=1, description="GPUs that one server spreads the model over")
-    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="share of each GPU's memory")
-    max_model_len: PositiveInt | None = Field(default=None, description="where the model's context is shorter than the engine's")
+    tensor_parallel: PositiveInt = Field(
+        default=1, description="GPUs that one server spreads the model over"
+    )
+    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="share of each GPU's memory"
+    )
+    max_model_len: PositiveInt | None = Field(
+        default=None, description="where the model's context is shorter than the engine's"
+    )
     kv_heads: PositiveInt | None = Field(
         default=None,
         exclude_if=lambda heads: heads is None,
-        description="heads of keys and values, for the cache's size; read from weights that are here",
+        description=(
+            "heads of keys and values, for the cache's size; read from weights that are here"
+        ),
     )
-    head_dim: PositiveInt | None = Field(default=None, exclude_if=lambda size: size is None, description="size of a head")
+    head_dim: PositiveInt | None = Field(
+        default=None, exclude_if=lambda size: size is None, description="size of a head"
+    )
     extra_args: tuple[str, ...] = ()
 
 
 class EngineSettings(Closed):
-    """How models are served: by servers that are started here, or by endpoints that run already (external).
+    """How models are served: by servers that are started here, or by endpoints that run already
+    (external).
 
     A model with a base_url is reached there, whatever the engine.
     """
 
     kind: Literal["vllm", "transformers", "external", "simulated"]
-    device: Literal["auto", "cpu", "gpu"] = Field(default="auto", description="auto: what the installed vLLM was built for")
+    device: Literal["auto", "cpu", "gpu"] = Field(
+        default="auto", description="auto: what the installed vLLM was built for"
+    )
     python: str = Field(
-        default=".venv-serve/bin/python", description="the Python of the environment that servers run in; its packages are yours"
+        default=".venv-serve/bin/python",
+        description="the Python of the environment that servers run in; its packages are yours",
     )
     max_model_len: PositiveInt = 2048
-    concurrency: PositiveInt = Field(default=32, description="requests under way at once, at most, per endpoint")
+    concurrency: PositiveInt = Field(
+        default=32, description="requests under way at once, at most, per endpoint"
+    )
     timeout_s: PositiveFloat = Field(default=120, description="of one attempt")
-    max_retries: int = Field(default=8, ge=0, description="attempts after the first, for what may go better then")
-    backoff_s: PositiveFloat = Field(default=0.5, description="longest wait before the first retry; doubles each time, up to 30 s")
+    max_retries: int = Field(
+        default=8, ge=0, description="attempts after the first, for what may go better then"
+    )
+    backoff_s: PositiveFloat = Field(
+        default=0.5,
+        description="longest wait before the first retry; doubles each time, up to 30 s",
+    )
     down_s: PositiveFloat = Field(
         default=180,
-        description="seconds without a success after which a model's endpoints stop the run; servers started here have startup_s",
+        description=(
+            "seconds without a success after which a model's endpoints stop the run; servers"
+            " started here have startup_s"
+        ),
     )
-    max_failed: Probability = Field(default=0.5, description="share of an endpoint's calls failed for good that stops the run")
+    max_failed: Probability = Field(
+        default=0.5, description="share of an endpoint's calls failed for good that stops the run"
+    )
     startup_s: PositiveFloat = 300
-    max_restarts: int = Field(default=3, ge=0, description="how often a server that died is started again")
-    offline: bool = Field(default=False, description="vllm: whether a stage that asks models alone does so without a server")
+    max_restarts: int = Field(
+        default=3, ge=0, description="how often a server that died is started again"
+    )
+    offline: bool = Field(
+        default=False,
+        description="vllm: whether a stage that asks models alone does so without a server",
+    )
     draws: PositiveInt = Field(
         default=1,
         exclude_if=lambda most: most == 1,
-        description="alike calls in one request (n), at most; where an endpoint takes one alone is found out",
+        description=(
+            "alike calls in one request (n), at most; where an endpoint takes one alone is"
+            " found out"
+        ),
     )
-    seeds: bool = Field(default=False, description="whether external endpoints may be sent a seed with each request")
-    max_unscored: Probability = Field(default=0.25, description="unscored share above which an evaluation failed")
-    cache_gib: PositiveFloat = Field(default=16, description="size of the call cache above which calls long unused are dropped")
+    seeds: bool = Field(
+        default=False, description="whether external endpoints may be sent a seed with each request"
+    )
+    max_unscored: Probability = Field(
+        default=0.25, description="unscored share above which an evaluation failed"
+    )
+    cache_gib: PositiveFloat = Field(
+        default=16, description="size of the call cache above which calls long unused are dropped"
+    )
     effective_tflops: PositiveFloat | None = Field(
         default=None, description="sustained TFLOP/s of all devices, for estimates of time"
     )

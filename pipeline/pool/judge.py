@@ -1,8 +1,10 @@
-"""Answers graded by language models: a rubric, and one or more judges with endpoints, prices and a place in the call cache.
+"""Answers graded by language models: a rubric, and one or more judges with endpoints, prices and a
+place in the call cache.
 
-A judge sees the question, the reference and the answer, quoted so that none of them can speak for itself, and ends with a score
-from 0 to 10. Several judges vote: the median counts. What a judge says is a call like any other: cached, and paid for under the
-same limits. How far to trust it is measured before it is used (pipeline/evaluation/judging.py).
+A judge sees the question, the reference and the answer, quoted so that none of them can speak for
+itself, and ends with a score from 0 to 10. Several judges vote: the median counts. What a judge
+says is a call like any other: cached, and paid for under the same limits. How far to trust it is
+measured before it is used (pipeline/evaluation/judging.py).
 """
 
 from __future__ import annotations
@@ -34,16 +36,20 @@ _QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives
 
 
 class JudgeOptions(Closed):
-    """`models`: the judges by name, written like models of the pool (base_url, price, api_key_env, ...).
+    """`models`: the judges by name, written like models of the pool (base_url, price, api_key_env,
+    ...).
 
-    `known`: answers with scores that people gave, one JSON object a line: question, answer, reply, score (0 to 1). The judges'
-    agreement with them is reported before they are used; where it is no better than chance, the run stops.
+    `known`: answers with scores that people gave, one JSON object a line: question, answer, reply,
+    score (0 to 1). The judges' agreement with them is reported before they are used; where it is no
+    better than chance, the run stops.
     """
 
     rubric: str = Field(min_length=1)
     models: dict[str, Any] = Field(min_length=1)
     known: Path | None = None
-    reference: bool = Field(default=True, description="false: rows have no answer, and judges see none")
+    reference: bool = Field(
+        default=True, description="false: rows have no answer, and judges see none"
+    )
     max_tokens: PositiveInt = 512
     temperature: float = Field(default=0.0, ge=0)
 
@@ -58,7 +64,9 @@ class JudgeOptions(Closed):
                 found[name] = ModelSettings.model_validate(model)
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
-                raise ValueError(f"judge {name!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+                raise ValueError(
+                    f"judge {name!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+                ) from None
             if not found[name].base_urls:
                 raise ValueError(f"judge {name!r}: expected a base_url, found none")
         return found
@@ -73,7 +81,9 @@ class JudgeTask(PlainTask):
     Options = JudgeOptions
 
     def __init__(self, options: JudgeOptions | None = None) -> None:
-        super().__init__(options or JudgeOptions.model_construct(rubric="", models={}, reference=True))
+        super().__init__(
+            options or JudgeOptions.model_construct(rubric="", models={}, reference=True)
+        )
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The row's reference, if judges are to see one. Raises DataError where it is missing."""
@@ -84,15 +94,21 @@ class JudgeTask(PlainTask):
         return None
 
     def grade(self, question: Question, text: str) -> float:
-        """Nothing is what no judge is asked about; anything else needs one. Raises SettingsError."""
+        """Nothing is what no judge is asked about; anything else needs one. Raises
+        SettingsError.
+        """
         if not text.strip():
             return 0.0
-        raise SettingsError("kind judge: expected answers to be graded where models can be asked, found a grader alone")
+        raise SettingsError(
+            "kind judge: expected answers to be graded where models can be asked, found a grader"
+            " alone"
+        )
 
     async def judge(
         self, question: Question, text: str, client: ModelClient, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
-        """The median of the judges' scores in [0, 1], and their completions. Raises CallFailed when one gives no score.
+        """The median of the judges' scores in [0, 1], and their completions. Raises CallFailed when
+        one gives no score.
 
         `swapped` shows the answer before the reference, which ought to make no difference.
         """
@@ -100,24 +116,39 @@ class JudgeTask(PlainTask):
             return 0.0, []
         if not self.options.models:
             raise SettingsError("kind judge: expected grading with a rubric and models, found none")
-        said = await asyncio.gather(*(self._ask(name, question, text, client, swapped) for name in self.options.models))
-        return statistics.median(score for score, _ in said), [each for _, completions in said for each in completions]
+        said = await asyncio.gather(
+            *(self._ask(name, question, text, client, swapped) for name in self.options.models)
+        )
+        return statistics.median(score for score, _ in said), [
+            each for _, completions in said for each in completions
+        ]
 
     async def _ask(
         self, name: str, question: Question, text: str, client: ModelClient, swapped: bool
     ) -> tuple[float, list[Completion]]:
         completions = []
         for replica in range(2):  # what gives no score is asked once more
-            completions.append(await client.complete(self.request(name, question, text, swapped, replica)))
+            completions.append(
+                await client.complete(self.request(name, question, text, swapped, replica))
+            )
             if (score := read_score(completions[-1].text)) is not None:
                 return score, completions
-        raise CallFailed(f"judge {name}: expected a line 'Score: <0 to {HIGHEST}>', found {completions[-1].text[-60:]!r}")
+        raise CallFailed(
+            f"judge {name}: expected a line 'Score: <0 to {HIGHEST}>', found"
+            f" {completions[-1].text[-60:]!r}"
+        )
 
-    def request(self, name: str, question: Question, text: str, swapped: bool = False, replica: int = 0) -> Request:
+    def request(
+        self, name: str, question: Question, text: str, swapped: bool = False, replica: int = 0
+    ) -> Request:
         """What a judge is asked about an answer."""
         from pipeline.tasks.prompts import mark_for  # which knows of tasks
 
-        parts = [("Question", question.text), ("Reference", question.answer), ("Answer", text.strip())]
+        parts = [
+            ("Question", question.text),
+            ("Reference", question.answer),
+            ("Answer", text.strip()),
+        ]
         if question.answer == NO_REFERENCE:
             del parts[1]
         elif swapped:

@@ -1,4 +1,6 @@
-"""A model of the pool as settings: its facts, its price, where it is reached or found, and its variants."""
+"""A model of the pool as settings: its facts, its price, where it is reached or found, and its
+variants.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,10 @@ def _both_prices(price: float | dict[Priced, float]) -> float | dict[Priced, flo
 
 
 PriceSetting = Annotated[Dollars | dict[Priced, Dollars], AfterValidator(_both_prices)]
-"""$ per million tokens: one number for prompt and completion tokens alike, or both by name; where they differ, `cached` for prompt
-tokens that the endpoint has in its cache and `reasoning` for those of a completion that are reasoning."""
+"""$ per million tokens: one number for prompt and completion tokens alike, or both by name; where
+they differ, `cached` for prompt tokens that the endpoint has in its cache and `reasoning` for those
+of a completion that are reasoning.
+"""
 
 
 def price_of(setting: float | dict[Priced, float]) -> Price:
@@ -45,7 +49,9 @@ def _none(value: Any) -> bool:
 
 
 class WeightsSettings(Closed):
-    """Where a local server finds a model: a GGUF shipped in a Python package, a Hugging Face hub id, or a folder."""
+    """Where a local server finds a model: a GGUF shipped in a Python package, a Hugging Face hub
+    id, or a folder.
+    """
 
     package: str | None = None
     hub: str | None = None
@@ -62,47 +68,80 @@ def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
     """The judges of a kind of task, as calls name them; none of a kind that asks no models."""
     models = task.options.models if isinstance(task, AskingTask) else {}
     return tuple(
-        ModelSpec(f"{JUDGE}{name}", name, None, None, None, None, price_of(model.price), model.revision)
+        ModelSpec(
+            f"{JUDGE}{name}", name, None, None, None, None, price_of(model.price), model.revision
+        )
         for name, model in models.items()
     )
 
 
 class ModelSettings(Closed):
-    """One model of the pool, and its variants: members of the pool beside it that ask it in another way."""
+    """One model of the pool, and its variants: members of the pool beside it that ask it in another
+    way.
+    """
 
     price: PriceSetting
-    family: str | None = Field(default=None, description="models of one family are compared by size; its own name if not given")
-    total: PositiveFloat | None = Field(default=None, description="parameters; this and the next three are for a FLOPs budget")
-    non_embedding: PositiveFloat | None = Field(default=None, description="parameters without embeddings")
+    family: str | None = Field(
+        default=None,
+        description="models of one family are compared by size; its own name if not given",
+    )
+    total: PositiveFloat | None = Field(
+        default=None, description="parameters; this and the next three are for a FLOPs budget"
+    )
+    non_embedding: PositiveFloat | None = Field(
+        default=None, description="parameters without embeddings"
+    )
     layers: PositiveInt | None = None
     hidden: PositiveInt | None = Field(default=None, description="hidden size")
     revision: str = "unpinned"
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     weights: WeightsSettings | None = None
     serve: ServeSettings = ServeSettings()
-    served_as: str | None = Field(default=None, description="the model's name at the endpoint, if it differs")
+    served_as: str | None = Field(
+        default=None, description="the model's name at the endpoint, if it differs"
+    )
     base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        default=None, description="its endpoint; several share the load. A model without one is started here"
+        default=None,
+        description="its endpoint; several share the load. A model without one is started here",
     )
-    api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
-    # What follows is left out of a profile's hash where it is not given: a profile without it has the hash that it always had.
+    api_key_env: str | None = Field(
+        default=None, description="environment variable that holds the endpoint's key"
+    )
+    # What follows is left out of a profile's hash where it is not given: a profile without it has
+    # the hash that it always had.
     api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = Field(
-        default=None, exclude_if=_none, description="the header that carries the key, where it is not Authorization: Bearer"
+        default=None,
+        exclude_if=_none,
+        description="the header that carries the key, where it is not Authorization: Bearer",
     )
-    query: dict[str, str] = Field(default_factory=dict, exclude_if=_none, description="added to every URL, such as an api-version")
+    query: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=_none,
+        description="added to every URL, such as an api-version",
+    )
     tokens_key: TokensKey = Field(
-        default="max_tokens", exclude_if=lambda key: key == "max_tokens", description="how requests bound an answer's tokens"
+        default="max_tokens",
+        exclude_if=lambda key: key == "max_tokens",
+        description="how requests bound an answer's tokens",
     )
     left_out: tuple[Parameter, ...] = Field(
-        default=(), exclude_if=_none, description="parameters that are never sent; refused ones are found out without this"
+        default=(),
+        exclude_if=_none,
+        description="parameters that are never sent; refused ones are found out without this",
     )
     listed: bool = Field(
-        default=True, exclude_if=bool, description="false: its endpoint serves it under a name that it does not list"
+        default=True,
+        exclude_if=bool,
+        description="false: its endpoint serves it under a name that it does not list",
     )
     system_role: bool = Field(
-        default=True, exclude_if=bool, description="false: system messages are put into the user's turn; found out without this"
+        default=True,
+        exclude_if=bool,
+        description="false: system messages are put into the user's turn; found out without this",
     )
-    extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=_none, description="added to every request's body")
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict, exclude_if=_none, description="added to every request's body"
+    )
     variants: Variants = Field(default_factory=dict, exclude_if=_none)
 
     @property
@@ -116,12 +155,20 @@ class ModelSettings(Closed):
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
     def identity(self, engine: EngineSettings) -> str:
-        """What tells this model's answers from another's in the call cache: revision, name, weights and server flags.
+        """What tells this model's answers from another's in the call cache: revision, name, weights
+        and server flags.
 
-        An unpinned model is also told apart by its endpoint: what answers there is all that is known of it.
+        An unpinned model is also told apart by its endpoint: what answers there is all that is
+        known of it.
         """
         where = self.base_url if self.revision == "unpinned" else None
-        parts = [self.revision, self.served_as, where, self.weights and self.weights.model_dump(mode="json"), engine.extra_args]
+        parts = [
+            self.revision,
+            self.served_as,
+            where,
+            self.weights and self.weights.model_dump(mode="json"),
+            engine.extra_args,
+        ]
         if self.left_out or self.extra_body:
             parts.append({"left_out": sorted(self.left_out), "extra_body": self.extra_body})
         return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
@@ -129,6 +176,16 @@ class ModelSettings(Closed):
     def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
         """The facts that budget and search need, of the model and then of each variant."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
-        plain = ModelSpec(name, self.family or name, *facts, price_of(self.price), self.identity(engine), self.speed)
+        plain = ModelSpec(
+            name,
+            self.family or name,
+            *facts,
+            price_of(self.price),
+            self.identity(engine),
+            self.speed,
+        )
         variants = self.variants.items()
-        return plain, *(replace(plain, name=variant_name(name, v), variant_of=name, variant=variant) for v, variant in variants)
+        return plain, *(
+            replace(plain, name=variant_name(name, v), variant_of=name, variant=variant)
+            for v, variant in variants
+        )

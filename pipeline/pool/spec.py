@@ -1,4 +1,6 @@
-"""Facts about the members of a pool: size, architecture, price, how their calls name them, and what a variant asks otherwise."""
+"""Facts about the members of a pool: size, architecture, price, how their calls name them, and what
+a variant asks otherwise.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ FACTS = ("total", "non_embedding", "layers", "hidden")
 class Price:
     """Dollars per million tokens, prompt and completion apart.
 
-    `cached` is for prompt tokens that the endpoint had in its own cache, `reasoning` for those of a completion that are reasoning;
-    where they are not given, such tokens cost what the others do.
+    `cached` is for prompt tokens that the endpoint had in its own cache, `reasoning` for those of a
+    completion that are reasoning; where they are not given, such tokens cost what the others do.
     """
 
     prompt: float
@@ -43,11 +45,14 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One member of the pool: a model as the task asks it, or a variant of one, which has its facts.
+    """One member of the pool: a model as the task asks it, or a variant of one, which has its
+    facts.
 
-    `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture; Theorem 1 needs them, and nothing
-    else does: they are None where they are not known, as of a closed model. `speed` is needed only for a runtime budget: seconds
-    per prompt token and per generated token. Of a variant, `variant_of` is its model, and `variant` what it asks in another way.
+    `total` and `non_embedding` are parameter counts, `layers` and `hidden` the architecture;
+    Theorem 1 needs them, and nothing else does: they are None where they are not known, as of a
+    closed model. `speed` is needed only for a runtime budget: seconds per prompt token and per
+    generated token. Of a variant, `variant_of` is its model, and `variant` what it asks in another
+    way.
     """
 
     name: str
@@ -64,17 +69,23 @@ class ModelSpec:
 
     @property
     def model(self) -> str:
-        """The model that its calls go to, for endpoints, prices and call keys: of a variant, the one that it is a variant of."""
+        """The model that its calls go to, for endpoints, prices and call keys: of a variant, the
+        one that it is a variant of.
+        """
         return self.variant_of or self.name
 
     @property
     def identity(self) -> str:
-        """What tells it from every other member under its name: the model's revision, and what a variant asks in another way."""
+        """What tells it from every other member under its name: the model's revision, and what a
+        variant asks in another way.
+        """
         return f"{self.revision}-{self.variant.digest}" if self.variant else self.revision
 
     @property
     def greedy(self) -> bool:
-        """Whether it is a variant that gives the same answer to the same question, so that asking it again adds nothing."""
+        """Whether it is a variant that gives the same answer to the same question, so that asking
+        it again adds nothing.
+        """
         return self.variant is not None and self.variant.temperature == 0
 
     @property
@@ -108,14 +119,18 @@ class ModelPool(Mapping[str, ModelSpec]):
 
     def __init__(self, specs: tuple[ModelSpec, ...]) -> None:
         if not specs:
-            raise SettingsError("expected a model in the profile's pool, found none; `ttsgraph new-model` adds one")
+            raise SettingsError(
+                "expected a model in the profile's pool, found none; `ttsgraph new-model` adds one"
+            )
         self._specs = {spec.name: spec for spec in specs}
 
     def __getitem__(self, name: str) -> ModelSpec:
         try:
             return self._specs[name]
         except KeyError:
-            raise SettingsError(f"unknown model {name!r}; the pool has {', '.join(self._specs)}") from None
+            raise SettingsError(
+                f"unknown model {name!r}; the pool has {', '.join(self._specs)}"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._specs)
@@ -136,9 +151,17 @@ class ModelPool(Mapping[str, ModelSpec]):
 
     @property
     def by_size(self) -> tuple[ModelSpec, ...]:
-        """All members, smallest first: by their parameters, or where not all of these are known by their prices."""
-        specs, sized = self._specs.values(), all(spec.total is not None for spec in self._specs.values())
-        return tuple(sorted(specs, key=lambda s: (s.total or 0.0) if sized else s.price.prompt + s.price.completion))
+        """All members, smallest first: by their parameters, or where not all of these are known by
+        their prices.
+        """
+        specs = self._specs.values()
+        sized = all(spec.total is not None for spec in self._specs.values())
+        return tuple(
+            sorted(
+                specs,
+                key=lambda s: (s.total or 0.0) if sized else s.price.prompt + s.price.completion,
+            )
+        )
 
     @property
     def unknown(self) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,9 @@
-"""Variants of a model: the same weights behind the same endpoint, asked in another way than the task asks.
+"""Variants of a model: the same weights behind the same endpoint, asked in another way than the
+task asks.
 
-A variant is a member of the pool beside its model, named after it (`smollm2-135m:t0`). It has its model's facts, price and
-revision, and its calls are the model's: two members that ask the same share the call.
+A variant is a member of the pool beside its model, named after it (`smollm2-135m:t0`). It has its
+model's facts, price and revision, and its calls are the model's: two members that ask the same
+share the call.
 """
 
 from __future__ import annotations
@@ -40,17 +42,26 @@ class VariantSettings(Closed):
     max_tokens: PositiveInt | None = None
     stop: tuple[str, ...] | None = None
     reasoning_effort: Annotated[str, Field(pattern=r"^[a-z]+$")] | None = Field(
-        default=None, description="a request parameter of reasoning models, such as low; sent only where it is set"
+        default=None,
+        description=(
+            "a request parameter of reasoning models, such as low; sent only where it is set"
+        ),
     )
-    left_out: tuple[Parameter, ...] | None = Field(default=None, description="parameters that are not sent")
-    extra_body: dict[str, Any] | None = Field(default=None, description="added to the request's body, such as a way to think less")
+    left_out: tuple[Parameter, ...] | None = Field(
+        default=None, description="parameters that are not sent"
+    )
+    extra_body: dict[str, Any] | None = Field(
+        default=None, description="added to the request's body, such as a way to think less"
+    )
     style: Style | None = None
     instruction: str | None = Field(default=None, description="in place of the task's own")
 
     @model_validator(mode="after")
     def _changes_something(self) -> VariantSettings:
         if not self.changes:
-            raise ValueError(f"expected one of {', '.join(type(self).model_fields)} in a variant, found none")
+            raise ValueError(
+                f"expected one of {', '.join(type(self).model_fields)} in a variant, found none"
+            )
         return self
 
     @property
@@ -65,7 +76,11 @@ class VariantSettings(Closed):
 
     def sampling(self, task: Sampling) -> Sampling:
         """How its completions are drawn, on a task whose own are drawn so."""
-        more: dict[str, Any] = {} if self.extra_body is None else {"extra_body": json.dumps(self.extra_body, sort_keys=True)}
+        more: dict[str, Any] = (
+            {}
+            if self.extra_body is None
+            else {"extra_body": json.dumps(self.extra_body, sort_keys=True)}
+        )
         return replace(task, **self._set(_SAMPLING), **more)
 
     def prompt(self, task: Prompt) -> Prompt:
@@ -79,7 +94,9 @@ class VariantSettings(Closed):
     def words(self) -> str:
         """ "at temperature 0", "at reasoning effort low with at most 64 tokens"."""
         at = [
-            f"{name.replace('_', ' ')} {value:g}" for name in ("temperature", "top_p") if (value := getattr(self, name)) is not None
+            f"{name.replace('_', ' ')} {value:g}"
+            for name in ("temperature", "top_p")
+            if (value := getattr(self, name)) is not None
         ]
         at += [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
         having = [f"at most {self.max_tokens} tokens"] if self.max_tokens else []
@@ -88,7 +105,9 @@ class VariantSettings(Closed):
         having += ["more of a request's body"] if self.extra_body else []
         having += [f"{self.style.replace('_', '-')} prompts"] if self.style else []
         having += ["an instruction of its own"] if self.instruction is not None else []
-        return " ".join([f"at {', '.join(at)}"] * bool(at) + [f"with {', '.join(having)}"] * bool(having))
+        return " ".join(
+            [f"at {', '.join(at)}"] * bool(at) + [f"with {', '.join(having)}"] * bool(having)
+        )
 
 
 def variant_name(model: str, variant: str) -> str:
@@ -99,10 +118,15 @@ def variant_name(model: str, variant: str) -> str:
 def _named(variants: Mapping[str, VariantSettings]) -> Mapping[str, VariantSettings]:
     for name in variants:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"expected a variant named with letters, digits, '.', '_' and '-' only, found {name!r}")
+            raise ValueError(
+                "expected a variant named with letters, digits, '.', '_' and '-' only, found"
+                f" {name!r}"
+            )
     for one, other in combinations(variants, 2):
         if variants[one] == variants[other]:
-            raise ValueError(f"expected variants that differ, found {one!r} and {other!r} with the same settings")
+            raise ValueError(
+                f"expected variants that differ, found {one!r} and {other!r} with the same settings"
+            )
     return variants
 
 

@@ -1,7 +1,9 @@
-"""The answer to a reader's one question: which graph, how good, how sure, what does it cost, is it worth it?
+"""The answer to a reader's one question: which graph, how good, how sure, what does it cost, is it
+worth it?
 
-One function makes the sentence, from the test's table and the gate's record; page, README, terminal and MLflow show the same one.
-A graph is called better, or as good, only where the paired test of the table says so (McNemar's exact test, two-sided).
+One function makes the sentence, from the test's table and the gate's record; page, README, terminal
+and MLflow show the same one. A graph is called better, or as good, only where the paired test of
+the table says so (McNemar's exact test, two-sided).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ ASKED = ("n_scored", "n_unscored")
 
 @dataclass(frozen=True)
 class Answer:
-    """What to use for a task: the test's row of it, what the search found, and the sentence that says so.
+    """What to use for a task: the test's row of it, what the search found, and the sentence that
+    says so.
 
     `graph` is that of `row`.
     """
@@ -47,7 +50,9 @@ class Answer:
 
 
 def answer_of(task: TaskReport, pool: ModelPool) -> Answer:
-    """The answer for a task: that of its first method. What serves is the registry's to say, which the page doesn't depend on."""
+    """The answer for a task: that of its first method. What serves is the registry's to say, which
+    the page doesn't depend on.
+    """
     method = task.methods[0]
     found = method.test.where(arm="found")[0]
     row = put_up(method.test, method.lineage)
@@ -62,7 +67,9 @@ def answer_of(task: TaskReport, pool: ModelPool) -> Answer:
 
 
 def put_up(test: Source, lineage: Row) -> Row:
-    """The test's row of what the gate put up: the found graph, or the baseline that its record names."""
+    """The test's row of what the gate put up: the found graph, or the baseline that its record
+    names.
+    """
     if "gate" not in lineage or lineage["gate.arm"] == "found":
         return test.where(arm="found")[0]
     return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
@@ -75,7 +82,9 @@ def sentence_of(test: Source, lineage: Row, pool: ModelPool) -> Sentence:
 
 def best_call(test: Source) -> Row | None:
     """The rival of one call that has most test questions right; None where none was scored."""
-    calls = [row for row in test if row["arm"] != "found" and row["n_nodes"] == 1 and row["n_scored"]]
+    calls = [
+        row for row in test if row["arm"] != "found" and row["n_nodes"] == 1 and row["n_scored"]
+    ]
     return max(calls, key=lambda row: (row["accuracy"], -row["budget_units"]), default=None)
 
 
@@ -103,7 +112,9 @@ def _sentence(test: Source, row: Row, found: Row, pool: ModelPool) -> Iterator[s
 
 
 def _stands(rival: Row) -> str:
-    """How the found graph stands to a rival, by the table's paired test: ahead, behind or unclear."""
+    """How the found graph stands to a rival, by the table's paired test: ahead, behind or
+    unclear.
+    """
     if rival["p_differs"] >= 1 - CONFIDENCE:
         return "unclear"
     return "ahead" if rival["found_only"] > rival["rival_only"] else "behind"
@@ -118,7 +129,9 @@ def _against(found: Row, call: Row) -> Iterator[str | Figure]:
     else:
         yield ", "
         difference = found["accuracy"] - call["accuracy"]
-        yield Figure(shown(difference, "points"), found.at("accuracy"), "points", less=call.at("accuracy"))
+        yield Figure(
+            shown(difference, "points"), found.at("accuracy"), "points", less=call.at("accuracy")
+        )
         yield " above the best single call" if stands == "ahead" else " below the best single call"
     yield from _p(call)
 
@@ -144,7 +157,9 @@ def _instead(row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
         yield ", but takes "
     if found["n_scored"]:
         ratio = row["budget_units"] / found["budget_units"] if found["budget_units"] else 1.0
-        yield Figure(shown(ratio, "part"), row.at("budget_units"), "part", per=found.at("budget_units"))
+        yield Figure(
+            shown(ratio, "part"), row.at("budget_units"), "part", per=found.at("budget_units")
+        )
         yield ". "
     yield from _score(row)
     if found["n_scored"]:
@@ -154,7 +169,9 @@ def _instead(row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
 
 
 def _brief(row: Row, pool: ModelPool) -> Figure:
-    return Figure(in_brief(CollaborationGraph.from_json(row["graph"]), pool), row.at("graph"), "graph")
+    return Figure(
+        in_brief(CollaborationGraph.from_json(row["graph"]), pool), row.at("graph"), "graph"
+    )
 
 
 def _score(row: Row) -> Iterator[str | Figure]:
@@ -174,7 +191,9 @@ def _p(rival: Row) -> Iterator[str | Figure]:
 
 
 def _costs(row: Row) -> Iterator[str | Figure]:
-    """What a question costs at list price and how long it takes; nothing where prices are not known."""
+    """What a question costs at list price and how long it takes; nothing where prices are not
+    known.
+    """
     if row["dollars"]:
         yield ", for "
         yield price_of(row)
@@ -193,7 +212,12 @@ def dollars_of(row: Row) -> float:
 
 def price_of(row: Row) -> Figure:
     """What a question costs at list price."""
-    return Figure(shown(dollars_of(row), "price"), row.at("dollars"), "price", per=" ".join(row.at(key) for key in ASKED))
+    return Figure(
+        shown(dollars_of(row), "price"),
+        row.at("dollars"),
+        "price",
+        per=" ".join(row.at(key) for key in ASKED),
+    )
 
 
 def _figure(row: Row, key: str, form: str) -> Figure:
@@ -201,13 +225,19 @@ def _figure(row: Row, key: str, form: str) -> Figure:
 
 
 def rows_of(test: Source, answer: Answer) -> list[tuple[str, Row]]:
-    """What the short table compares: the found graph, then what it has to beat, each with its name."""
-    return [("found by " + answer.method if row["arm"] == "found" else str(row["label"]), row) for row in test]
+    """What the short table compares: the found graph, then what it has to beat, each with its
+    name.
+    """
+    return [
+        ("found by " + answer.method if row["arm"] == "found" else str(row["label"]), row)
+        for row in test
+    ]
 
 
 def figures_of(answer: Answer, test: Source) -> dict[str, Any]:
     """The answer in numbers, for DVC's and MLflow's tables; only what is known."""
-    row, call = answer.row, best_call(test)
+    row = answer.row
+    call = best_call(test)
     told = {
         "accuracy": row["accuracy"],
         "accuracy_low": row["accuracy_low"],
@@ -221,4 +251,8 @@ def figures_of(answer: Answer, test: Source) -> dict[str, Any]:
     if call is not None:
         told["above_best_call"] = row["accuracy"] - call["accuracy"]
         told["p_best_call"] = call["p_differs"]
-    return {key: value.item() if hasattr(value, "item") else value for key, value in told.items() if value == value}
+    return {
+        key: value.item() if hasattr(value, "item") else value
+        for key, value in told.items()
+        if value == value
+    }

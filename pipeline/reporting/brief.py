@@ -1,4 +1,5 @@
-"""A report in brief, as plain data: what `make repro` ends with, and what the README and MLflow show.
+"""A report in brief, as plain data: what `make repro` ends with, and what the README and MLflow
+show.
 
 The report stage writes it as answers.json, and its numbers as metrics.json for DVC's tables.
 """
@@ -23,7 +24,9 @@ HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
 
 
 def brief(report: Report) -> dict[str, Any]:
-    """For each task the sentence, the command that serves it, the graph in characters, and a small table."""
+    """For each task the sentence, the command that serves it, the graph in characters, and a small
+    table.
+    """
     pool = report.profile.model_pool()
     return {
         "profile": report.name,
@@ -74,9 +77,11 @@ def _cells(name: str, row: Row, answer: Answer, metric: str) -> list[str]:
 
 
 def drawn(graph: CollaborationGraph, pool: ModelPool) -> list[str]:
-    """The graph in characters: levels from left to right, nodes that do the same as one; else its steps in words.
+    """The graph in characters: levels from left to right, nodes that do the same as one; else its
+    steps in words.
 
-    In characters only where each level reads all of the level before it, and nothing else, whatever is answered.
+    In characters only where each level reads all of the level before it, and nothing else, whatever
+    is answered.
     """
     if graph.adaptive or not _layered(graph):
         return [f"step {step}: {what}" for step, what in steps(graph, pool)]

@@ -1,6 +1,8 @@
-"""The plots, as Vega-Lite specifications: one definition each for the page and for the files beside it.
+"""The plots, as Vega-Lite specifications: one definition each for the page and for the files beside
+it.
 
-Every record of a plot's data says in `at` which row of which table it is, and has that table's columns.
+Every record of a plot's data says in `at` which row of which table it is, and has that table's
+columns.
 """
 
 from __future__ import annotations
@@ -35,12 +37,18 @@ PILOT = (*SCORES, "label", "within_budget")
 FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35}
 """How a pilot's graph over the budget is told from those that a search could find."""
 
-PILOT_TIP = [{"field": "label", "title": "graph"}, *INTERVAL, {"field": "within_budget", "title": "within the budget"}]
+PILOT_TIP = [
+    {"field": "label", "title": "graph"},
+    *INTERVAL,
+    {"field": "within_budget", "title": "within the budget"},
+]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A plot: what it is called, what it shows in words, and its specification. `edges` is what a slider shows."""
+    """A plot: what it is called, what it shows in words, and its specification. `edges` is what a
+    slider shows.
+    """
 
     name: str
     title: str
@@ -49,13 +57,28 @@ class Chart:
     edges: dict[str, Any] | None = None
 
     def in_page(self, simulated: bool) -> str:
-        """The specification as JSON for the page, where the heading stands above the plot; fills the width it is given."""
-        title = {"title": {"text": "simulated", "anchor": "end", "color": "var(--warn)", "fontSize": 12}} if simulated else {}
+        """The specification as JSON for the page, where the heading stands above the plot; fills
+        the width it is given.
+        """
+        title = (
+            {
+                "title": {
+                    "text": "simulated",
+                    "anchor": "end",
+                    "color": "var(--warn)",
+                    "fontSize": 12,
+                }
+            }
+            if simulated
+            else {}
+        )
         size = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
         return _json(self.spec | title | size)
 
     def in_file(self, simulated: bool) -> str:
-        """The specification as JSON for a file of its own, with its title and the light theme's colours."""
+        """The specification as JSON for a file of its own, with its title and the light theme's
+        colours.
+        """
         title = {"text": self.title} | ({"subtitle": "simulated"} if simulated else {})
         spec = json.loads(json.dumps(self.spec))
         spec["config"] |= {"background": "#ffffff", "font": "sans-serif"}
@@ -66,9 +89,17 @@ def _json(spec: Spec) -> str:
     return json.dumps(spec, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
 
 
-def chart_of(name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None) -> Chart:
+def chart_of(
+    name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None
+) -> Chart:
     """A plot from its layers and data; `height` is in pixels."""
-    return Chart(name, title, alt, {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4} | body, edges)
+    return Chart(
+        name,
+        title,
+        alt,
+        {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4} | body,
+        edges,
+    )
 
 
 def _axis(column: str, title: str, **more: Any) -> Spec:
@@ -81,13 +112,16 @@ def _accuracy(title: str = "accuracy (%)", **more: Any) -> Spec:
 
 def _whiskers(direction: str) -> Spec:
     """Rules from the lower to the upper end of the interval, on the axis that shows accuracy."""
-    low, high = {"field": "accuracy_low", "type": "quantitative"}, {"field": "accuracy_high"}
+    low = {"field": "accuracy_low", "type": "quantitative"}
+    high = {"field": "accuracy_high"}
     return {direction: low, f"{direction}2": high}
 
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """All candidates of a task: those drawn, the Pareto front among the validated ones, and how many there are."""
+    """All candidates of a task: those drawn, the Pareto front among the validated ones, and how
+    many there are.
+    """
 
     chart: Chart
     front: tuple[Row, ...]
@@ -97,13 +131,24 @@ class Cloud:
 
 
 def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
-    """Score against cost of every candidate that could be scored; the front is over validated graphs of all methods."""
+    """Score against cost of every candidate that could be scored; the front is over validated
+    graphs of all methods.
+    """
     columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
     front = validated_front([method.archive for method in task.methods])
-    found = [(method.name, row) for method in task.methods if (row := _found_row(method.archive, method.search)) is not None]
-    points, total = [], 0
+    found = [
+        (method.name, row)
+        for method in task.methods
+        if (row := _found_row(method.archive, method.search)) is not None
+    ]
+    points = []
+    total = 0
     for method in task.methods:
-        always = {int(row.place) for row in [*front, *(row for _, row in found)] if row.file == method.archive.file}
+        always = {
+            int(row.place)
+            for row in [*front, *(row for _, row in found)]
+            if row.file == method.archive.file
+        }
         points += method.archive.records(columns, thinned(method.archive.frame, always))
         total += int(method.archive.frame["accuracy"].notna().sum())
     scale = by_name(task.names)
@@ -114,12 +159,23 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         {"field": "method", "title": "method"},
         {"field": "split", "title": "questions from"},
         *INTERVAL,
-        {"field": "budget_units", "type": "quantitative", "format": ".3~g", "title": "cost of a question"},
+        {
+            "field": "budget_units",
+            "type": "quantitative",
+            "format": ".3~g",
+            "title": "cost of a question",
+        },
         {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
         {"field": "iteration", "type": "quantitative", "title": "iteration"},
         {"field": "graph_hash", "title": "graph"},
     ]
-    dots = {"x": cost, "y": _accuracy(scale={"nice": True}), "color": colour, "shape": shape, "tooltip": tooltip}
+    dots = {
+        "x": cost,
+        "y": _accuracy(scale={"nice": True}),
+        "color": colour,
+        "shape": shape,
+        "tooltip": tooltip,
+    }
     front_data = {"values": [_record(row, columns) for row in front]}
     found_data = {"values": [_record(row, columns) for _, row in found]}
     layers: list[Spec] = [
@@ -131,46 +187,87 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
         {
             "data": {"values": points},
             "mark": {"type": "point", "filled": True, "size": 34},
-            "encoding": dots | {"opacity": {"condition": {"test": "datum.split === 'val'", "value": 0.85}, "value": 0.28}},
+            "encoding": (
+                dots
+                | {
+                    "opacity": {
+                        "condition": {"test": "datum.split === 'val'", "value": 0.85},
+                        "value": 0.28,
+                    }
+                }
+            ),
         },
         {"data": front_data, "mark": {"type": "rule"}, "encoding": {"x": cost, **_whiskers("y")}},
         {
             "data": front_data,
-            "mark": {"type": "line", "interpolate": "step-after", "color": "var(--ink)", "strokeWidth": 1.5},
-            "encoding": {"x": cost, "y": _accuracy(), "order": {"field": "budget_units", "type": "quantitative"}},
+            "mark": {
+                "type": "line",
+                "interpolate": "step-after",
+                "color": "var(--ink)",
+                "strokeWidth": 1.5,
+            },
+            "encoding": {
+                "x": cost,
+                "y": _accuracy(),
+                "order": {"field": "budget_units", "type": "quantitative"},
+            },
         },
         {
             "data": front_data,
-            "mark": {"type": "point", "filled": True, "size": 90, "stroke": "var(--ink)", "strokeWidth": 1, "opacity": 1},
+            "mark": {
+                "type": "point",
+                "filled": True,
+                "size": 90,
+                "stroke": "var(--ink)",
+                "strokeWidth": 1,
+                "opacity": 1,
+            },
             "encoding": dots,
         },
         {
             "data": found_data,
-            "mark": {"type": "point", "size": 320, "filled": False, "stroke": "var(--ink)", "strokeWidth": 2, "shape": "circle"},
+            "mark": {
+                "type": "point",
+                "size": 320,
+                "filled": False,
+                "stroke": "var(--ink)",
+                "strokeWidth": 2,
+                "shape": "circle",
+            },
             "encoding": {"x": cost, "y": _accuracy(), "tooltip": tooltip},
         },
     ]
     alt = (
-        "Scatter plot of accuracy against the cost of a question, a point for each candidate, with the Pareto front as a line, the "
-        "budget as a dashed rule, and rings around the found graphs. The table below has the front."
+        "Scatter plot of accuracy against the cost of a question, a point for each candidate, with"
+        " the Pareto front as a line, the budget as a dashed rule, and rings around the found"
+        " graphs. The table below has the front."
     )
-    chart = chart_of("candidates", f"{task.name}: score and cost of every candidate", alt, 380, {"layer": layers})
+    chart = chart_of(
+        "candidates", f"{task.name}: score and cost of every candidate", alt, 380, {"layer": layers}
+    )
     return Cloud(chart, tuple(front), tuple(found), len(points), total)
 
 
 def validated_front(archives: Sequence[Source]) -> list[Row]:
-    """The rows no other validated candidate matches in accuracy and cost and beats in one, from cheap to dear.
+    """The rows no other validated candidate matches in accuracy and cost and beats in one, from
+    cheap to dear.
 
     A graph that was validated more than once counts as it was the last time, on the most questions.
     """
-    last = {(row.file, row["graph"]): row for archive in archives for row in archive.where(split="val", status="ok")}
+    last = {
+        (row.file, row["graph"]): row
+        for archive in archives
+        for row in archive.where(split="val", status="ok")
+    }
     rows = list(last.values())
     return [rows[k] for k in pareto_front([(row["accuracy"], row["budget_units"]) for row in rows])]
 
 
 def _found_row(archive: Source, search: Row) -> Row | None:
     """The archive's row of the found graph, on validation questions."""
-    return next(reversed(archive.where(split="val", status="ok", graph_hash=search["found_hash"])), None)
+    return next(
+        reversed(archive.where(split="val", status="ok", graph_hash=search["found_hash"])), None
+    )
 
 
 def _record(row: Row, columns: Sequence[str]) -> dict[str, Any]:
@@ -180,39 +277,68 @@ def _record(row: Row, columns: Sequence[str]) -> dict[str, Any]:
 def trajectories(task: TaskReport) -> Chart:
     """Validation accuracy of each method's result per iteration, with its interval as a band."""
     columns = ("iteration", "val_accuracy", "val_low", "val_high", "budget_units", "n_nodes")
-    values = [record | {"method": m.name} for m in task.methods for record in m.trajectory.records(columns)]
+    values = [
+        record | {"method": m.name}
+        for m in task.methods
+        for record in m.trajectory.records(columns)
+    ]
     scale = by_name(task.names)
     rounds = sorted({value["iteration"] for value in values})
     ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
     x = _axis("iteration", "iteration (rounds of the search)", axis=ticks)
     colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
-    y = {"type": "quantitative", "title": "validation accuracy (%)", "axis": {"format": ".0%", "tickCount": 6}}
+    y = {
+        "type": "quantitative",
+        "title": "validation accuracy (%)",
+        "axis": {"format": ".0%", "tickCount": 6},
+    }
     shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
     dash = {"field": "method", "type": "nominal", "title": "method", "scale": scale["strokeDash"]}
     band = {"y": {"field": "val_low"} | y, "y2": {"field": "val_high"}, "color": colour}
     tooltip = [
         {"field": "method", "title": "method"},
         {"field": "iteration", "type": "quantitative", "title": "iteration"},
-        {"field": "val_accuracy", "type": "quantitative", "format": ".1%", "title": "validation accuracy"},
+        {
+            "field": "val_accuracy",
+            "type": "quantitative",
+            "format": ".1%",
+            "title": "validation accuracy",
+        },
         {"field": "val_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
         {"field": "val_high", "type": "quantitative", "format": ".1%", "title": "interval to"},
-        {"field": "budget_units", "type": "quantitative", "format": ".3~g", "title": "cost of a question"},
+        {
+            "field": "budget_units",
+            "type": "quantitative",
+            "format": ".3~g",
+            "title": "cost of a question",
+        },
         {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
     ]
     line = {"x": x, "y": {"field": "val_accuracy"} | y, "color": colour}
     layers = [
         {"mark": {"type": "area", "opacity": 0.13}, "encoding": {"x": x, **band}},
         {"mark": {"type": "line", "strokeWidth": 2}, "encoding": line | {"strokeDash": dash}},
-        {"mark": {"type": "point", "filled": True, "size": 50}, "encoding": line | {"shape": shape, "tooltip": tooltip}},
+        {
+            "mark": {"type": "point", "filled": True, "size": 50},
+            "encoding": line | {"shape": shape, "tooltip": tooltip},
+        },
     ]
-    alt = "Line plot of validation accuracy by iteration, a line for each method with its interval as a band. Tables below."
+    alt = (
+        "Line plot of validation accuracy by iteration, a line for each method with its interval as"
+        " a band. Tables below."
+    )
     body = {"data": {"values": values}, "layer": layers}
-    return chart_of("trajectories", f"{task.name}: validation accuracy while searching", alt, 300, body)
+    return chart_of(
+        "trajectories", f"{task.name}: validation accuracy while searching", alt, 300, body
+    )
 
 
 def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     """Test accuracy with intervals: what each method found, then what it has to beat."""
-    values = [{"at": f"{row.file}#{row.place}", "name": name} | {c: row[c] for c in (*SCORES, "arm")} for name, row in rows]
+    values = [
+        {"at": f"{row.file}#{row.place}", "name": name} | {c: row[c] for c in (*SCORES, "arm")}
+        for name, row in rows
+    ]
     y = {"field": "name", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
     found = {"test": "datum.arm === 'found'"}
     layers = [
@@ -222,58 +348,109 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
             "encoding": {
                 "x": _accuracy("test accuracy (%)"),
                 "y": y,
-                "color": {"condition": found | {"value": "var(--series-1)"}, "value": "var(--series-0)"},
+                "color": {
+                    "condition": found | {"value": "var(--series-1)"},
+                    "value": "var(--series-0)",
+                },
                 "shape": {"condition": found | {"value": "diamond"}, "value": "circle"},
                 "tooltip": [{"field": "name", "title": "what"}, *INTERVAL],
             },
         },
     ]
-    alt = "Dot plot of test accuracy with intervals; diamonds are found graphs, circles what they have to beat. Table below."
+    alt = (
+        "Dot plot of test accuracy with intervals; diamonds are found graphs, circles what they"
+        " have to beat. Table below."
+    )
     body = {"data": {"values": values}, "layer": layers}
-    return chart_of("comparison", f"{task.name}: test accuracy within the same budget", alt, 34 * len(values) + 10, body)
+    return chart_of(
+        "comparison",
+        f"{task.name}: test accuracy within the same budget",
+        alt,
+        34 * len(values) + 10,
+        body,
+    )
 
 
 def edges(task: str, method: str, table: Source) -> Chart | None:
-    """Edge probabilities as a heat map; the page's script puts in the iteration that the slider says. None without any.
+    """Edge probabilities as a heat map; the page's script puts in the iteration that the slider
+    says. None without any.
 
-    `edges` of the plot has them all: by iteration, the probability of each pair, null for one that the iteration no longer has.
+    `edges` of the plot has them all: by iteration, the probability of each pair, null for one that
+    the iteration no longer has.
     """
     if not len(table):
         return None
-    wide = table.frame.pivot_table(index="iteration", columns=["source", "target"], values="probability", sort=False)
+    wide = table.frame.pivot_table(
+        index="iteration", columns=["source", "target"], values="probability", sort=False
+    )
     wide = wide.sort_index()
     pairs: list[list[int]] = wide.columns.to_frame()[["source", "target"]].to_numpy().tolist()
-    probabilities = [[None if p != p else round(float(p), 3) for p in row] for row in wide.to_numpy()]
+    probabilities = [
+        [None if p != p else round(float(p), 3) for p in row] for row in wide.to_numpy()
+    ]
     last = [
-        {"source": a, "target": b, "probability": p} for (a, b), p in zip(pairs, probabilities[-1], strict=True) if p is not None
+        {"source": a, "target": b, "probability": p}
+        for (a, b), p in zip(pairs, probabilities[-1], strict=True)
+        if p is not None
     ]
     ids = sorted({i for pair in pairs for i in pair})
-    x, y = _ends("target", "node that reads the answer", ids), _ends("source", "node that answers", ids)
+    x = _ends("target", "node that reads the answer", ids)
+    y = _ends("source", "node that answers", ids)
     tooltip = [
         {"field": "source", "title": "from node"},
         {"field": "target", "title": "to node"},
         {"field": "probability", "type": "quantitative", "format": ".0%", "title": "probability"},
     ]
     legend = {"title": "probability of the edge (%)", "format": ".0%", "gradientLength": 200}
-    colour = _axis("probability", "probability", scale={"domain": [0, 1], "scheme": "viridis"}, legend=legend)
-    layers: list[Spec] = [{"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip}}]
+    colour = _axis(
+        "probability", "probability", scale={"domain": [0, 1], "scheme": "viridis"}, legend=legend
+    )
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "rect"},
+            "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip},
+        }
+    ]
     if len(ids) <= 8:
         words = {"field": "probability", "type": "quantitative", "format": ".0%"}
-        tone = {"condition": {"test": "datum.probability > 0.6", "value": "#111111"}, "value": "#ffffff"}
-        layers.append({"mark": {"type": "text", "fontSize": 11}, "encoding": {"x": x, "y": y, "text": words, "color": tone}})
-    more = {"file": table.file, "iterations": [int(i) for i in wide.index], "pairs": pairs, "probabilities": probabilities}
+        tone = {
+            "condition": {"test": "datum.probability > 0.6", "value": "#111111"},
+            "value": "#ffffff",
+        }
+        layers.append(
+            {
+                "mark": {"type": "text", "fontSize": 11},
+                "encoding": {"x": x, "y": y, "text": words, "color": tone},
+            }
+        )
+    more = {
+        "file": table.file,
+        "iterations": [int(i) for i in wide.index],
+        "pairs": pairs,
+        "probabilities": probabilities,
+    }
     alt = (
-        "Heat map of each edge's probability; rows are nodes that answer, columns nodes that read. The slider picks the iteration."
+        "Heat map of each edge's probability; rows are nodes that answer, columns nodes that read."
+        " The slider picks the iteration."
     )
     body = {"data": {"name": "edges", "values": last}, "layer": layers}
     height = max(120, min(440, 34 * len(ids)))
-    return chart_of(f"edges_{method}", f"{task}: edge probabilities of {method}", alt, height, body, more)
+    return chart_of(
+        f"edges_{method}", f"{task}: edge probabilities of {method}", alt, height, body, more
+    )
 
 
 def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
     """One side of the heat map: the nodes in their order."""
     axis = {"labelAngle": 0, "labelOverlap": "greedy"}
-    return {"field": column, "type": "ordinal", "title": title, "sort": None, "scale": {"domain": ids}, "axis": axis}
+    return {
+        "field": column,
+        "type": "ordinal",
+        "title": title,
+        "sort": None,
+        "scale": {"domain": ids},
+        "axis": axis,
+    }
 
 
 def width_x_depth(task: str, table: Source) -> Chart | None:
@@ -284,28 +461,44 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
     values = []
     for row in rows:
         width, depth = (int(side) for side in row["label"].split(" x "))
-        values.append({"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in PILOT})
+        values.append(
+            {"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in PILOT}
+        )
     x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
     y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
     legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
     shades = _accuracy() | {"scale": {"scheme": "viridis"}, "legend": legend}
     shades.pop("axis")
     middle = (max(row["accuracy"] for row in rows) + min(row["accuracy"] for row in rows)) / 2
-    tone = {"condition": {"test": f"datum.accuracy > {middle}", "value": "#111111"}, "value": "#ffffff"}
+    tone = {
+        "condition": {"test": f"datum.accuracy > {middle}", "value": "#111111"},
+        "value": "#ffffff",
+    }
     number = {"field": "shown", "type": "nominal"}
-    shown = {"calculate": "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')", "as": "shown"}
+    shown = {
+        "calculate": "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')",
+        "as": "shown",
+    }
     layers = [
-        {"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP}},
+        {
+            "mark": {"type": "rect"},
+            "encoding": {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP},
+        },
         {"mark": {"type": "text"}, "encoding": {"x": x, "y": y, "text": number, "color": tone}},
     ]
-    alt = "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table below."
+    alt = (
+        "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table"
+        " below."
+    )
     height = max(120, 44 * len({value["d"] for value in values}) + 10)
     body = {"data": {"values": values}, "transform": [shown], "layer": layers}
     return chart_of("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
 
 
 def sweep(task: str, table: Source, name: str) -> Chart | None:
-    """A pilot sweep: a curve over width or depth, else a dot for each graph; always with intervals. None without that sweep."""
+    """A pilot sweep: a curve over width or depth, else a dot for each graph; always with intervals.
+    None without that sweep.
+    """
     rows = table.where(sweep=name)
     if not rows:
         return None
@@ -314,7 +507,8 @@ def sweep(task: str, table: Source, name: str) -> Chart | None:
 
 def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = [
-        {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"} | {c: row[c] for c in (*PILOT, name)}
+        {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"}
+        | {c: row[c] for c in (*PILOT, name)}
         for row in rows
     ]
     scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
@@ -326,19 +520,33 @@ def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
         scale={"nice": False, "zero": False, "padding": 14},
     )
     legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
-    look = {key: {"field": "sink", "type": "nominal", "scale": scale[key], "legend": legend} for key in ("color", "shape")}
+    look = {
+        key: {"field": "sink", "type": "nominal", "scale": scale[key], "legend": legend}
+        for key in ("color", "shape")
+    }
     dash = {"field": "sink", "type": "nominal", "scale": scale["strokeDash"], "legend": legend}
     y = _accuracy()
     layers = [
-        {"mark": {"type": "rule", "opacity": 0.6}, "encoding": {"x": x, **_whiskers("y"), "color": look["color"]}},
-        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y, "color": look["color"], "strokeDash": dash}},
+        {
+            "mark": {"type": "rule", "opacity": 0.6},
+            "encoding": {"x": x, **_whiskers("y"), "color": look["color"]},
+        },
+        {
+            "mark": {"type": "line", "strokeWidth": 2},
+            "encoding": {"x": x, "y": y, "color": look["color"], "strokeDash": dash},
+        },
         {
             "mark": {"type": "point", "filled": True, "size": 70},
             "encoding": {"x": x, "y": y, **look, "opacity": FAINT, "tooltip": PILOT_TIP},
         },
     ]
-    alt = f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint. Table below."
-    return chart_of(name, f"{task}: accuracy by {name}", alt, 220, {"data": {"values": values}, "layer": layers})
+    alt = (
+        f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
+        " Table below."
+    )
+    return chart_of(
+        name, f"{task}: accuracy by {name}", alt, 220, {"data": {"values": values}, "layer": layers}
+    )
 
 
 def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
@@ -346,17 +554,40 @@ def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
     y = {"field": "label", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
     dot = {"x": _accuracy(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
     layers = [
-        {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"y": y, "opacity": FAINT, **_whiskers("x")}},
-        {"mark": {"type": "point", "filled": True, "size": 80, "color": "var(--series-0)"}, "encoding": dot},
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.5},
+            "encoding": {"y": y, "opacity": FAINT, **_whiskers("x")},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 80, "color": "var(--series-0)"},
+            "encoding": dot,
+        },
     ]
-    alt = f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint. Table below."
-    height = 28 * len({value["label"] for value in values}) + 10  # random graphs over the same models share a line
-    return chart_of(name, f"{task}: accuracy by {name}", alt, height, {"data": {"values": values}, "layer": layers})
+    alt = (
+        f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
+        " Table below."
+    )
+    height = (
+        28 * len({value["label"] for value in values}) + 10
+    )  # random graphs over the same models share a line
+    return chart_of(
+        name,
+        f"{task}: accuracy by {name}",
+        alt,
+        height,
+        {"data": {"values": values}, "layer": layers},
+    )
 
 
 def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
-    """What each method found, then what all of them have to beat, each once, with names that tell them apart."""
-    found = [(f"found by {method.name}", row) for method in task.methods for row in method.test.where(arm="found")]
+    """What each method found, then what all of them have to beat, each once, with names that tell
+    them apart.
+    """
+    found = [
+        (f"found by {method.name}", row)
+        for method in task.methods
+        for row in method.test.where(arm="found")
+    ]
     rivals: dict[tuple[str, str], Row] = {}
     for method in task.methods:
         for row in method.test:
@@ -366,7 +597,9 @@ def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
 
 
 def concatenated(tasks: Sequence[TaskReport]) -> pd.DataFrame:
-    """Every test score, one under the other; with the found graph's P(best) where its search worked it out."""
+    """Every test score, one under the other; with the found graph's P(best) where its search worked
+    it out.
+    """
     parts = []
     for task in tasks:
         for method in task.methods:

@@ -1,4 +1,5 @@
-"""Where the nodes and arrows of a collaboration graph stand in its picture: levels from left to right, the question before them.
+"""Where the nodes and arrows of a collaboration graph stand in its picture: levels from left to
+right, the question before them.
 
 Arrows that skip levels run in lanes between the nodes there, one for each node that they come from.
 """
@@ -18,7 +19,9 @@ SWEEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Pixels: a node's box, the gaps between boxes, a lane, and the room for the words at both ends."""
+    """Pixels: a node's box, the gaps between boxes, a lane, and the room for the words at both
+    ends.
+    """
 
     width: float
     height: float
@@ -32,17 +35,23 @@ FULL = Size(148, 52, 64, 22, 8, 84)
 SMALL = Size(34, 24, 46, 10, 4, 14)
 """Nodes without words, for a first look: shape says the role, colour the model."""
 
-WIDTH, HEIGHT, END = FULL.width, FULL.height, FULL.end
+WIDTH = FULL.width
+HEIGHT = FULL.height
+END = FULL.end
 
 Item = tuple[str, int]
-"""What stands in a level: ("node", its id), or ("lane", the id of the node that its arrows come from)."""
+"""What stands in a level: ("node", its id), or ("lane", the id of the node that its arrows come
+from).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node: its place in pixels (left, top), outline by role, and colour by model; no colour where it calls none.
+    """A node: its place in pixels (left, top), outline by role, and colour by model; no colour
+    where it calls none.
 
-    `words` say of a variant what `model`, its name, stands for; `when` says of a gate or a vote in waves when it opens or stops.
+    `words` say of a variant what `model`, its name, stands for; `when` says of a gate or a vote in
+    waves when it opens or stops.
     """
 
     id: int
@@ -59,7 +68,9 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An arrow; `source` or `target` is -1 for the question and the answer. `later`: only if an earlier stage leaves it open."""
+    """An arrow; `source` or `target` is -1 for the question and the answer. `later`: only if an
+    earlier stage leaves it open.
+    """
 
     source: int
     target: int
@@ -81,7 +92,9 @@ class Drawing:
 
 
 def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawing:
-    """Lay a graph out. The pool is that of the profile, so that a model and its variants have one colour in all pictures."""
+    """Lay a graph out. The pool is that of the profile, so that a model and its variants have one
+    colour in all pictures.
+    """
     columns = _ordered(graph)
     height = max(_height(items, size) for items in columns) + 2 * size.gap_y
     places: dict[tuple[int, Item], tuple[float, float]] = {}
@@ -96,13 +109,22 @@ def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawi
     middle = height / 2
     level_of = {i: level for level, ids in enumerate(graph.levels) for i in ids}
     node_places = {i: places[level, ("node", i)] for i, level in level_of.items()}
-    arrows = [Arrow(-1, i, _route([(size.end, middle), node_places[i]], size)) for i in graph.levels[0]]
+    arrows = [
+        Arrow(-1, i, _route([(size.end, middle), node_places[i]], size)) for i in graph.levels[0]
+    ]
     for a, b in graph.edges:
         lanes = [places[level, ("lane", a)] for level in range(level_of[a] + 1, level_of[b])]
-        (x1, y1), end = node_places[a], node_places[b]
-        arrows.append(Arrow(a, b, _route([(x1 + size.width, y1), *lanes, end], size), (a, b) in graph.late_edges))
+        (x1, y1) = node_places[a]
+        end = node_places[b]
+        arrows.append(
+            Arrow(
+                a, b, _route([(x1 + size.width, y1), *lanes, end], size), (a, b) in graph.late_edges
+            )
+        )
     x1, y1 = node_places[graph.sink]
-    arrows.append(Arrow(graph.sink, -1, _route([(x1 + size.width, y1), (width - size.end, middle)], size)))
+    arrows.append(
+        Arrow(graph.sink, -1, _route([(x1 + size.width, y1), (width - size.end, middle)], size))
+    )
     models = list(dict.fromkeys(spec.model for spec in pool.values()))
     called = {pool[node.model].model for node in graph.nodes if get_role(node.role).calls_model}
     used = [model for model in models if model in called]
@@ -110,12 +132,26 @@ def draw(graph: CollaborationGraph, pool: ModelPool, size: Size = FULL) -> Drawi
     boxes = []
     for node in graph.nodes:
         calls = get_role(node.role).calls_model
-        x, y = node_places[node.id][0], node_places[node.id][1] - size.height / 2
+        x = node_places[node.id][0]
+        y = node_places[node.id][1] - size.height / 2
         spec = pool[node.model]
         tint = tints[spec.model] if calls else "var(--quiet)"
         model, words = (node.model, spec.words) if calls else ("no model call", "no model call")
         shape = outline(node.role, x, y, size)
-        boxes.append(Box(node.id, node.role, model, words, x, y, shape, tint, node.id == graph.sink, _when(node)))
+        boxes.append(
+            Box(
+                node.id,
+                node.role,
+                model,
+                words,
+                x,
+                y,
+                shape,
+                tint,
+                node.id == graph.sink,
+                _when(node),
+            )
+        )
     roles = tuple(dict.fromkeys(node.role for node in graph.nodes))
     return Drawing(width, height, middle, tuple(boxes), tuple(arrows), tuple(tints.items()), roles)
 
@@ -129,7 +165,9 @@ def _when(node: Node) -> str:
 
 
 def _ordered(graph: CollaborationGraph) -> list[list[Item]]:
-    """The levels with their lanes, each ordered by where its neighbours stand, so that fewer arrows cross."""
+    """The levels with their lanes, each ordered by where its neighbours stand, so that fewer arrows
+    cross.
+    """
     level_of = {i: level for level, ids in enumerate(graph.levels) for i in ids}
     columns: list[list[Item]] = [[("node", i) for i in ids] for ids in graph.levels]
     before: list[dict[Item, list[Item]]] = [{item: [] for item in items} for items in columns]
@@ -148,7 +186,12 @@ def _ordered(graph: CollaborationGraph) -> list[list[Item]]:
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
         for level in range(len(columns)) if forward else reversed(range(len(columns))):
-            _sort(columns, level, before[level] if forward else after[level], level - 1 if forward else level + 1)
+            _sort(
+                columns,
+                level,
+                before[level] if forward else after[level],
+                level - 1 if forward else level + 1,
+            )
     return columns
 
 
@@ -156,8 +199,12 @@ def _sort(columns: list[list[Item]], level: int, near: dict[Item, list[Item]], b
     """Order one level by the mean place of each item's neighbours in the level beside it."""
     if not 0 <= beside < len(columns):
         return
-    own, others = _shares(columns[level]), _shares(columns[beside])
-    means = {item: sum(others[n] for n in near[item]) / len(near[item]) if near[item] else own[item] for item in columns[level]}
+    own = _shares(columns[level])
+    others = _shares(columns[beside])
+    means = {
+        item: sum(others[n] for n in near[item]) / len(near[item]) if near[item] else own[item]
+        for item in columns[level]
+    }
     columns[level].sort(key=lambda item: (means[item], own[item]))
 
 
@@ -167,11 +214,15 @@ def _shares(items: Sequence[Item]) -> dict[Item, float]:
 
 
 def _height(items: Sequence[Item], size: Size) -> float:
-    return sum(size.height if kind == "node" else size.lane for kind, _ in items) + size.gap_y * (len(items) - 1)
+    return sum(size.height if kind == "node" else size.lane for kind, _ in items) + size.gap_y * (
+        len(items) - 1
+    )
 
 
 def _route(points: Sequence[tuple[float, float]], size: Size) -> str:
-    """A path from the first point to the last, level through the lanes between; the arrow head takes the last pixels."""
+    """A path from the first point to the last, level through the lanes between; the arrow head
+    takes the last pixels.
+    """
     x1, y1 = points[0]
     path = f"M{x1:.1f} {y1:.1f}"
     for k, (x2, y2) in enumerate(points[1:], 2):
@@ -181,13 +232,18 @@ def _route(points: Sequence[tuple[float, float]], size: Size) -> str:
         path += f"C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {end:.1f} {y2:.1f}"
         if not last:
             path += f"H{x2 + size.width:.1f}"
-        x1, y1 = x2 + size.width, y2
+        x1 = x2 + size.width
+        y1 = y2
     return path
 
 
 def outline(role: str, x: float, y: float, size: Size = FULL) -> str:
-    """A node's outline: a rectangle for an assistant, a hexagon for a fuser, slanted ends for others."""
-    w, h, cut = size.width, size.height, 14 * size.height / FULL.height
+    """A node's outline: a rectangle for an assistant, a hexagon for a fuser, slanted ends for
+    others.
+    """
+    w = size.width
+    h = size.height
+    cut = 14 * size.height / FULL.height
     if role == "assistant":
         r = 8 * size.height / FULL.height
         return (
@@ -195,5 +251,8 @@ def outline(role: str, x: float, y: float, size: Size = FULL) -> str:
             f"h-{w - 2 * r}a{r} {r} 0 0 1 -{r} -{r}v-{h - 2 * r}a{r} {r} 0 0 1 {r} -{r}z"
         )
     if role == "fuser":
-        return f"M{x + cut} {y}h{w - 2 * cut}l{cut} {h / 2}l-{cut} {h / 2}h-{w - 2 * cut}l-{cut} -{h / 2}z"
+        return (
+            f"M{x + cut} {y}h{w - 2 * cut}l{cut} {h / 2}l-{cut} {h / 2}h-{w - 2 * cut}l-{cut}"
+            f" -{h / 2}z"
+        )
     return f"M{x + cut} {y}h{w - cut}l-{cut} {h}h-{w - cut}z"

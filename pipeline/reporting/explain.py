@@ -19,13 +19,20 @@ MOST_NAMED = 6
 
 
 def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
-    """The graph in lines of plain words, for one task. Raises SettingsError for a model that is not in the profile's pool."""
+    """The graph in lines of plain words, for one task. Raises SettingsError for a model that is not
+    in the profile's pool.
+    """
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
     pool = profile.model_pool()
-    models = ", ".join(f"{count} of {pool[model].words}" for model, count in sorted(_count([n.model for n in calls]).items()))
+    models = ", ".join(
+        f"{count} of {pool[model].words}"
+        for model, count in sorted(_count([n.model for n in calls]).items())
+    )
     return [
-        f"{counted(len(graph.nodes), 'node')}, {counted(len(calls), 'model call')} a question ({models}); "
-        f"width {graph.width}, depth {graph.depth}; graph {graph.content_hash}",
+        (
+            f"{counted(len(graph.nodes), 'node')}, {counted(len(calls), 'model call')} a question"
+            f" ({models}); width {graph.width}, depth {graph.depth}; graph {graph.content_hash}"
+        ),
         *(f"step {step}: {what}" for step, what in steps(graph, pool)),
         f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}",
         *_costs(graph, profile, task),
@@ -33,7 +40,9 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
 
 
 def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
-    """For each set of nodes that do the same at the same time: the number of the step, and what they do."""
+    """For each set of nodes that do the same at the same time: the number of the step, and what
+    they do.
+    """
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = {}
         for i in level:
@@ -45,9 +54,14 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
 
 
 def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:
-    node, read = graph.node(ids[0]), graph.reads[ids[0]]
+    node = graph.node(ids[0])
+    read = graph.reads[ids[0]]
     role = get_role(node.role)
-    who = _named(ids) + (f" ({node.role}, {pool[node.model].words})" if role.calls_model else f" ({node.role}, no model call)")
+    who = _named(ids) + (
+        f" ({node.role}, {pool[node.model].words})"
+        if role.calls_model
+        else f" ({node.role}, no model call)"
+    )
     each = "each " if len(ids) > 1 else ""
     if not read:
         return f"{who} {each}answer{'' if len(ids) > 1 else 's'} the question alone"
@@ -60,11 +74,15 @@ def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> st
         return f"{who} {each}read{'' if len(ids) > 1 else 's'} {_named(read)}{top}: {does}"
     watched = graph.stages[node.id][0]
     where = f"only where {_named(watched)} disagree by more than {node.gate.over:g}"
-    return f"{who} {where} reads {_named(read)}{top}: {does}; elsewhere it takes their most frequent answer, without a call"
+    return (
+        f"{who} {where} reads {_named(read)}{top}: {does}; elsewhere it takes their most frequent"
+        " answer, without a call"
+    )
 
 
 def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
-    budget, dollars = profile.budget, profile.cost_model(task, "dollars")
+    budget = profile.budget
+    dollars = profile.cost_model(task, "dollars")
     flops = None if dollars.pool.unknown else profile.cost_model(task, "flops")
     prompt = written = 0.0
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
@@ -81,8 +99,9 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     else:
         work = f"{flops.graph_cost(graph):.3g}"
         yield (
-            f"a question of {task} costs about {flops.graph_cost(graph) * flops.unit:.3g} FLOPs, {paid}; "
-            f"that is the work of {work} call{'' if work == '1' else 's'} of the cheapest model"
+            f"a question of {task} costs about {flops.graph_cost(graph) * flops.unit:.3g} FLOPs,"
+            f" {paid}; that is the work of {work} call{'' if work == '1' else 's'} of the cheapest"
+            " model"
         )
     state = "within" if units <= budget.limit else "OVER"
     if graph.adaptive or budget.of == "mean":
@@ -97,12 +116,18 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
 def _worst_and_mean(units: float, budget: BudgetSettings) -> Iterator[str]:
     """What the budget limits, of a graph whose questions may take less than the worst of them."""
     unit = UNITS[budget.metric]
-    yield f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote stops or a gate stays closed"
+    yield (
+        f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote"
+        " stops or a gate stays closed"
+    )
     if budget.of == "mean":
         yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
     else:
         state = "within" if units <= budget.limit else "OVER"
-        yield f"{state} the budget, which limits the worst case: {units:.3g} of {budget.limit:g} {unit}"
+        yield (
+            f"{state} the budget, which limits the worst case: {units:.3g} of {budget.limit:g}"
+            f" {unit}"
+        )
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
@@ -117,7 +142,9 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
             models[node.model] = models.get(node.model, 0.0) + costs[node.id]
     ranked = sorted(models.items(), key=lambda item: -item[1])
     dearest = max(costs, key=lambda i: costs[i])
-    shares = ", ".join(f"{100 * part / whole:.0f} % {cost.pool[model].words}" for model, part in ranked)
+    shares = ", ".join(
+        f"{100 * part / whole:.0f} % {cost.pool[model].words}" for model, part in ranked
+    )
     return f"{shares}; the dearest node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
 
 
@@ -134,17 +161,38 @@ def _named(ids: Sequence[int]) -> str:
     return f"nodes {', '.join(map(str, ids[:-1]))} and {ids[-1]}"
 
 
-SPELLED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+SPELLED = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 
 
 def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
-    """The graph in a few words: "five calls of a and one of b that decides", "three calls of a and their majority"."""
+    """The graph in a few words: "five calls of a and one of b that decides", "three calls of a and
+    their majority".
+    """
     sink = graph.node(graph.sink)
-    before = [node for node in graph.nodes if node.id != sink.id and get_role(node.role).calls_model]
+    before = [
+        node for node in graph.nodes if node.id != sink.id and get_role(node.role).calls_model
+    ]
     if not before:
         return f"one call of {pool[sink.model].words}"
     ranked = sorted(_count([node.model for node in before]).items(), key=lambda item: -item[1])
-    parts = [f"{_spelled(count)}{' of' if k else _calls(count)} {pool[model].words}" for k, (model, count) in enumerate(ranked)]
+    parts = [
+        f"{_spelled(count)}{' of' if k else _calls(count)} {pool[model].words}"
+        for k, (model, count) in enumerate(ranked)
+    ]
     if not get_role(sink.role).calls_model:
         ending = "their majority" if sink.role == "voter" else f"a {sink.role}"
     elif graph.depth == len(graph.nodes):  # a chain: each node reads the one before

@@ -1,6 +1,7 @@
 """How figures are written, and sentences that know where each of their figures stands.
 
-The page marks every figure with its source; README and terminal show the same sentence as plain text.
+The page marks every figure with its source; README and terminal show the same sentence as plain
+text.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ SMALL = 0.1
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """A number with so many significant digits, never in powers of ten: 0.0012, 0.35, 1.2, 12, 1,234."""
+    """A number with so many significant digits, never in powers of ten: 0.0012, 0.35, 1.2, 12,
+    1,234.
+    """
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     places = digits - 1 - math.floor(math.log10(abs(value)))
@@ -30,7 +33,9 @@ def significant(value: float, digits: int = 2) -> str:
 
 
 def price(dollars: float) -> str:
-    """What a question costs: a question's price, or that of 1,000 or a million where it is small."""
+    """What a question costs: a question's price, or that of 1,000 or a million where it is
+    small.
+    """
     if dollars == 0:
         return "$0"
     if dollars >= SMALL:
@@ -44,11 +49,17 @@ def duration(seconds: float) -> str:
     """A time in the unit that suits it: 45 ms, 2.1 s, 3.5 min."""
     if seconds < 0.1:
         return f"{significant(1000 * seconds)}{SPACE}ms"
-    return f"{significant(seconds)}{SPACE}s" if seconds < 120 else f"{significant(seconds / 60)}{SPACE}min"
+    return (
+        f"{significant(seconds)}{SPACE}s"
+        if seconds < 120
+        else f"{significant(seconds / 60)}{SPACE}min"
+    )
 
 
 def of_the_cost(ratio: float) -> str:
-    """One cost against another in words: "a fifth of the cost", "64 % of the cost", "1.5 times the cost"."""
+    """One cost against another in words: "a fifth of the cost", "64 % of the cost", "1.5 times the
+    cost".
+    """
     if ratio > 1.05:
         return f"{significant(ratio)} times the cost"
     if ratio >= 0.95:
@@ -59,8 +70,21 @@ def of_the_cost(ratio: float) -> str:
     return f"{significant(100 * ratio)}{SPACE}% of the cost"
 
 
-PARTS = {"three quarters": 3 / 4, "two thirds": 2 / 3, "half": 1 / 2, "a third": 1 / 3, "a quarter": 1 / 4, "a fifth": 1 / 5}
-PARTS |= {"a sixth": 1 / 6, "a seventh": 1 / 7, "an eighth": 1 / 8, "a ninth": 1 / 9, "a tenth": 1 / 10}
+PARTS = {
+    "three quarters": 3 / 4,
+    "two thirds": 2 / 3,
+    "half": 1 / 2,
+    "a third": 1 / 3,
+    "a quarter": 1 / 4,
+    "a fifth": 1 / 5,
+}
+PARTS |= {
+    "a sixth": 1 / 6,
+    "a seventh": 1 / 7,
+    "an eighth": 1 / 8,
+    "a ninth": 1 / 9,
+    "a tenth": 1 / 10,
+}
 
 
 def _money(value: float) -> str:
@@ -98,7 +122,8 @@ def shown(value: Any, form: str) -> str:
 class Figure:
     """A figure as it is written, where it stands (`at`), and how it was worked out from there.
 
-    It is the value at `at`, less that at `less`, divided by that at `per` (or by the sum of several, joined by a blank).
+    It is the value at `at`, less that at `less`, divided by that at `per` (or by the sum of
+    several, joined by a blank).
     """
 
     text: str
@@ -109,8 +134,12 @@ class Figure:
 
     def markup(self) -> Markup:
         """The figure as an element of the page that names its source."""
-        more = "".join(f' data-{name}="{at}"' for name, at in (("less", self.less), ("per", self.per)) if at)
-        return Markup('<data data-at="{}" data-as="{}"{}>{}</data>').format(self.at, self.form, Markup(more), self.text)
+        more = "".join(
+            f' data-{name}="{at}"' for name, at in (("less", self.less), ("per", self.per)) if at
+        )
+        return Markup('<data data-at="{}" data-as="{}"{}>{}</data>').format(
+            self.at, self.form, Markup(more), self.text
+        )
 
 
 Sentence = Sequence[str | Figure]
@@ -118,7 +147,9 @@ Sentence = Sequence[str | Figure]
 
 def plain(sentence: Sentence) -> str:
     """A sentence as text."""
-    return "".join(part if isinstance(part, str) else part.text for part in sentence).replace(SPACE, " ")
+    return "".join(part if isinstance(part, str) else part.text for part in sentence).replace(
+        SPACE, " "
+    )
 
 
 def markup(sentence: Sentence) -> Markup:

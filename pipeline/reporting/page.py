@@ -1,4 +1,6 @@
-"""Writing a report: reports/<profile>/index.html, self-contained, with its plots as files beside it; and the list of such pages."""
+"""Writing a report: reports/<profile>/index.html, self-contained, with its plots as files beside
+it; and the list of such pages.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,17 @@ from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead,
 
 TEMPLATES = Path(__file__).parent / "templates"
 SWEEPS = ("width", "depth", "family", "size", "topology")
-FRONT_COLUMNS = ["task", "method", "arm", "label", "accuracy", "accuracy_low", "accuracy_high", "n_scored", "n_unscored"]
+FRONT_COLUMNS = [
+    "task",
+    "method",
+    "arm",
+    "label",
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+    "n_scored",
+    "n_unscored",
+]
 EDGES_LISTED = 20
 PNG_SCALE = 2
 EXPORTS = "window.vegaEmbed = vegaEmbed;"
@@ -63,11 +75,19 @@ class Part:
     @property
     def all_charts(self) -> list[Chart]:
         """Every plot."""
-        return [self.overview, self.cloud.chart, *self.charts.values(), *(chart for _, chart in self.edges), *self.pilots]
+        return [
+            self.overview,
+            self.cloud.chart,
+            *self.charts.values(),
+            *(chart for _, chart in self.edges),
+            *self.pilots,
+        ]
 
 
 def write_report(folder: Path, report: Report) -> Path:
-    """Write the page, every plot as SVG and PNG, and comparison.csv (every test score in one table); returns the page's path."""
+    """Write the page, every plot as SVG and PNG, and comparison.csv (every test score in one
+    table); returns the page's path.
+    """
     templates = page_templates(report)
     parts = [_part(report, task, templates) for task in report.tasks]
     for part in parts:
@@ -75,7 +95,10 @@ def write_report(folder: Path, report: Report) -> Path:
     page = templates.get_template("page.html.j2").render(parts_of=parts, library=_library())
     table = charts.concatenated(report.tasks)
     write_text(
-        folder / "comparison.csv", table[[*FRONT_COLUMNS, *table.columns.difference(FRONT_COLUMNS, sort=False)]].to_csv(index=False)
+        folder / "comparison.csv",
+        table[[*FRONT_COLUMNS, *table.columns.difference(FRONT_COLUMNS, sort=False)]].to_csv(
+            index=False
+        ),
     )
     write_text(folder / "index.html", page)
     return folder / "index.html"
@@ -84,14 +107,21 @@ def write_report(folder: Path, report: Report) -> Path:
 def write_index(folder: Path) -> Path:
     """Write index.html with a link to the page of every profile that has one below this folder."""
     profiles = sorted(page.parent.name for page in folder.glob("*/index.html"))
-    write_text(folder / "index.html", page_templates(None).get_template("index.html.j2").render(profiles=profiles))
+    write_text(
+        folder / "index.html",
+        page_templates(None).get_template("index.html.j2").render(profiles=profiles),
+    )
     return folder / "index.html"
 
 
 def page_templates(report: Report | None) -> Templates:
     """The templates, with what all of them use."""
     templates = Templates(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
@@ -107,7 +137,9 @@ def page_templates(report: Report | None) -> Templates:
         "kinds": KINDS,
         "last_edges": _last_edges,
         "stages": _stages,
-        "cost": lambda row, key="budget_units": sources.cost(row, report.metric, key) if report else "",
+        "cost": lambda row, key="budget_units": (
+            sources.cost(row, report.metric, key) if report else ""
+        ),
         "sentence": sources.sentence,
         "num": sources.num,
         "key": sources.key,
@@ -120,13 +152,16 @@ def page_templates(report: Report | None) -> Templates:
 
 
 def _style() -> str:
-    """The style sheet, with the colours of both themes as variables; without scripts the system's preference decides."""
+    """The style sheet, with the colours of both themes as variables; without scripts the system's
+    preference decides.
+    """
 
     def rules(theme: str) -> str:
         return "".join(f"--{name}:{value};" for name, value in variables(theme).items())
 
     themes = (
-        f":root{{{rules('light')}}}\n@media (prefers-color-scheme: dark){{:root{{{rules('dark')}}}}}\n"
+        f":root{{{rules('light')}}}\n@media (prefers-color-scheme:"
+        f" dark){{:root{{{rules('dark')}}}}}\n"
         f':root[data-theme="light"]{{{rules("light")}}}\n:root[data-theme="dark"]{{{rules("dark")}}}\n'
     )
     return themes + (TEMPLATES / "page.css").read_text(encoding="utf-8")
@@ -134,8 +169,14 @@ def _style() -> str:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and vega-embed as one script; in a function, because their names would meet the page's."""
-    return "(() => {" + vl_convert.javascript_bundle(EXPORTS).replace("</script", "<\\/script") + "})();"
+    """Vega, Vega-Lite and vega-embed as one script; in a function, because their names would meet
+    the page's.
+    """
+    return (
+        "(() => {"
+        + vl_convert.javascript_bundle(EXPORTS).replace("</script", "<\\/script")
+        + "})();"
+    )
 
 
 def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
@@ -147,7 +188,9 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     comparison = charts.comparison_rows(task)
     sweeps = [charts.sweep(task.name, task.pilot, name) for name in SWEEPS]
     pilots = [*sweeps[:2], charts.width_x_depth(task.name, task.pilot), *sweeps[2:]]
-    learnt = [(method, charts.edges(task.name, method.name, method.edges)) for method in task.methods]
+    learnt = [
+        (method, charts.edges(task.name, method.name, method.edges)) for method in task.methods
+    ]
     return Part(
         task,
         answer,
@@ -158,31 +201,58 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
         overview(task, cloud.front, answer.row, report.metric),
         comparison,
         [verdict(method.name, method.test) for method in task.methods],
-        [told for method in task.methods if (told := put_up_instead(method.name, method.test, method.lineage)) is not None],
+        [
+            told
+            for method in task.methods
+            if (told := put_up_instead(method.name, method.test, method.lineage)) is not None
+        ],
         cloud,
-        {"comparison": charts.comparison(task, comparison), "trajectories": charts.trajectories(task)},
+        {
+            "comparison": charts.comparison(task, comparison),
+            "trajectories": charts.trajectories(task),
+        },
         [(method, chart) for method, chart in learnt if chart is not None],
         [chart for chart in pilots if chart is not None],
-        {method.name: _picture(report, task, method, templates, alone=False) for method in task.methods},
+        {
+            method.name: _picture(report, task, method, templates, alone=False)
+            for method in task.methods
+        },
     )
 
 
 def _small(task: TaskReport, answer: Answer, drawing: Drawing, templates: Templates) -> str:
     """The graph to use, drawn small for the first screen."""
-    title = f"The graph to use for {task.name}, width {answer.graph.width}, depth {answer.graph.depth}"
-    return templates.get_template("small.svg.j2").render(d=drawing, key=task.name, title=title, end=SMALL.end)
+    title = (
+        f"The graph to use for {task.name}, width {answer.graph.width}, depth {answer.graph.depth}"
+    )
+    return templates.get_template("small.svg.j2").render(
+        d=drawing, key=task.name, title=title, end=SMALL.end
+    )
 
 
-def _picture(report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool) -> str:
-    """The found graph as SVG: part of the page, or a file of its own with the light theme's colours."""
+def _picture(
+    report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool
+) -> str:
+    """The found graph as SVG: part of the page, or a file of its own with the light theme's
+    colours.
+    """
     told = f"Graph found by {method.name} on {task.name}"
     return _drawn(report, method.graph, told, f"{task.name}-{method.name}", templates, alone)
 
 
-def _drawn(report: Report, graph: CollaborationGraph, told: str, key: str, templates: Templates, alone: bool) -> str:
+def _drawn(
+    report: Report,
+    graph: CollaborationGraph,
+    told: str,
+    key: str,
+    templates: Templates,
+    alone: bool,
+) -> str:
     """A graph as SVG, under a title that begins with what it is."""
     pool = report.profile.model_pool()
-    models = ", ".join(f"{count} of {pool[model].words}" for model, count in graph.model_counts().items())
+    models = ", ".join(
+        f"{count} of {pool[model].words}" for model, count in graph.model_counts().items()
+    )
     title = f"{told}: {models}; width {graph.width}, depth {graph.depth}"
     picture = templates.get_template("graph.svg.j2").render(
         d=draw(graph, pool),
@@ -200,11 +270,18 @@ def _drawn(report: Report, graph: CollaborationGraph, told: str, key: str, templ
 def _write_files(folder: Path, part: Part, report: Report, templates: Templates) -> None:
     """Every plot and drawing of a task as SVG and PNG."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {chart.name: _numbered(vl_convert.vegalite_to_svg(chart.in_file(report.simulated))) for chart in part.all_charts}
+    pictures = {
+        chart.name: _numbered(vl_convert.vegalite_to_svg(chart.in_file(report.simulated)))
+        for chart in part.all_charts
+    }
     for method in part.task.methods:
-        pictures[f"graph_{method.name}"] = _picture(report, part.task, method, templates, alone=True)
+        pictures[f"graph_{method.name}"] = _picture(
+            report, part.task, method, templates, alone=True
+        )
     used = f"The graph to use for {part.task.name}"
-    pictures["graph_to_use"] = _drawn(report, part.answer.graph, used, f"{part.task.name}-used", templates, alone=True)
+    pictures["graph_to_use"] = _drawn(
+        report, part.answer.graph, used, f"{part.task.name}-used", templates, alone=True
+    )
     for name, svg in pictures.items():
         write_text(folder / f"{name}.svg", svg)
         (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
@@ -213,7 +290,12 @@ def _write_files(folder: Path, part: Part, report: Report, templates: Templates)
 def _last_edges(table: Source) -> list[Row]:
     """The most probable edges after the last iteration, at most EDGES_LISTED."""
     last = table.frame[table.frame["iteration"] == table.frame["iteration"].max()]
-    return [table.rows[place] for place in last.sort_values("probability", ascending=False, kind="stable").index[:EDGES_LISTED]]
+    return [
+        table.rows[place]
+        for place in last.sort_values("probability", ascending=False, kind="stable").index[
+            :EDGES_LISTED
+        ]
+    ]
 
 
 def _stages(task: TaskReport) -> list[tuple[str, Source]]:
@@ -227,11 +309,19 @@ def _stages(task: TaskReport) -> list[tuple[str, Source]]:
     return before + [
         (f"{stage}, {method.name}", table)
         for method in task.methods
-        for stage, table in (("search", method.archive), ("test", method.test), ("without each node", method.nodes))
+        for stage, table in (
+            ("search", method.archive),
+            ("test", method.test),
+            ("without each node", method.nodes),
+        )
     ]
 
 
 def _numbered(svg: str) -> str:
-    """A picture whose gradients are numbered from 0: Vega counts on in a process, and the same picture is the same file."""
+    """A picture whose gradients are numbered from 0: Vega counts on in a process, and the same
+    picture is the same file.
+    """
     known: dict[str, int] = {}
-    return re.sub(r"gradient_(\d+)", lambda found: f"gradient_{known.setdefault(found[1], len(known))}", svg)
+    return re.sub(
+        r"gradient_(\d+)", lambda found: f"gradient_{known.setdefault(found[1], len(known))}", svg
+    )

@@ -1,4 +1,6 @@
-"""Every test question with what each graph and each node answered, as data that the page's script filters and shows."""
+"""Every test question with what each graph and each node answered, as data that the page's script
+filters and shows.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ MOST = 600
 """Characters of a text that the page shows; the table has all."""
 
 
-def questions_data(questions: Source, answers: Source, found: CollaborationGraph, pool: ModelPool) -> dict[str, Any]:
-    """The test questions in order. `right` and `forms` are by arm, in the order of `arms`, the found graph first.
+def questions_data(
+    questions: Source, answers: Source, found: CollaborationGraph, pool: ModelPool
+) -> dict[str, Any]:
+    """The test questions in order. `right` and `forms` are by arm, in the order of `arms`, the
+    found graph first.
 
-    `right` is null where infrastructure failed. A node is [what the task reads of its answer, whether it is right].
+    `right` is null where infrastructure failed. A node is [what the task reads of its answer,
+    whether it is right].
     """
     told: dict[str, dict[str, Any]] = {}
     arms = answers.frame[["arm", "label"]].drop_duplicates().itertuples(index=False, name=None)
@@ -36,7 +42,11 @@ def questions_data(questions: Source, answers: Source, found: CollaborationGraph
             continue
         shown = told[row["question_id"]]
         arm = place[row["arm"], row["label"]]
-        shown["right"][arm] = None if row["correct"] is None or row["correct"] != row["correct"] else bool(row["correct"])
+        shown["right"][arm] = (
+            None
+            if row["correct"] is None or row["correct"] != row["correct"]
+            else bool(row["correct"])
+        )
         shown["forms"][arm] = _cut(row["form"] or row["error"])
         if row["arm"] == "found":
             nodes = json.loads(row["nodes"])
@@ -45,7 +55,10 @@ def questions_data(questions: Source, answers: Source, found: CollaborationGraph
         "file": answers.file,
         "arms": [label for _, label in place],
         "kinds": [arm for arm, _ in place],
-        "nodes": {str(node.id): f"{node.role}{_model(node.role, pool[node.model].words)}" for node in found.nodes},
+        "nodes": {
+            str(node.id): f"{node.role}{_model(node.role, pool[node.model].words)}"
+            for node in found.nodes
+        },
         "questions": list(told.values()),
     }
 

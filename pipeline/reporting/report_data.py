@@ -14,7 +14,8 @@ UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime":
 
 @dataclass(frozen=True, slots=True)
 class MethodReport:
-    """One search method's results on one task. `search` has P(best), `p_best`, where the search worked it out.
+    """One search method's results on one task. `search` has P(best), `p_best`, where the search
+    worked it out.
 
     `graph_file` is where the graph is from.
     """

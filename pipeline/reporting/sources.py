@@ -1,8 +1,9 @@
 """Tables that know which file they are from, and the one way a figure of theirs gets into the page.
 
-Every figure on the page is a `<data>` element whose `data-at` says where it stands: `results/.../test.parquet#0/accuracy` a cell,
-`...#sum/calls` and `...#count/` sum up a column and the rows, `results/.../search.json#/front` a place in a JSON file. `data-as`
-names the format (pipeline/reporting/figures.py). So a reader can look every figure up, and a test does.
+Every figure on the page is a `<data>` element whose `data-at` says where it stands:
+`results/.../test.parquet#0/accuracy` a cell, `...#sum/calls` and `...#count/` sum up a column and
+the rows, `results/.../search.json#/front` a place in a JSON file. `data-as` names the format
+(pipeline/reporting/figures.py). So a reader can look every figure up, and a test does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
 """How a cost is written, by the budget's metric: dollars are for 1,000 questions."""
 
 Key = str | Sequence[str]
-"""A column, or the way into nested JSON: names joined by dots, or a list where names have dots themselves."""
+"""A column, or the way into nested JSON: names joined by dots, or a list where names have dots
+themselves.
+"""
 
 
 def _parts(key: Key) -> list[str]:
@@ -58,7 +61,9 @@ class Row:
 
     def at(self, key: Key) -> str:
         """Where the value stands, as a JSON pointer."""
-        return f"{self.file}#{self.place}/" + "/".join(part.replace("~", "~0").replace("/", "~1") for part in _parts(key))
+        return f"{self.file}#{self.place}/" + "/".join(
+            part.replace("~", "~0").replace("/", "~1") for part in _parts(key)
+        )
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class Source:
 
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
-        return [{str(key): value for key, value in row.items()} for row in self.frame.to_dict("records")]
+        return [
+            {str(key): value for key, value in row.items()} for row in self.frame.to_dict("records")
+        ]
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -83,11 +90,18 @@ class Source:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def records(self, columns: Sequence[str], places: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    def records(
+        self, columns: Sequence[str], places: Sequence[int] | None = None
+    ) -> list[dict[str, Any]]:
         """Plot data: some columns of some rows, each with `at`, where it stands. NaN is null."""
         chosen = range(len(self)) if places is None else places
         return [
-            {"at": f"{self.file}#{k}"} | {column: _plain(self._records[k][column]) for column in columns if column in self.frame}
+            {"at": f"{self.file}#{k}"}
+            | {
+                column: _plain(self._records[k][column])
+                for column in columns
+                if column in self.frame
+            }
             for k in chosen
         ]
 
@@ -125,8 +139,11 @@ def interval(row: Row, key: str = "accuracy") -> Markup:
     """A share with its interval, in percent."""
     if shown(row[key], "percent") == MISSING:
         return num(row, key, "percent")
-    low, high = num(row, f"{key}_low", "percent"), num(row, f"{key}_high", "percent")
-    return num(row, key, "percent") + Markup(' <span class="interval">({} to {})</span>').format(low, high)
+    low = num(row, f"{key}_low", "percent")
+    high = num(row, f"{key}_high", "percent")
+    return num(row, key, "percent") + Markup(' <span class="interval">({} to {})</span>').format(
+        low, high
+    )
 
 
 def steps_of(graph: CollaborationGraph, pool: ModelPool, file: str) -> list[Markup]:

@@ -1,4 +1,6 @@
-"""Whether what a search found beats what it has to beat, by the paired tests of the evaluate stage; and what was put up instead."""
+"""Whether what a search found beats what it has to beat, by the paired tests of the evaluate stage;
+and what was put up instead.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The found graph's row, and its rivals' rows: those it is shown to beat, those that are shown to beat it, and the others."""
+    """The found graph's row, and its rivals' rows: those it is shown to beat, those that are shown
+    to beat it, and the others.
+    """
 
     method: str
     found: Row
@@ -42,22 +46,30 @@ class Verdict:
 
 
 def verdict(method: str, test: Source) -> Verdict:
-    """Which rivals differ from what a method found on the same questions, at the confidence of all intervals."""
+    """Which rivals differ from what a method found on the same questions, at the confidence of all
+    intervals.
+    """
     found = test.where(arm="found")[0]
     rivals = [row for row in test if row["arm"] != "found"]
     shown = {row.place for row in rivals if row["p_differs"] < 1 - CONFIDENCE}
     return Verdict(
         method,
         found,
-        tuple(row for row in rivals if row.place in shown and row["found_only"] > row["rival_only"]),
+        tuple(
+            row for row in rivals if row.place in shown and row["found_only"] > row["rival_only"]
+        ),
         tuple(row for row in rivals if row.place not in shown),
-        tuple(row for row in rivals if row.place in shown and row["found_only"] < row["rival_only"]),
+        tuple(
+            row for row in rivals if row.place in shown and row["found_only"] < row["rival_only"]
+        ),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """A baseline that was put up instead of what a method found: their rows in the test, and the version's record."""
+    """A baseline that was put up instead of what a method found: their rows in the test, and the
+    version's record.
+    """
 
     method: str
     found: Row
@@ -71,7 +83,9 @@ class Instead:
 
 
 def put_up_instead(method: str, test: Source, lineage: Row) -> Instead | None:
-    """What the gate (pipeline/deployment/promotion.py) put up instead of the found graph; None where that was put up itself."""
+    """What the gate (pipeline/deployment/promotion.py) put up instead of the found graph; None
+    where that was put up itself.
+    """
     if "gate" not in lineage or lineage["gate.arm"] == "found":
         return None
     baseline = test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]

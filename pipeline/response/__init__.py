@@ -1,1 +1,3 @@
-"""The response model: how right a node is given what it reads, learnt from evidence, and what it predicts of graphs never run."""
+"""The response model: how right a node is given what it reads, learnt from evidence, and what it
+predicts of graphs never run.
+"""

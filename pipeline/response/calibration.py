@@ -1,4 +1,6 @@
-"""How predictions of graphs compare with what those graphs then did: predicted before their first run, never after."""
+"""How predictions of graphs compare with what those graphs then did: predicted before their first
+run, never after.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ LEVEL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One graph before its first run: predicted accuracy with its standard deviation; and what it had on so many questions then."""
+    """One graph before its first run: predicted accuracy with its standard deviation; and what it
+    had on so many questions then.
+    """
 
     predicted: float
     spread: float
@@ -31,9 +35,9 @@ class Forecast:
 class Calibration:
     """Of all forecasts of a contest; shares of 1.
 
-    `bias` is predicted minus observed on average. `error` is the mean absolute difference, `error_expected` what it would be if
-    predictions were right but for their own spread and the few questions. `covered` is how many observed values lie within the 90 %
-    interval of both.
+    `bias` is predicted minus observed on average. `error` is the mean absolute difference,
+    `error_expected` what it would be if predictions were right but for their own spread and the few
+    questions. `covered` is how many observed values lie within the 90 % interval of both.
     """
 
     graphs: int
@@ -50,9 +54,12 @@ def calibration(forecasts: Sequence[Forecast]) -> Calibration | None:
     off = np.array([forecast.predicted - forecast.observed for forecast in forecasts])
     allowed = np.array([math.hypot(forecast.spread, forecast.noise) for forecast in forecasts])
     within = np.abs(off) <= NormalDist().inv_cdf((1 + LEVEL) / 2) * allowed
-    # The mean absolute value of a normal variable is its standard deviation times the root of 2 / pi.
+    # The mean absolute value of a normal variable is its standard deviation times the root of 2 /
+    # pi.
     expected = float(allowed.mean()) * math.sqrt(2 / math.pi)
-    return Calibration(len(off), float(off.mean()), float(np.abs(off).mean()), expected, float(within.mean()))
+    return Calibration(
+        len(off), float(off.mean()), float(np.abs(off).mean()), expected, float(within.mean())
+    )
 
 
 def calibration_data(forecasts: Sequence[Forecast]) -> dict[str, float | int] | None:

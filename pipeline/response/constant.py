@@ -1,4 +1,6 @@
-"""What is expected of graphs without a response model: each as good as one call of the model that is best alone."""
+"""What is expected of graphs without a response model: each as good as one call of the model that
+is best alone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ SPREAD = 0.08
 
 
 class ConstantModel:
-    """The same prediction for every graph, per question that of the best single model: a baseline for the response model."""
+    """The same prediction for every graph, per question that of the best single model: a baseline
+    for the response model.
+    """
 
     def __init__(self, evidence: Evidence, models: tuple[str, ...]) -> None:
         draws = fit_draws(evidence, models)

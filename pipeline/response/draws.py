@@ -1,10 +1,12 @@
 """How models answer a question alone: from the draws seen, what further draws will be.
 
-A model's probability of being right differs between questions. Its mean over questions, its variance, and how it goes together
-with that of other models are estimated from pairs of draws of one question; the best linear prediction (kriging) then gives, per
-question, what a model's draws are expected to be, from its own draws and from others'. Further draws follow a Polya urn: each is
-one of the draws before it, or a new one with the probability that the estimated variance leaves. So nothing is assumed of how
-difficulty is distributed; complementary models, and models that always say the same, show in the covariances.
+A model's probability of being right differs between questions. Its mean over questions, its
+variance, and how it goes together with that of other models are estimated from pairs of draws of
+one question; the best linear prediction (kriging) then gives, per question, what a model's draws
+are expected to be, from its own draws and from others'. Further draws follow a Polya urn: each is
+one of the draws before it, or a new one with the probability that the estimated variance leaves. So
+nothing is assumed of how difficulty is distributed; complementary models, and models that always
+say the same, show in the covariances.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ import numpy as np
 from pipeline.base.arrays import BoolArray, FloatArray, IntArray
 from pipeline.response.evidence import FORMS, UNKNOWN, Evidence
 
-ALIKE, AKIN, PRIOR_PAIRS = 0.6, 0.45, 15.0
-"""What is taken for granted, as if seen on so many questions: the correlation of two draws of one model, and of two models."""
+ALIKE = 0.6
+AKIN = 0.45
+PRIOR_PAIRS = 15.0
+"""What is taken for granted, as if seen on so many questions: the correlation of two draws of one
+model, and of two models.
+"""
 
 LEAST_SHARE = 0.01
 """No probability is taken to be nearer to 0 or 1."""
@@ -28,9 +34,10 @@ LEAST_SHARE = 0.01
 class Draws:
     """What is known of models' answers to questions alone, for M models and Q questions.
 
-    `means` (M,) are accuracies; `expected` (M, Q) probabilities of being right given all draws, `others` (M, Q) given other models'
-    alone; `novelty` (M,) how much of the urn is a new draw, in draws. `seen` has each model's draws (k, Q), `wrong` (Q, FORMS) the
-    cumulative shares of wrong forms.
+    `means` (M,) are accuracies; `expected` (M, Q) probabilities of being right given all draws,
+    `others` (M, Q) given other models' alone; `novelty` (M,) how much of the urn is a new draw, in
+    draws. `seen` has each model's draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong
+    forms.
     """
 
     models: Sequence[str]
@@ -46,7 +53,9 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     """Estimate all that `Draws` says from the evidence."""
     total = len(evidence.questions)
     seen = [
-        np.stack(list(evidence.draws[model].values())) if evidence.draws.get(model) else np.full((1, total), UNKNOWN)
+        np.stack(list(evidence.draws[model].values()))
+        if evidence.draws.get(model)
+        else np.full((1, total), UNKNOWN)
         for model in models
     ]
     counts = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
@@ -62,22 +71,29 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
     weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
     expected = _share(means[:, None] + (weights @ covariance).T)
-    others, novelty = np.zeros_like(expected), np.zeros(len(models))
+    others = np.zeros_like(expected)
+    novelty = np.zeros(len(models))
     for k in range(len(models)):
         rest = [j for j in range(len(models)) if j != k]
-        weights = np.linalg.solve(observed[:, rest][:, :, rest], residual[rest].T[..., None])[..., 0]
+        weights = np.linalg.solve(observed[:, rest][:, :, rest], residual[rest].T[..., None])[
+            ..., 0
+        ]
         others[k] = _share(means[k] + weights @ covariance[rest, k])
         known = covariance[np.ix_(rest, rest)] + np.diag(noise[rest])
         left = covariance[k, k] - covariance[k, rest] @ np.linalg.solve(known, covariance[rest, k])
-        # A new draw is like an old one with this probability, beyond what other models' answers tell.
+        # A new draw is like an old one with this probability, beyond what other models' answers
+        # tell.
         same = float(np.clip(left / np.mean(others[k] * (1 - others[k])), 0.03, 0.97))
         novelty[k] = (1 - same) / same
     return Draws(models, means, expected, others, novelty, seen, _wrong_forms(seen))
 
 
 def _covariance(counts: FloatArray, right: FloatArray, means: FloatArray) -> FloatArray:
-    """(M, M) covariance over questions of the models' probabilities of being right, from pairs of different draws."""
-    m, asked = len(means), counts > 0
+    """(M, M) covariance over questions of the models' probabilities of being right, from pairs of
+    different draws.
+    """
+    m = len(means)
+    asked = counts > 0
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
     spread = means * (1 - means)
     found = np.zeros((m, m))
@@ -85,13 +101,24 @@ def _covariance(counts: FloatArray, right: FloatArray, means: FloatArray) -> Flo
         for b in range(a):
             both = int((asked[a] & asked[b]).sum())
             prior = AKIN * np.sqrt(spread[a] * spread[b])
-            found[a, b] = found[b, a] = (residual[a] @ residual[b] + PRIOR_PAIRS * prior) / (both + PRIOR_PAIRS)
+            found[a, b] = found[b, a] = (residual[a] @ residual[b] + PRIOR_PAIRS * prior) / (
+                both + PRIOR_PAIRS
+            )
         twice = counts[a] > 1
-        n, r, mu = counts[a][twice], right[a][twice], means[a]
-        # Sum over pairs of draws of one question, of the product of their deviations; each question counts as one.
-        products = r * (r - 1) / 2 * (1 - mu) ** 2 + (n - r) * (n - r - 1) / 2 * mu**2 - r * (n - r) * mu * (1 - mu)
+        n = counts[a][twice]
+        r = right[a][twice]
+        mu = means[a]
+        # Sum over pairs of draws of one question, of the product of their deviations; each question
+        # counts as one.
+        products = (
+            r * (r - 1) / 2 * (1 - mu) ** 2
+            + (n - r) * (n - r - 1) / 2 * mu**2
+            - r * (n - r) * mu * (1 - mu)
+        )
         per_question = products / (n * (n - 1) / 2)
-        found[a, a] = (per_question.sum() + PRIOR_PAIRS * ALIKE * spread[a]) / (int(twice.sum()) + PRIOR_PAIRS)
+        found[a, a] = (per_question.sum() + PRIOR_PAIRS * ALIKE * spread[a]) / (
+            int(twice.sum()) + PRIOR_PAIRS
+        )
     values, vectors = np.linalg.eigh(found)
     return np.asarray((vectors * np.maximum(values, 1e-4)) @ vectors.T)
 
@@ -101,8 +128,13 @@ def _share(probability: FloatArray) -> FloatArray:
 
 
 def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
-    """(Q, FORMS) cumulative shares of the wrong forms of each question, those not seen yet among them."""
-    forms = sum(np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1) for draws in seen)
+    """(Q, FORMS) cumulative shares of the wrong forms of each question, those not seen yet among
+    them.
+    """
+    forms = sum(
+        np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1)
+        for draws in seen
+    )
     counts = np.asarray(forms, dtype=float)
     shares = np.zeros((len(counts), FORMS))
     unseen = counts == 0
@@ -118,9 +150,14 @@ def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArr
     return np.clip((uniform[:, None] * table[:, -1:] >= table).sum(axis=1), 1, FORMS - 1)
 
 
-def sample_draws(draws: Draws, model: int, questions: IntArray, most: int, greedy: bool, rng: np.random.Generator) -> IntArray:
-    """(most, C) further draws of a model for each of these questions, by the urn; a greedy model always repeats its first."""
-    columns, known = len(questions), draws.seen[model][:, questions]
+def sample_draws(
+    draws: Draws, model: int, questions: IntArray, most: int, greedy: bool, rng: np.random.Generator
+) -> IntArray:
+    """(most, C) further draws of a model for each of these questions, by the urn; a greedy model
+    always repeats its first.
+    """
+    columns = len(questions)
+    known = draws.seen[model][:, questions]
     urn = np.zeros((len(known) + most, columns), dtype=np.intp)
     held = np.zeros(columns, dtype=np.intp)
     every = np.arange(columns)
@@ -128,7 +165,8 @@ def sample_draws(draws: Draws, model: int, questions: IntArray, most: int, greed
         there: BoolArray = row != UNKNOWN
         urn[held[there], every[there]] = row[there]
         held = held + there
-    expected, novelty = draws.others[model][questions], draws.novelty[model]
+    expected = draws.others[model][questions]
+    novelty = draws.novelty[model]
     found = np.zeros((most, columns), dtype=np.intp)
     for k in range(most):
         uniform = rng.random((3, columns))

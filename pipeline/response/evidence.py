@@ -1,8 +1,10 @@
-"""What every node of an evaluated graph answered, as arrays: the evidence that a whole graph's score hides.
+"""What every node of an evaluated graph answered, as arrays: the evidence that a whole graph's
+score hides.
 
-Answers to a question are told apart by their extracted form: class 0 is right (of graded answers, good enough: `passing_grade`),
-each wrong form has a number of its own, and what is beyond `FORMS` shares the last one. A call that several graphs make is kept
-once: it is known by its `call_signature`.
+Answers to a question are told apart by their extracted form: class 0 is right (of graded answers,
+good enough: `passing_grade`), each wrong form has a number of its own, and what is beyond `FORMS`
+shares the last one. A call that several graphs make is kept once: it is known by its
+`call_signature`.
 """
 
 from __future__ import annotations
@@ -28,20 +30,24 @@ UNKNOWN = -1
 
 
 def passing_grade(place: int) -> float:
-    """The grade above which an answer to a question counts as right: any where it is right or wrong.
+    """The grade above which an answer to a question counts as right: any where it is right or
+    wrong.
 
-    Of graded answers it counts a share as right that is their mean score: grades to pass are spread evenly over questions (by the
-    golden ratio), and the same for all graphs, so that of two answers the better one passes where the other does.
+    Of graded answers it counts a share as right that is their mean score: grades to pass are spread
+    evenly over questions (by the golden ratio), and the same for all graphs, so that of two answers
+    the better one passes where the other does.
     """
     return (0.5 + place * 0.6180339887498949) % 1.0
 
 
 def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Node id -> which draw of its model it is among the nodes that read equally many answers; a greedy model has one draw.
+    """Node id -> which draw of its model it is among the nodes that read equally many answers; a
+    greedy model has one draw.
 
     What `replica_numbers` gives, as far as the pool's members ask in different ways.
     """
-    ranks, found = Counter[tuple[str, int]](), dict[int, int]()
+    ranks = Counter[tuple[str, int]]()
+    found = dict[int, int]()
     for i in graph.order:
         node = graph.node(i)
         alike = node.model, len(graph.reads[i])
@@ -53,13 +59,17 @@ def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dic
 
 
 def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Node id -> a number that two nodes share if they are sure to make the same calls: alike in role, model, draw and inputs.
+    """Node id -> a number that two nodes share if they are sure to make the same calls: alike in
+    role, model, draw and inputs.
 
-    The same in every process. Nodes with other inputs that happen to say the same share calls too, which this doesn't see.
+    The same in every process. Nodes with other inputs that happen to say the same share calls too,
+    which this doesn't see.
     """
-    draws, found = draw_numbers(graph, greedy), dict[int, int]()
+    draws = draw_numbers(graph, greedy)
+    found = dict[int, int]()
     for i in graph.order:
-        node, inputs = graph.node(i), [found[p] for p in graph.predecessors[i]]
+        node = graph.node(i)
+        inputs = [found[p] for p in graph.predecessors[i]]
         # Without inputs every role that calls a model asks the question alone.
         role = node.role if inputs else ""
         model = node.model if get_role(node.role).calls_model else ""
@@ -72,7 +82,9 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
 
 
 def revisions(graph: CollaborationGraph) -> dict[int, int]:
-    """Node id -> how many model calls follow one another on the longest way to it, its own not counted."""
+    """Node id -> how many model calls follow one another on the longest way to it, its own not
+    counted.
+    """
     found: dict[int, int] = {}
     for i in graph.order:
         before = graph.predecessors[i]
@@ -83,7 +95,8 @@ def revisions(graph: CollaborationGraph) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One node's calls that read others' answers: its model, role and level, and per question what it read and answered.
+    """One node's calls that read others' answers: its model, role and level, and per question what
+    it read and answered.
 
     `questions` (n,) are places, `inputs` (d, n) and `answers` (n,) classes.
     """
@@ -108,8 +121,8 @@ class Seen:
 class Evidence:
     """Everything known about the nodes and graphs that were evaluated on some questions.
 
-    `draws` are answers to the question alone: model -> draw -> (Q,) classes, UNKNOWN where it was not asked. `greedy` models always
-    give a question the same answer.
+    `draws` are answers to the question alone: model -> draw -> (Q,) classes, UNKNOWN where it was
+    not asked. `greedy` models always give a question the same answer.
     """
 
     questions: Sequence[Question]
@@ -136,7 +149,9 @@ class Evidence:
         return places if seen is None else np.setdiff1d(places, seen.questions, assume_unique=True)
 
     def new_calls(self, graph: CollaborationGraph, places: IntArray) -> int:
-        """How many calls it takes at most to run the graph on these questions: those that no evaluated graph has made."""
+        """How many calls it takes at most to run the graph on these questions: those that no
+        evaluated graph has made.
+        """
         total = 0
         for i, signature in call_signatures(graph, self.greedy).items():
             if get_role(graph.node(i).role).calls_model:
@@ -145,16 +160,22 @@ class Evidence:
         return total
 
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Take in an evaluation whose results say what each node answered. Unscored questions are left out."""
+        """Take in an evaluation whose results say what each node answered. Unscored questions are
+        left out.
+        """
         results = [result for result in feedback.results if result.correct is not None]
         if not results:
             return
         places = np.array([self._places[result.question_id] for result in results], dtype=np.intp)
         answers = self._classes(graph, places, [result.nodes for result in results])
-        self._add_graph(graph, places, np.array([result.correct for result in results], dtype=float))
-        draws, levels = draw_numbers(graph, self.greedy), revisions(graph)
+        self._add_graph(
+            graph, places, np.array([result.correct for result in results], dtype=float)
+        )
+        draws = draw_numbers(graph, self.greedy)
+        levels = revisions(graph)
         for i, signature in call_signatures(graph, self.greedy).items():
-            node, before = graph.node(i), graph.reads[i]
+            node = graph.node(i)
+            before = graph.reads[i]
             if not get_role(node.role).calls_model:
                 continue
             ran = self._ran(graph, i, answers)
@@ -168,11 +189,15 @@ class Evidence:
                 draw[places[ran]] = answers[i][ran]
             elif new.any():
                 inputs = np.stack([answers[p][new] for p in before])
-                self.rows.append(Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new]))
+                self.rows.append(
+                    Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new])
+                )
 
     @staticmethod
     def _ran(graph: CollaborationGraph, node: int, answers: Mapping[int, IntArray]) -> BoolArray:
-        """(n,) whether a node's answer is its own: not where it was not needed, or where its gate took another's."""
+        """(n,) whether a node's answer is its own: not where it was not needed, or where its gate
+        took another's.
+        """
         asked = answers[node] != UNKNOWN
         if graph.node(node).gate is None or not asked.any():
             return asked

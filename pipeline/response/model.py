@@ -1,4 +1,6 @@
-"""Predictions of graphs that were never run, by simulating them on the questions with what was learnt of their nodes."""
+"""Predictions of graphs that were never run, by simulating them on the questions with what was
+learnt of their nodes.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ from pipeline.response.evidence import Evidence, call_signatures, revisions
 from pipeline.response.reactions import Reactions, fit_reactions
 
 MOST_DRAWS = 40
-"""Draws of one model that are simulated per question; a graph with more of them uses the first ones again."""
+"""Draws of one model that are simulated per question; a graph with more of them uses the first ones
+again.
+"""
 
 UNIFORMS = 64
-"""Rows of uniform numbers that nodes share, by their place in the graph: graphs are compared on common random numbers."""
+"""Rows of uniform numbers that nodes share, by their place in the graph: graphs are compared on
+common random numbers.
+"""
 
 KEPT = 4000
 """Nodes whose simulated answers are remembered."""
@@ -29,7 +35,9 @@ KEPT = 4000
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one graph: accuracy with its standard deviation, and per question (Q,) the probability of being right."""
+    """Of one graph: accuracy with its standard deviation, and per question (Q,) the probability of
+    being right.
+    """
 
     accuracy: float
     spread: float
@@ -45,14 +53,24 @@ class Predictor(Protocol):
 
 
 class ResponseModel:
-    """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by side on all questions.
+    """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by
+    side on all questions.
 
-    The simulation's noise is the same for all graphs as far as they share nodes. `spread` is that over the samples: what the
-    evidence leaves open of roles and draws, not how far the model's form is from the truth.
+    The simulation's noise is the same for all graphs as far as they share nodes. `spread` is that
+    over the samples: what the evidence leaves open of roles and draws, not how far the model's form
+    is from the truth.
     """
 
-    def __init__(self, evidence: Evidence, models: tuple[str, ...], rng: np.random.Generator, samples: int = 4) -> None:
-        self.models, self.samples, self.total = models, samples, len(evidence.questions)
+    def __init__(
+        self,
+        evidence: Evidence,
+        models: tuple[str, ...],
+        rng: np.random.Generator,
+        samples: int = 4,
+    ) -> None:
+        self.models = models
+        self.samples = samples
+        self.total = len(evidence.questions)
         self.greedy = evidence.greedy
         self._place = {model: k for k, model in enumerate(models)}
         self._questions: IntArray = np.tile(np.arange(self.total), samples)
@@ -63,7 +81,9 @@ class ResponseModel:
         self._drawn: dict[str, IntArray] = {}
         self._uniforms = rng.random((UNIFORMS, 2, len(self._questions)))
         roles = {row.role for row in evidence.rows}
-        self._reactions: dict[str, Reactions] = {role: self._fit(evidence, role) for role in sorted(roles | {"assistant", "fuser"})}
+        self._reactions: dict[str, Reactions] = {
+            role: self._fit(evidence, role) for role in sorted(roles | {"assistant", "fuser"})
+        }
         self._said: OrderedDict[int, IntArray] = OrderedDict()
 
     def _fit(self, evidence: Evidence, role: str) -> Reactions:
@@ -77,17 +97,24 @@ class ResponseModel:
         return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
 
     def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
-        """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once per sample."""
-        levels, used, found = revisions(graph), Counter[str](), dict[int, IntArray]()
+        """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once
+        per sample.
+        """
+        levels = revisions(graph)
+        used = Counter[str]()
+        found = dict[int, IntArray]()
         for place, (i, signature) in enumerate(call_signatures(graph, self.greedy).items()):
-            node, before = graph.node(i), graph.reads[i]
+            node = graph.node(i)
+            before = graph.reads[i]
             if not before:
                 found[i] = self._draw(node.model, used[node.model])
                 used[node.model] += 1
                 continue
             known = self._said.get(signature)
             if known is None:
-                react = partial(self._react, node, levels[i], np.stack([found[p] for p in before]), place)
+                react = partial(
+                    self._react, node, levels[i], np.stack([found[p] for p in before]), place
+                )
                 known = self._said[signature] = answered(graph, i, found, react)
                 if len(self._said) > KEPT:
                     self._said.popitem(last=False)
@@ -98,7 +125,12 @@ class ResponseModel:
         if model not in self._drawn:
             greedy = model in self.greedy
             self._drawn[model] = sample_draws(
-                self.draws, self._place[model], self._questions, 1 if greedy else MOST_DRAWS, greedy, self._rng
+                self.draws,
+                self._place[model],
+                self._questions,
+                1 if greedy else MOST_DRAWS,
+                greedy,
+                self._rng,
             )
         drawn = self._drawn[model]
         return drawn[number % len(drawn)]
@@ -111,8 +143,11 @@ class ResponseModel:
         return np.where(first < expit(odds), 0, self._taken_wrong(inputs, second))
 
     def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
-        """(C,) a wrong answer: one of the wrong inputs, each as likely, or where all are right a form seen elsewhere."""
-        count, columns = len(inputs), np.arange(inputs.shape[1])
+        """(C,) a wrong answer: one of the wrong inputs, each as likely, or where all are right a
+        form seen elsewhere.
+        """
+        count = len(inputs)
+        columns = np.arange(inputs.shape[1])
         pick = (uniform * count).astype(np.intp)
         taken = inputs[pick, columns]
         for step in range(1, count):

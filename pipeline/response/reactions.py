@@ -1,8 +1,10 @@
-"""How a node that reads others' answers responds: the probability that its answer is right, per role.
+"""How a node that reads others' answers responds: the probability that its answer is right, per
+role.
 
-A ridge regression on the log odds, in three cases: all that it reads is wrong, some is right, all is right. In each it may depend
-on how many answers are read, how many revisions they have been through, how likely the model is right on the question alone, and
-on the model itself, whose own effect leans on the others' until there is evidence (a hierarchical prior). Where some is right, the
+A ridge regression on the log odds, in three cases: all that it reads is wrong, some is right, all
+is right. In each it may depend on how many answers are read, how many revisions they have been
+through, how likely the model is right on the question alone, and on the model itself, whose own
+effect leans on the others' until there is evidence (a hierarchical prior). Where some is right, the
 share of right answers and whether they are the most frequent count too.
 """
 
@@ -23,14 +25,19 @@ from pipeline.response.evidence import FORMS, Rows
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)
 TERMS = 5
-"""Terms of a case: level, log of how many are read, how many are read, revisions, log odds of the model alone."""
+"""Terms of a case: level, log of how many are read, how many are read, revisions, log odds of the
+model alone.
+"""
 
-SHARE, PLURALITY = CASES * TERMS, CASES * TERMS + 1
+SHARE = CASES * TERMS
+PLURALITY = CASES * TERMS + 1
 SHARED = CASES * TERMS + 2
 """Terms that all models share; each model has one more per case."""
 
 FURTHER = -0.6
-"""What a further revision is expected to take from the log odds of repairing, before any evidence; of keeping, half of it."""
+"""What a further revision is expected to take from the log odds of repairing, before any evidence;
+of keeping, half of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +46,14 @@ class Reactions:
 
     coefficients: FloatArray
 
-    def log_odds(self, model: int, level: int, inputs: IntArray, alone: FloatArray, sample: IntArray) -> FloatArray:
-        """(C,) log odds of being right for inputs (d, C), log odds alone (C,) and the place of a draw per column (C,)."""
-        table, count = self.coefficients, len(inputs)
+    def log_odds(
+        self, model: int, level: int, inputs: IntArray, alone: FloatArray, sample: IntArray
+    ) -> FloatArray:
+        """(C,) log odds of being right for inputs (d, C), log odds alone (C,) and the place of a
+        draw per column (C,).
+        """
+        table = self.coefficients
+        count = len(inputs)
         case, right = _case(inputs)
         base = np.stack(
             [
@@ -59,14 +71,19 @@ class Reactions:
         mixed = np.flatnonzero(case == MIXED)
         if len(mixed):
             share, plurality = _mixture(inputs[:, mixed], right[mixed])
-            odds[mixed] += table[sample[mixed], SHARE] * share + table[sample[mixed], PLURALITY] * plurality
+            odds[mixed] += (
+                table[sample[mixed], SHARE] * share + table[sample[mixed], PLURALITY] * plurality
+            )
         return np.asarray(odds)
 
 
-def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator) -> Reactions:
+def fit_reactions(
+    rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator
+) -> Reactions:
     """The posterior of one role's coefficients given the calls seen, by Laplace's approximation."""
     mean, precision = _prior(len(draws.models))
-    mode, hessian = mean, np.diag(precision)
+    mode = mean
+    hessian = np.diag(precision)
     if rows:
         places = {model: k for k, model in enumerate(draws.models)}
         features = np.concatenate([_features(row, places[row.model], draws) for row in rows])
@@ -75,16 +92,24 @@ def fit_reactions(rows: Sequence[Rows], draws: Draws, samples: int, rng: np.rand
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
     # Draws in opposite pairs, so that their mean is the mode.
-    noise = np.concatenate([noise[: samples // 2], -noise[: samples // 2], np.zeros((samples % 2, len(mode)))])
+    noise = np.concatenate(
+        [noise[: samples // 2], -noise[: samples // 2], np.zeros((samples % 2, len(mode)))]
+    )
     return Reactions(mode + noise @ root.T)
 
 
-def _mode(features: FloatArray, right: FloatArray, mean: FloatArray, precision: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mode (F,) of a logistic regression's posterior under a normal prior, and the Hessian (F, F) of minus its log there."""
+def _mode(
+    features: FloatArray, right: FloatArray, mean: FloatArray, precision: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Mode (F,) of a logistic regression's posterior under a normal prior, and the Hessian (F, F)
+    of minus its log there.
+    """
 
     def loss(beta: FloatArray) -> float:
         odds = features @ beta
-        return float(np.logaddexp(0.0, odds).sum() - right @ odds + 0.5 * precision @ (beta - mean) ** 2)
+        return float(
+            np.logaddexp(0.0, odds).sum() - right @ odds + 0.5 * precision @ (beta - mean) ** 2
+        )
 
     def gradient(beta: FloatArray) -> FloatArray:
         return np.asarray(features.T @ (expit(features @ beta) - right) + precision * (beta - mean))
@@ -94,18 +119,28 @@ def _mode(features: FloatArray, right: FloatArray, mean: FloatArray, precision: 
         return np.asarray((features * (p * (1 - p))[:, None]).T @ features + np.diag(precision))
 
     # Newton's plain steps overshoot where few calls meet a weak prior; a trust region can't.
-    found = minimize(loss, mean, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-3})
+    found = minimize(
+        loss, mean, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-3}
+    )
     return found.x, hessian(found.x)
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
-    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is right stays right, among
-    different answers the frequent one is likelier to be taken, and each further revision is worth less (insight 2)."""
-    mean, spread = np.zeros(SHARED + CASES * models), np.full(SHARED + CASES * models, 0.6)
-    for case, (level, alone, further) in enumerate(((-2.0, 0.5, FURTHER), (0.0, 0.3, FURTHER / 2), (2.5, 0.3, FURTHER / 2))):
-        mean[TERMS * case], mean[TERMS * case + 4], mean[TERMS * case + 3] = level, alone, further
+    """Mean (F,) and precision (F,) before any evidence: what is wrong mostly stays wrong, what is
+    right stays right, among different answers the frequent one is likelier to be taken, and each
+    further revision is worth less (insight 2).
+    """
+    mean = np.zeros(SHARED + CASES * models)
+    spread = np.full(SHARED + CASES * models, 0.6)
+    for case, (level, alone, further) in enumerate(
+        ((-2.0, 0.5, FURTHER), (0.0, 0.3, FURTHER / 2), (2.5, 0.3, FURTHER / 2))
+    ):
+        mean[TERMS * case] = level
+        mean[TERMS * case + 4] = alone
+        mean[TERMS * case + 3] = further
         spread[TERMS * case : TERMS * case + TERMS] = 1.0, 0.4, 0.5, 0.4, 0.5
-    mean[SHARE], mean[PLURALITY] = 0.5, 0.7
+    mean[SHARE] = 0.5
+    mean[PLURALITY] = 0.7
     spread[[SHARE, PLURALITY]] = 0.5
     return mean, spread**-2
 
@@ -117,19 +152,34 @@ def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
-    """(C,) log odds of the share of right inputs, and whether they are more (1), as many (0) or fewer (-1) than the most
-    frequent wrong form."""
+    """(C,) log odds of the share of right inputs, and whether they are more (1), as many (0) or
+    fewer (-1) than the most frequent wrong form.
+    """
     count = len(inputs)
-    rival = np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0) if count > 2 else np.ones(len(right))
+    rival = (
+        np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)
+        if count > 2
+        else np.ones(len(right))
+    )
     return np.log((right + 0.5) / (count - right + 0.5)), np.sign(right - rival)
 
 
 def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
     """(n, F) of one node's calls."""
     case, right = _case(row.inputs)
-    count, n = len(row.inputs), len(case)
+    count = len(row.inputs)
+    n = len(case)
     alone = logit(draws.expected[model][row.questions])
-    terms = np.stack([np.ones(n), np.full(n, math.log(count)), np.full(n, count / 8), np.full(n, row.level - 1.0), alone], axis=1)
+    terms = np.stack(
+        [
+            np.ones(n),
+            np.full(n, math.log(count)),
+            np.full(n, count / 8),
+            np.full(n, row.level - 1.0),
+            alone,
+        ],
+        axis=1,
+    )
     found = np.zeros((n, SHARED + CASES * len(draws.models)))
     for k in range(CASES):
         inside = case == k

@@ -1,1 +1,3 @@
-"""A profile at work: clients of its models, workers, limits, and whether all that it needs is there."""
+"""A profile at work: clients of its models, workers, limits, and whether all that it needs is
+there.
+"""

@@ -13,14 +13,22 @@ from pipeline.tasks.base import Question
 
 
 async def ask_graph(
-    graph: CollaborationGraph, question: str, profile: Profile, task: str, shots: Sequence[Question] = ()
+    graph: CollaborationGraph,
+    question: str,
+    profile: Profile,
+    task: str,
+    shots: Sequence[Question] = (),
 ) -> Answer:
-    """The graph's answer. `shots` are the worked examples of few-shot prompts. Raises RunStopped when a call failed for good."""
+    """The graph's answer. `shots` are the worked examples of few-shot prompts. Raises RunStopped
+    when a call failed for good.
+    """
     settings = profile.task(task)
     prompt = settings.prompt.prompt(settings.task, shots)
     async with open_client(profile) as client:
         asked = Question("asked", question, "")
-        answer = await run_graph(graph, asked, prompt, settings.sampling.sampling(), profile.model_pool(), client)
+        answer = await run_graph(
+            graph, asked, prompt, settings.sampling.sampling(), profile.model_pool(), client
+        )
     if answer.text is None:
         raise RunStopped(f"no answer: {answer.error}")
     return answer

@@ -1,7 +1,8 @@
-"""From a profile to a client: weights made ready, servers found or started, endpoints checked, calls cached.
+"""From a profile to a client: weights made ready, servers found or started, endpoints checked,
+calls cached.
 
-Servers that another process keeps up (`make repro` does, for all its stages) are used, and left alone as long as it does; otherwise
-they are started here and stopped at the end.
+Servers that another process keeps up (`make repro` does, for all its stages) are used, and left
+alone as long as it does; otherwise they are started here and stopped at the end.
 """
 
 from __future__ import annotations
@@ -46,17 +47,22 @@ from pipeline.simulated.client import SimulatedClient
 if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
     from pipeline.endpoints.openai_client import Endpoint, Retries
 
-RECORD, HABITS = "servers.json", "endpoints.json"
+RECORD = "servers.json"
+HABITS = "endpoints.json"
 
 
 @asynccontextmanager
-async def open_client(profile: Profile, state: Path = STATE, batch: bool = False) -> AsyncIterator[ModelClient]:
-    """A cached client for the profile's pool; servers are started with the first call that the cache lacks, and stopped after it.
+async def open_client(
+    profile: Profile, state: Path = STATE, batch: bool = False
+) -> AsyncIterator[ModelClient]:
+    """A cached client for the profile's pool; servers are started with the first call that the
+    cache lacks, and stopped after it.
 
-    `batch` says that each model is asked alone and all at once: with `engine.offline`, no server is started for that.
+    `batch` says that each model is asked alone and all at once: with `engine.offline`, no server is
+    started for that.
 
-    Raises EndpointError when an endpoint can't be had (where servers are started, its first call does), and SettingsError when the
-    profile lacks what a simulation needs.
+    Raises EndpointError when an endpoint can't be had (where servers are started, its first call
+    does), and SettingsError when the profile lacks what a simulation needs.
     """
     if (recorded := state / REPLAY).exists():
         with rare_collections():
@@ -67,7 +73,13 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
             yield _simulated(profile)  # to make an answer again costs less than to look it up
         return
     all_here = len(profile.hosted) == len(profile.pool)
-    offline = batch and profile.engine.offline and all_here and not profile.judges and _pool_up(profile, state) is None
+    offline = (
+        batch
+        and profile.engine.offline
+        and all_here
+        and not profile.judges
+        and _pool_up(profile, state) is None
+    )
     opened = partial(_offline if offline else _online, profile, state)
     with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
         if not profile.hosted:  # what is started already is checked before any work
@@ -82,7 +94,11 @@ async def open_client(profile: Profile, state: Path = STATE, batch: bool = False
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
-    return SimulatedClient(profile.simulation, profile.model_pool(), {t.kind: t.lengths.value() for t in profile.tasks.values()})
+    return SimulatedClient(
+        profile.simulation,
+        profile.model_pool(),
+        {t.kind: t.lengths.value() for t in profile.tasks.values()},
+    )
 
 
 @asynccontextmanager
@@ -95,8 +111,14 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
         retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
-        async with connect(profile, urls, retries, Patience(engine.concurrency, down_s, engine.max_failed), state) as client:
-            yield DrawingClient(client, engine.draws) if engine.draws > 1 and isinstance(client, OpenAIClient) else client
+        async with connect(
+            profile, urls, retries, Patience(engine.concurrency, down_s, engine.max_failed), state
+        ) as client:
+            yield (
+                DrawingClient(client, engine.draws)
+                if engine.draws > 1 and isinstance(client, OpenAIClient)
+                else client
+            )
 
 
 @asynccontextmanager
@@ -111,9 +133,14 @@ async def _offline(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
 
 @asynccontextmanager
 async def connect(
-    profile: Profile, local: Mapping[str, tuple[str, ...]], retries: Retries, patience: Patience, state: Path = STATE
+    profile: Profile,
+    local: Mapping[str, tuple[str, ...]],
+    retries: Retries,
+    patience: Patience,
+    state: Path = STATE,
 ) -> AsyncIterator[ModelClient]:
-    """A client for servers that are up, `local` ones among them, its endpoints checked; or a simulated one.
+    """A client for servers that are up, `local` ones among them, its endpoints checked; or a
+    simulated one.
 
     Raises as `open_client`.
     """
@@ -122,7 +149,9 @@ async def connect(
         return
     from pipeline.endpoints.openai_client import OpenAIClient
 
-    client = OpenAIClient(endpoints(profile, local, state), retries, patience, Habits(state / HABITS))
+    client = OpenAIClient(
+        endpoints(profile, local, state), retries, patience, Habits(state / HABITS)
+    )
     try:
         await client.check()
         yield client
@@ -131,20 +160,25 @@ async def connect(
 
 
 def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
-    """The call cache that all runs of this project share, bounded as the profile says; a folder where it names one."""
-    most, folder = int(profile.engine.cache_gib * GIB), profile.workers.store
+    """The call cache that all runs of this project share, bounded as the profile says; a folder
+    where it names one.
+    """
+    most = int(profile.engine.cache_gib * GIB)
+    folder = profile.workers.store
     return CallCache(state / "calls", most) if folder is None else SharedCallCache(folder, most)
 
 
 @asynccontextmanager
 async def open_agent(
-    profile: Profile, state: Path = STATE, around: Callable[[ModelClient], ModelClient] = lambda client: client
+    profile: Profile,
+    state: Path = STATE,
+    around: Callable[[ModelClient], ModelClient] = lambda client: client,
 ) -> AsyncIterator[Speak | None]:
-    """How the profile's agent reaches its language model, through the client that `around` makes of its own; None for an agent
-    without one.
+    """How the profile's agent reaches its language model, through the client that `around` makes of
+    its own; None for an agent without one.
 
-    Its answers are kept in the call cache like any model's: a search that is started again gets the same ones, at no cost.
-    Raises EndpointError when its key is not set.
+    Its answers are kept in the call cache like any model's: a search that is started again gets the
+    same ones, at no cost. Raises EndpointError when its key is not set.
     """
     agent = profile.agent
     if agent.kind != "llm" or agent.model is None:
@@ -161,32 +195,46 @@ async def open_agent(
             endpoint = Endpoint(("",), agent.model, None)
             revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
         else:
-            endpoint = endpoints(profile, held.enter_context(running_servers(profile, state)), state)[agent.model]
+            endpoint = endpoints(
+                profile, held.enter_context(running_servers(profile, state)), state
+            )[agent.model]
             revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
         if (recorded := state / REPLAY).exists():
-            yield speaker(around(ReplayClient(read_calls(recorded))), agent, revision, profile.agent_price())
+            yield speaker(
+                around(ReplayClient(read_calls(recorded))), agent, revision, profile.agent_price()
+            )
             return
         client = AgentClient(endpoint, agent)
         cache = open_cache(profile, state)
         try:
-            yield speaker(around(CachedClient(client, cache)), agent, revision, profile.agent_price())
+            yield speaker(
+                around(CachedClient(client, cache)), agent, revision, profile.agent_price()
+            )
         finally:
             await client.aclose()
             cache.close()
 
 
 @contextmanager
-def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not up, and stops it."""
+def running_servers(
+    profile: Profile, state: Path = STATE
+) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not
+    up, and stops it.
+    """
     if not profile.hosted:
         yield {}
         return
-    with shared_servers(state / RECORD, profile.hosted, partial(_launcher, profile, state), profile.engine.startup_s) as urls:
+    with shared_servers(
+        state / RECORD, profile.hosted, partial(_launcher, profile, state), profile.engine.startup_s
+    ) as urls:
         yield {name: urls[name] for name in profile.hosted}
 
 
 def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextManager[object]:
-    """Local servers for other processes, started once one of them makes a call that is not in the cache, and stopped at the end."""
+    """Local servers for other processes, started once one of them makes a call that is not in the
+    cache, and stopped at the end.
+    """
     if not profile.hosted:
         return contextlib.nullcontext()
     return Keeper(state / RECORD, partial(_launcher, profile, state))
@@ -195,7 +243,9 @@ def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextM
 def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
     engine = profile.engine
     specs = local_specs(profile, state, at)
-    return Launcher(specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts)
+    return Launcher(
+        specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts
+    )
 
 
 def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
@@ -204,8 +254,11 @@ def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | N
     return up if up is not None and set(profile.hosted) <= set(up) else None
 
 
-def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -> tuple[ServerSpec, ...]:
-    """The servers that the profile's pool needs on this machine, at these addresses if any; the weights are made ready.
+def local_specs(
+    profile: Profile, state: Path = STATE, at: Urls | None = None
+) -> tuple[ServerSpec, ...]:
+    """The servers that the profile's pool needs on this machine, at these addresses if any; the
+    weights are made ready.
 
     Raises as `prepare_weights`.
     """
@@ -233,9 +286,14 @@ def local_specs(profile: Profile, state: Path = STATE, at: Urls | None = None) -
     )
 
 
-def hosted(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> Hosted:
-    """What a server of this model needs; its weights are made ready. Raises as `prepare_weights`."""
-    source, serve = prepare_weights(name, model, state, python), model.serve
+def hosted(
+    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
+) -> Hosted:
+    """What a server of this model needs; its weights are made ready. Raises as
+    `prepare_weights`.
+    """
+    source = prepare_weights(name, model, state, python)
+    serve = model.serve
     from_hub = model.weights is not None and model.weights.hub is not None
     return Hosted(
         source,
@@ -256,8 +314,12 @@ def _placed(model: Hosted, urls: Sequence[str]) -> Hosted:
     return replace(model, ports=ports, replicas=len(ports)) if ports else model
 
 
-def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE) -> dict[str, Endpoint]:
-    """Where each model of the pool is served. Raises SettingsError for a model that is neither local nor has a base_url."""
+def endpoints(
+    profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
+) -> dict[str, Endpoint]:
+    """Where each model of the pool is served. Raises SettingsError for a model that is neither
+    local nor has a base_url.
+    """
     from pipeline.endpoints.openai_client import Endpoint
 
     found = {}
@@ -268,9 +330,23 @@ def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Pat
             # A server of transformers goes by what it was started with, and by no other name.
             vllm = profile.engine.kind == "vllm"
             served_as = name if vllm else hosted(name, model, state, python).source_at_revision
-            found[name] = Endpoint(local[name], served_as, None, seeds, vllm, model.dialect, None, (), _extra_body(model), True)
+            found[name] = Endpoint(
+                local[name],
+                served_as,
+                None,
+                seeds,
+                vllm,
+                model.dialect,
+                None,
+                (),
+                _extra_body(model),
+                True,
+            )
         elif not model.base_urls:
-            raise SettingsError(f"pool model {name!r}: expected a base_url, or an engine that starts servers (vllm); found neither")
+            raise SettingsError(
+                f"pool model {name!r}: expected a base_url, or an engine that starts servers"
+                " (vllm); found neither"
+            )
         else:
             found[name] = endpoint_of(name, model, profile.engine.seeds)
     for name, model in profile.judges.items():
@@ -279,7 +355,9 @@ def endpoints(profile: Profile, local: Mapping[str, tuple[str, ...]], state: Pat
 
 
 def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
-    """Where a model with a base_url is reached, and how it wants to be asked as far as its profile says."""
+    """Where a model with a base_url is reached, and how it wants to be asked as far as its profile
+    says.
+    """
     from pipeline.endpoints.openai_client import Endpoint
 
     return Endpoint(
@@ -299,28 +377,42 @@ def _extra_body(model: ModelSettings) -> str | None:
     return json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None
 
 
-def prepare_weights(name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON) -> str:
-    """A model folder or hub id for the server; weights that ship in a Python package are converted once.
+def prepare_weights(
+    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
+) -> str:
+    """A model folder or hub id for the server; weights that ship in a Python package are converted
+    once.
 
-    Raises EndpointError when the serve environment is missing or the weights are not the revision that the profile pins.
+    Raises EndpointError when the serve environment is missing or the weights are not the revision
+    that the profile pins.
     """
     weights = model.weights
     if weights is None:
-        raise SettingsError(f"pool model {name!r}: expected weights (package, hub or path), as the engine starts servers")
+        raise SettingsError(
+            f"pool model {name!r}: expected weights (package, hub or path), as the engine starts"
+            " servers"
+        )
     if weights.package is None:
         return str(weights.hub or weights.path)
     folder = state / "models" / name
     if not (folder / "config.json").exists():
-        Console(stderr=True).print(f"preparing the weights of {name} (once; up to a minute)", highlight=False)
+        Console(stderr=True).print(
+            f"preparing the weights of {name} (once; up to a minute)", highlight=False
+        )
     command = [python, "-P", str(CONVERT), "--package", weights.package, "--out", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise EndpointError(f"expected the serve environment at {python}, but there is none; `make setup` builds it") from None
+        raise EndpointError(
+            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
+        ) from None
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise EndpointError(f"weights of {name}: {reason.removeprefix('convert: ')}")
     revision = json.loads(done.stdout.strip().splitlines()[-1])["revision"]
     if model.revision != revision:
-        raise EndpointError(f"weights of {name}: expected revision {model.revision} (the profile's), found {revision}")
+        raise EndpointError(
+            f"weights of {name}: expected revision {model.revision} (the profile's), found"
+            f" {revision}"
+        )
     return str(folder)

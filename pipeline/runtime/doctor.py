@@ -1,6 +1,8 @@
-"""What a profile needs of this machine and of its endpoints, what of it is missing, and how to get it.
+"""What a profile needs of this machine and of its endpoints, what of it is missing, and how to get
+it.
 
-Looks, asks each model behind an endpoint one short question, and changes nothing but what is known of endpoints.
+Looks, asks each model behind an endpoint one short question, and changes nothing but what is known
+of endpoints.
 """
 
 from __future__ import annotations
@@ -33,12 +35,16 @@ BYTES_PER_PARAMETER = 2
 """Weights are served as bfloat16."""
 
 SERVER_GIB = 2.0
-"""What a server on the CPU takes beside its weights at the least: activations, runtime, and a cache for a few prompts."""
+"""What a server on the CPU takes beside its weights at the least: activations, runtime, and a cache
+for a few prompts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing a profile needs: whether it is there, what was found, and what to do about it if not."""
+    """One thing a profile needs: whether it is there, what was found, and what to do about it if
+    not.
+    """
 
     subject: str
     ok: bool
@@ -56,13 +62,17 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
         findings += _weights(profile, state)
         findings += _facts(profile, state, python)
     findings += _keys(profile)
-    findings += [Finding(one.subject, one.ok, one.found, one.advice) for one in reach(profile, state)]
+    findings += [
+        Finding(one.subject, one.ok, one.found, one.advice) for one in reach(profile, state)
+    ]
     findings += _sources(profile)
     findings += _isolation(profile)
     return findings
 
 
-def in_lines(findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]) -> Iterator[str]:
+def in_lines(
+    findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]
+) -> Iterator[str]:
     """Findings, what runs take at most, and why that is not known of others, a line each."""
     for finding in findings:
         todo = f"; {finding.advice}" if finding.advice else ""
@@ -71,8 +81,13 @@ def in_lines(findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]]
         yield f"unknown  what a run takes: {why}"
     for run in estimates:
         hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
-        agent = f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
-        yield f"at most  {run['task']}: {run['calls']['total']:,} calls, ${run['dollars']:,.2f}{agent}, time {hours}"
+        agent = (
+            f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
+        )
+        yield (
+            f"at most  {run['task']}: {run['calls']['total']:,} calls,"
+            f" ${run['dollars']:,.2f}{agent}, time {hours}"
+        )
 
 
 def _engine(profile: Profile, python: str) -> Iterator[Finding]:
@@ -83,7 +98,14 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
         return
     wanted = profile.engine.device
     ok = wanted in ("auto", build.device)
-    advice = "" if ok else f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md says how)"
+    advice = (
+        ""
+        if ok
+        else (
+            f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md"
+            " says how)"
+        )
+    )
     yield Finding("vLLM", ok, f"version {build.version}, built for the {build.device}", advice)
 
 
@@ -93,27 +115,54 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         yield from _gpus(profile, state, gpu_memory_gib())
         return
     if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
-        yield Finding("memory", False, f"unknown for {', '.join(unsized)}", "give their parameters (total) in the profile's pool")
+        yield Finding(
+            "memory",
+            False,
+            f"unknown for {', '.join(unsized)}",
+            "give their parameters (total) in the profile's pool",
+        )
         return
-    replicas = sum((weights_gib(model) + SERVER_GIB) * model.serve.replicas for model in profile.hosted.values())
+    replicas = sum(
+        (weights_gib(model) + SERVER_GIB) * model.serve.replicas
+        for model in profile.hosted.values()
+    )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    advice = "" if replicas <= total else "take models out of the pool, or serve some elsewhere (base_url)"
-    yield Finding("memory", replicas <= total, f"{total:.0f} GiB, servers need about {replicas:.0f}", advice)
+    advice = (
+        ""
+        if replicas <= total
+        else "take models out of the pool, or serve some elsewhere (base_url)"
+    )
+    yield Finding(
+        "memory", replicas <= total, f"{total:.0f} GiB, servers need about {replicas:.0f}", advice
+    )
 
 
 def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Finding]:
-    """Each server on its GPU's memory, by vLLM's arithmetic, then each GPU; `gpus` are GiB of each."""
-    needs = {name: need_of(name, model, profile.engine, state) for name, model in profile.hosted.items()}
+    """Each server on its GPU's memory, by vLLM's arithmetic, then each GPU; `gpus` are GiB of
+    each.
+    """
+    needs = {
+        name: need_of(name, model, profile.engine, state) for name, model in profile.hosted.items()
+    }
     for name, unknown in needs.items():
         if isinstance(unknown, Unknown):
             facts = ", ".join(unknown.facts)
-            advice = f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are shared evenly"
+            advice = (
+                f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are"
+                " shared evenly"
+            )
             yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
     known = {name: found for name, found in needs.items() if isinstance(found, Need)}
-    replicas = {name: model.serve.replicas * model.serve.tensor_parallel for name, model in profile.hosted.items()}
+    replicas = {
+        name: model.serve.replicas * model.serve.tensor_parallel
+        for name, model in profile.hosted.items()
+    }
     total = sum(found.total * replicas[name] for name, found in known.items())
     if not gpus:
-        advice = f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the pool elsewhere (base_url)"
+        advice = (
+            f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
+            " pool elsewhere (base_url)"
+        )
         yield Finding("GPU", False, f"none, servers need about {total:.0f} GiB", advice)
         return
     models = {
@@ -129,28 +178,48 @@ def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Find
     try:
         placed = slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus)))
     except EndpointError as error:
-        yield Finding("GPU", False, str(error), "lower tensor_parallel, or use a machine with more GPUs")
+        yield Finding(
+            "GPU", False, str(error), "lower tensor_parallel, or use a machine with more GPUs"
+        )
         return
-    contexts = {name: model.serve.max_model_len or profile.engine.max_model_len for name, model in profile.hosted.items()}
+    contexts = {
+        name: model.serve.max_model_len or profile.engine.max_model_len
+        for name, model in profile.hosted.items()
+    }
     for slot in placed:
         if slot.name in known:
-            yield _server(slot, known[slot.name], min(gpus[gpu] for gpu in slot.gpus), contexts[slot.name])
+            yield _server(
+                slot, known[slot.name], min(gpus[gpu] for gpu in slot.gpus), contexts[slot.name]
+            )
     for gpu, size in enumerate(gpus):
-        load = sum(known[slot.name].total for slot in placed if gpu in slot.gpus and slot.name in known)
+        load = sum(
+            known[slot.name].total for slot in placed if gpu in slot.gpus and slot.name in known
+        )
         ok = load <= USABLE * size
-        advice = "" if ok else "use larger or more GPUs, take models out of the pool, or serve some elsewhere (base_url)"
-        yield Finding(f"GPU {gpu}", ok, f"{size:.0f} GiB, its servers need about {load:.0f}", advice)
+        advice = (
+            ""
+            if ok
+            else (
+                "use larger or more GPUs, take models out of the pool, or serve some elsewhere"
+                " (base_url)"
+            )
+        )
+        yield Finding(
+            f"GPU {gpu}", ok, f"{size:.0f} GiB, its servers need about {load:.0f}", advice
+        )
 
 
 def _server(slot: Slot, wanted: Need, size: float, context: int) -> Finding:
-    share, where = slot.gpu_memory * size, ", ".join(map(str, slot.gpus))
+    share = slot.gpu_memory * size
+    where = ", ".join(map(str, slot.gpus))
     told = f"a share of {share:.1f} GiB on {size:.0f} GiB (GPU {where})"
     if wanted.total <= share:
         room = f"the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
         return Finding(f"server {slot.title}", True, f"{wanted.words} fit {told}; {room}")
     alone = wanted.total <= USABLE * size
     advice = (
-        "alone on this GPU it would fit: take models out of the pool, or serve some elsewhere (base_url)"
+        "alone on this GPU it would fit: take models out of the pool, or serve some elsewhere"
+        " (base_url)"
         if alone
         else "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
     )
@@ -172,52 +241,103 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
         elif model.weights is not None and model.weights.hub is not None:
             missing_gib += size
             pinned = "" if model.revision == "unpinned" else f" --revision {model.revision}"
-            advice = f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's licence on the hub first)"
+            advice = (
+                f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's"
+                " licence on the hub first)"
+            )
             yield Finding(f"weights of {name}", False, "not in the hub's cache here", advice)
             if pinned == "":
-                yield Finding(f"revision of {name}", False, "unpinned", "pin a commit of the hub's repository as its revision")
+                yield Finding(
+                    f"revision of {name}",
+                    False,
+                    "unpinned",
+                    "pin a commit of the hub's repository as its revision",
+                )
         else:
-            yield Finding(f"weights of {name}", False, "not there", "run `ttsgraph prepare`, or correct the path in the profile")
+            yield Finding(
+                f"weights of {name}",
+                False,
+                "not there",
+                "run `ttsgraph prepare`, or correct the path in the profile",
+            )
     if missing_gib:
-        known = any(os.environ.get(key) for key in ("HF_TOKEN", "HF_TOKEN_PATH")) or hub_home().joinpath("token").exists()
+        known = (
+            any(os.environ.get(key) for key in ("HF_TOKEN", "HF_TOKEN_PATH"))
+            or hub_home().joinpath("token").exists()
+        )
         advice = "" if known else "set HF_TOKEN, or run `hf auth login`"
-        yield Finding("hub token", known, "found" if known else "none; gated models need one", advice)
+        yield Finding(
+            "hub token", known, "found" if known else "none; gated models need one", advice
+        )
         free = shutil.disk_usage(_existing(hub_home())).free / GIB
         advice = "" if free > missing_gib else "free space, or point HF_HOME at a larger disk"
-        yield Finding("disk", free > missing_gib, f"{free:.0f} GiB free, downloads need {missing_gib:.0f}", advice)
+        yield Finding(
+            "disk",
+            free > missing_gib,
+            f"{free:.0f} GiB free, downloads need {missing_gib:.0f}",
+            advice,
+        )
 
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """The profile's facts, from which budgets follow, against the configurations of the weights that are here."""
+    """The profile's facts, from which budgets follow, against the configurations of the weights
+    that are here.
+    """
     folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
-    here = {name: folder for name, folder in folders.items() if folder is not None and (folder / "config.json").exists()}
+    here = {
+        name: folder
+        for name, folder in folders.items()
+        if folder is not None and (folder / "config.json").exists()
+    }
     if not here or not Path(python).exists():
         return
     counted = count_parameters(list(here.values()), python)
     for name, found in zip(here, counted, strict=True):
         wrong = differences(profile.hosted[name], found)
-        yield Finding(f"facts of {name}", not wrong, "; ".join(wrong) or "as configured", "correct the profile" if wrong else "")
+        yield Finding(
+            f"facts of {name}",
+            not wrong,
+            "; ".join(wrong) or "as configured",
+            "correct the profile" if wrong else "",
+        )
 
 
 def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
-    """Layers, hidden, total and non_embedding of each configuration, counted in the serve environment."""
-    command = [python, "-P", str(Path(__file__).parents[1] / "serving" / "count_parameters.py"), *map(str, paths)]
+    """Layers, hidden, total and non_embedding of each configuration, counted in the serve
+    environment.
+    """
+    command = [
+        python,
+        "-P",
+        str(Path(__file__).parents[1] / "serving" / "count_parameters.py"),
+        *map(str, paths),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise EndpointError(f"counting parameters failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        raise EndpointError(
+            "counting parameters failed:"
+            f" {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and hidden at all.
+    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and
+    hidden at all.
 
     Facts that the profile does not give can't be wrong.
     """
     wrong = []
-    for key, tolerance in (("total", 1e-3), ("non_embedding", 1e-3), ("layers", 0.0), ("hidden", 0.0)):
+    for key, tolerance in (
+        ("total", 1e-3),
+        ("non_embedding", 1e-3),
+        ("layers", 0.0),
+        ("hidden", 0.0),
+    ):
         if getattr(model, key) is None:
             continue
-        said, counted = float(getattr(model, key)), float(found[key])
+        said = float(getattr(model, key))
+        counted = float(found[key])
         if abs(said - counted) > tolerance * counted:
             wrong.append(f"{key}: the profile says {said:g}, its configuration {counted:g}")
     return wrong
@@ -227,7 +347,9 @@ def _keys(profile: Profile) -> Iterator[Finding]:
     named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
     for name in sorted(name for name in named if name):
         ok = bool(os.environ.get(name))
-        yield Finding(f"key {name}", ok, "set" if ok else "not set", "" if ok else f"export {name}=...")
+        yield Finding(
+            f"key {name}", ok, "set" if ok else "not set", "" if ok else f"export {name}=..."
+        )
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:
@@ -240,21 +362,42 @@ def _sources(profile: Profile) -> Iterator[Finding]:
 def _source(task: str, source: Part) -> Iterator[Finding]:
     if source.kind == "jsonl":
         ok = source.path.exists()
-        yield Finding(f"questions of {task}", ok, str(source.path), "" if ok else "put the file there, or correct source.path")
+        yield Finding(
+            f"questions of {task}",
+            ok,
+            str(source.path),
+            "" if ok else "put the file there, or correct source.path",
+        )
     elif source.kind == "hf":
         folder = hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
         ok = folder.exists()
-        advice = "" if ok else f"the sample stage fetches it, given a network; or `hf download --repo-type dataset {source.path}`"
-        yield Finding(f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice)
+        advice = (
+            ""
+            if ok
+            else (
+                "the sample stage fetches it, given a network; or `hf download --repo-type dataset"
+                f" {source.path}`"
+            )
+        )
+        yield Finding(
+            f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice
+        )
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
     """Whether programs that models write can be isolated, where a task runs some."""
-    if not any(isinstance(get_task(settings.kind), CodeTask) for settings in profile.tasks.values()):
+    if not any(
+        isinstance(get_task(settings.kind), CodeTask) for settings in profile.tasks.values()
+    ):
         return
     missing = missing_layers()
-    found = "; ".join(f"{layer}: {why}" for layer, why in missing.items()) or "files and system calls"
-    advice = "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone: sandbox.accept_weaker: true"
+    found = (
+        "; ".join(f"{layer}: {why}" for layer, why in missing.items()) or "files and system calls"
+    )
+    advice = (
+        "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone:"
+        " sandbox.accept_weaker: true"
+    )
     yield Finding("isolation of programs", not missing, found, advice if missing else "")
 
 

@@ -1,7 +1,7 @@
 """What a search really spends over all its starts, and the limits at which it stops.
 
-Only calls that are made count, not those that the cache answers; their tokens and dollars count when their answer arrives. The time
-is that of the processes that searched.
+Only calls that are made count, not those that the cache answers; their tokens and dollars count
+when their answer arrives. The time is that of the processes that searched.
 """
 
 from __future__ import annotations
@@ -25,33 +25,41 @@ from pipeline.pool.spec import ModelPool
 from pipeline.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
-"""Share of a limit after which what was spent is noted again: no more than that can be forgotten by a crash."""
+"""Share of a limit after which what was spent is noted again: no more than that can be forgotten by
+a crash.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A file that says what the search of this identity has spent; another search begins with nothing."""
+    """A file that says what the search of this identity has spent; another search begins with
+    nothing.
+    """
 
     path: Path
     identity: str
 
     def read(self) -> Spent:
-        """What is known to have been spent. Raises DataError when the file does not say so: to count from nothing would lift the
-        limits, so a person has to."""
+        """What is known to have been spent. Raises DataError when the file does not say so: to
+        count from nothing would lift the limits, so a person has to.
+        """
         if not self.path.exists():
             return Spent()
         try:
             noted = json.loads(self.path.read_text(encoding="utf-8"))
             checksum = noted.pop(CHECKSUM, None)
-            identity, spent = noted["identity"], Spent(noted["dollars"], noted["tokens"], noted["wall_s"])
-            whole = isinstance(identity, str) and all(0 <= float(value) < math.inf for value in asdict(spent).values())
+            identity = noted["identity"]
+            spent = Spent(noted["dollars"], noted["tokens"], noted["wall_s"])
+            whole = isinstance(identity, str) and all(
+                0 <= float(value) < math.inf for value in asdict(spent).values()
+            )
             whole = whole and checksum in (None, checksum_of(noted))
         except (*UNREADABLE, LookupError, TypeError, AttributeError, OverflowError):
             whole = False
         if not whole:
             raise DataError(
-                f"{self.path}: expected what this search has spent, found something else; delete the file and start again, and the "
-                "limits count from nothing"
+                f"{self.path}: expected what this search has spent, found something else; delete"
+                " the file and start again, and the limits count from nothing"
             )
         return spent if identity == self.identity else Spent()
 
@@ -64,7 +72,9 @@ NOTHING = Spent()
 
 
 class Meter:
-    """Adds up what a search spends, `before` included; `note` is told of it now and then, and by `note_now`, `tell` each time."""
+    """Adds up what a search spends, `before` included; `note` is told of it now and then, and by
+    `note_now`, `tell` each time.
+    """
 
     def __init__(
         self,
@@ -74,14 +84,20 @@ class Meter:
         tell: Callable[[Spent], None] = lambda spent: None,
     ) -> None:
         self.limits = limits
-        self._before, self._note, self._tell = before, note, tell
-        self._dollars, self._tokens, self._started = before.dollars, before.tokens, time.monotonic()
+        self._before = before
+        self._note = note
+        self._tell = tell
+        self._dollars = before.dollars
+        self._tokens = before.tokens
+        self._started = time.monotonic()
         self._noted = before
 
     @property
     def spent(self) -> Spent:
         """All that was spent until now."""
-        return Spent(self._dollars, self._tokens, self._before.wall_s + time.monotonic() - self._started)
+        return Spent(
+            self._dollars, self._tokens, self._before.wall_s + time.monotonic() - self._started
+        )
 
     def pay(self, completion: Completion, dollars: float) -> None:
         """Count a call at this price, unless the cache answered it."""
@@ -93,9 +109,14 @@ class Meter:
         self._dollars += spent.dollars
         self._tokens += spent.tokens
         self._tell(self.spent)
-        dollar_limit, token_limit = self.limits.dollars, self.limits.tokens
-        if (dollar_limit is not None and self._dollars - self._noted.dollars >= NOTED_SHARE * dollar_limit) or (
-            token_limit is not None and self._tokens - self._noted.tokens >= NOTED_SHARE * token_limit
+        dollar_limit = self.limits.dollars
+        token_limit = self.limits.tokens
+        if (
+            dollar_limit is not None
+            and self._dollars - self._noted.dollars >= NOTED_SHARE * dollar_limit
+        ) or (
+            token_limit is not None
+            and self._tokens - self._noted.tokens >= NOTED_SHARE * token_limit
         ):
             self.note_now()
 
@@ -115,9 +136,11 @@ class Meter:
     @property
     def left(self) -> LimitSettings:
         """Dollars and tokens that may still be spent, while it is not `over`."""
-        dollars, tokens = self.limits.dollars, self.limits.tokens
+        dollars = self.limits.dollars
+        tokens = self.limits.tokens
         return LimitSettings(
-            dollars=None if dollars is None else dollars - self._dollars, tokens=None if tokens is None else tokens - self._tokens
+            dollars=None if dollars is None else dollars - self._dollars,
+            tokens=None if tokens is None else tokens - self._tokens,
         )
 
     def stop(self) -> LimitReached:
@@ -128,11 +151,16 @@ class Meter:
             for name, limit in self.limits.model_dump().items()
             if limit is not None and spent[name] >= limit
         ]
-        return LimitReached(f"{' and '.join(reached)}; what was computed is kept, raise the limit and start again to continue")
+        return LimitReached(
+            f"{' and '.join(reached)}; what was computed is kept, raise the limit and start again"
+            " to continue"
+        )
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Ends the block when the time is up: raises LimitReached, as it does before the block when a limit was reached earlier."""
+        """Ends the block when the time is up: raises LimitReached, as it does before the block when
+        a limit was reached earlier.
+        """
         if self.over:
             raise self.stop()
         left = None if self.limits.wall_s is None else self.limits.wall_s - self.spent.wall_s
@@ -150,11 +178,14 @@ class Meter:
 class MeteredClient:
     """A ModelClient that pays for each call of another one, and makes none once a limit is reached.
 
-    Calls under way then are paid for anyway, so the first one refused is told so when they have arrived.
+    Calls under way then are paid for anyway, so the first one refused is told so when they have
+    arrived.
     """
 
     def __init__(self, inner: ModelClient, meter: Meter, pool: ModelPool) -> None:
-        self._inner, self._meter, self._pool = inner, meter, pool
+        self._inner = inner
+        self._meter = meter
+        self._pool = pool
         self._begin = beginning(inner)
         self._under_way = 0
         self._idle = asyncio.Event()
@@ -197,7 +228,9 @@ class MeteredClient:
 
 
 def metered(speak: Speak, meter: Meter) -> Speak:
-    """A way to an agent's model that pays for each answer, and asks nothing once a limit is reached."""
+    """A way to an agent's model that pays for each answer, and asks nothing once a limit is
+    reached.
+    """
 
     def paying(messages: Sequence[Message], name: str, schema: str) -> Reply:
         if meter.over:

@@ -1,11 +1,13 @@
-"""One search on several workers: questions are shared out, answers put together again in their order.
+"""One search on several workers: questions are shared out, answers put together again in their
+order.
 
-A piece of work is some questions of a batch with all the graphs that are to answer them. So graphs that share a prefix meet in one
-process, where a call is made once, and every worker has a like share of every graph. Who carries a piece to a worker is
-injected (`flows/workers.py` does it with Prefect); the process that searches keeps the journal, and is the only one that does.
+A piece of work is some questions of a batch with all the graphs that are to answer them. So graphs
+that share a prefix meet in one process, where a call is made once, and every worker has a like
+share of every graph. Who carries a piece to a worker is injected (`flows/workers.py` does it with
+Prefect); the process that searches keeps the journal, and is the only one that does.
 
-A piece can be done twice, when a worker dies in the middle of it: its calls are in the store that all share, and what is found
-there is what counts, so that the outcome is the same.
+A piece can be done twice, when a worker dies in the middle of it: its calls are in the store that
+all share, and what is found there is what counts, so that the outcome is the same.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all pieces of a search have in common: settings and worked examples (as JSON), task, where a worker keeps state (the
-    call cache, unless the settings name a store), and the code that the searching process runs."""
+    """What all pieces of a search have in common: settings and worked examples (as JSON), task,
+    where a worker keeps state (the call cache, unless the settings name a store), and the code that
+    the searching process runs.
+    """
 
     profile: str
     task: str
@@ -55,7 +59,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A piece: graphs (as JSON), each with the questions it is to answer, and what may be spent on them."""
+    """A piece: graphs (as JSON), each with the questions it is to answer, and what may be spent on
+    them.
+    """
 
     order: Order
     jobs: tuple[tuple[str, tuple[Question, ...]], ...]
@@ -64,7 +70,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a piece: an outcome per question of each job, what was spent, and the calls used; or why the worker stopped."""
+    """What came of a piece: an outcome per question of each job, what was spent, and the calls
+    used; or why the worker stopped.
+    """
 
     outcomes: tuple[tuple[Outcome, ...], ...]
     spent: Spent
@@ -79,7 +87,13 @@ Carry = Callable[[Work], Awaitable[Done]]
 def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path) -> Order:
     """What the workers of this search are told."""
     examples = json.dumps([asdict(shot) for shot in shots])
-    return Order(profile.model_dump_json(exclude_none=True), task, examples, str(state.resolve()), code_digest())
+    return Order(
+        profile.model_dump_json(exclude_none=True),
+        task,
+        examples,
+        str(state.resolve()),
+        code_digest(),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -88,25 +102,44 @@ def code_digest() -> str:
     return own_code().digest(__name__)
 
 
-def environment_for(profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]) -> Environment:
-    """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader` does."""
+def environment_for(
+    profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]
+) -> Environment:
+    """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader`
+    does.
+    """
     settings = profile.task(task)
-    prompt = settings.prompt.prompt(get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading), shots)
-    sampling, unscored, waves = settings.sampling.sampling(), profile.engine.max_unscored, profile.budget.wave
+    prompt = settings.prompt.prompt(
+        get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading), shots
+    )
+    sampling = settings.sampling.sampling()
+    unscored = profile.engine.max_unscored
+    waves = profile.budget.wave
     return Environment(prompt, sampling, profile.model_pool(), client, unscored, waves=waves)
 
 
 class SpreadEnvironment:
-    """An Evaluator whose questions are answered by workers; `carry` takes each piece of work to one.
+    """An Evaluator whose questions are answered by workers; `carry` takes each piece of work to
+    one.
 
-    What they spend is paid from `meter`: before each piece it is looked at what is left, and a piece spends no more than that, so
-    pieces that are under way together can go beyond a limit together.
+    What they spend is paid from `meter`: before each piece it is looked at what is left, and a
+    piece spends no more than that, so pieces that are under way together can go beyond a limit
+    together.
     """
 
     def __init__(
-        self, environment: Environment, order: Order, carry: Carry, workers: int, meter: Meter, recorder: Recorder | None = None
+        self,
+        environment: Environment,
+        order: Order,
+        carry: Carry,
+        workers: int,
+        meter: Meter,
+        recorder: Recorder | None = None,
     ) -> None:
-        self._environment, self._order, self._carry, self._meter = environment, order, carry, meter
+        self._environment = environment
+        self._order = order
+        self._carry = carry
+        self._meter = meter
         self._recorder = recorder or Recorder()
         self._pieces = PIECES_PER_WORKER * workers
 
@@ -122,7 +155,11 @@ class SpreadEnvironment:
         async def one(piece: Piece) -> None:
             if self._meter.over:
                 raise self._meter.stop()
-            work = Work(self._order, tuple((jobs[k][0].to_json(), questions) for k, questions in piece), self._meter.left)
+            work = Work(
+                self._order,
+                tuple((jobs[k][0].to_json(), questions) for k, questions in piece),
+                self._meter.left,
+            )
             result = await self._carry(work)
             self._meter.add(result.spent)
             self._recorder.update(result.calls)
@@ -135,7 +172,10 @@ class SpreadEnvironment:
 
         await asyncio.gather(*(one(piece) for piece in shared_out(jobs, self._pieces)))
         wall_s = time.perf_counter() - started
-        return [feedback_of([found[k, q.id] for q in questions], wall_s) for k, (_, questions) in enumerate(jobs)]
+        return [
+            feedback_of([found[k, q.id] for q in questions], wall_s)
+            for k, (_, questions) in enumerate(jobs)
+        ]
 
 
 Piece = tuple[tuple[int, tuple[Question, ...]], ...]
@@ -143,7 +183,9 @@ Piece = tuple[tuple[int, tuple[Question, ...]], ...]
 
 
 def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
-    """At most so many pieces of equally many questions, every graph that answers a question in the question's piece."""
+    """At most so many pieces of equally many questions, every graph that answers a question in the
+    question's piece.
+    """
     order = {question.id: None for _, questions in jobs for question in questions}
     turn = {name: place % max(1, min(most, len(order))) for place, name in enumerate(order)}
     pieces: list[list[tuple[int, tuple[Question, ...]]]] = [[] for _ in set(turn.values())]
@@ -155,15 +197,19 @@ def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
 
 
 class Worker:
-    """In a worker's process: a client that stays open between pieces, with the calls under way of all pieces, on a loop of its own
-    thread; so its limits of calls at once hold for the process, and each call is made once."""
+    """In a worker's process: a client that stays open between pieces, with the calls under way of
+    all pieces, on a loop of its own thread; so its limits of calls at once hold for the process,
+    and each call is made once.
+    """
 
     def __init__(self, order: Order) -> None:
         profile = Profile.model_validate_json(order.profile)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ttsgraph worker", daemon=True).start()
         self._open = AsyncExitStack()
-        self._client = self._run(self._open.enter_async_context(open_client(profile, Path(order.state))))
+        self._client = self._run(
+            self._open.enter_async_context(open_client(profile, Path(order.state)))
+        )
         shots = [Question(**shot) for shot in json.loads(order.shots)]
         self._environment = environment_for(profile, order.task, self._client, shots)
 
@@ -177,11 +223,15 @@ class Worker:
     async def _do(self, work: Work) -> Done:
         meter = Meter(work.limits)
         recorder = Recorder()
-        client = MeteredClient(RecordingClient(self._client, recorder), meter, self._environment.paid)
+        client = MeteredClient(
+            RecordingClient(self._client, recorder), meter, self._environment.paid
+        )
         environment = self._environment.with_client(client)
         jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
         try:
-            outcomes = await asyncio.gather(*(environment.outcomes(graph, questions) for graph, questions in jobs))
+            outcomes = await asyncio.gather(
+                *(environment.outcomes(graph, questions) for graph, questions in jobs)
+            )
         except (InputError, RunStopped) as error:
             return Done((), meter.spent, error, recorder.calls)
         return Done(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
@@ -201,9 +251,14 @@ def _worker(order: Order) -> Worker:
 
 
 def work_on(work: Work) -> Done:
-    """Do a piece in this process. What stops it is part of the result, as what was spent until then counts."""
+    """Do a piece in this process. What stops it is part of the result, as what was spent until then
+    counts.
+    """
     if work.order.code != code_digest():
-        why = "expected the code of the process that searches, found another version; install the same one on all machines"
+        why = (
+            "expected the code of the process that searches, found another version; install the"
+            " same one on all machines"
+        )
         return Done((), Spent(), RunStopped(f"worker: {why}"))
     try:
         with _opening:

@@ -1,1 +1,3 @@
-"""New entries of a profile: a task from a file of questions, a model from an endpoint; checked, then written."""
+"""New entries of a profile: a task from a file of questions, a model from an endpoint; checked,
+then written.
+"""

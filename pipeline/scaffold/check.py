@@ -32,21 +32,41 @@ class Tried:
     def lines(self) -> list[str]:
         """For people: the score and, if something was answered wrong, one example of it."""
         found = self.feedback
-        shown = [f"{self.model} answered {found.n_correct:.4g} of {found.n_scored} questions right ({found.latency_s:.2f} s each)"]
+        shown = [
+            f"{self.model} answered {found.n_correct:.4g} of {found.n_scored} questions right"
+            f" ({found.latency_s:.2f} s each)"
+        ]
         if not binary(found.grades):
-            shown = [f"{self.model} scores {found.accuracy:.3f} on {found.n_scored} questions ({found.latency_s:.2f} s each)"]
+            shown = [
+                f"{self.model} scores {found.accuracy:.3f} on {found.n_scored} questions"
+                f" ({found.latency_s:.2f} s each)"
+            ]
         for question, result in zip(self.questions, found.results, strict=True):
             if result.correct is not None and result.correct < 0.5:
                 said = " ".join(result.answer.split())[:80]
-                shown.append(f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it said {said!r}")
+                shown.append(
+                    f"for example: {question.text[:60]!r} expects {question.answer[:40]!r}, and it"
+                    f" said {said!r}"
+                )
                 break
         if found.n_correct == 0:
-            shown.append("none was right: see whether the prompt's style and the kind suit the model and the questions")
+            shown.append(
+                "none was right: see whether the prompt's style and the kind suit the model and the"
+                " questions"
+            )
         return [*self.checks, *shown]
 
 
-async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Question], questions: Sequence[Question]) -> Tried:
-    """One model alone on the first few questions. Raises InputError when not all of them could be asked."""
+async def try_out(
+    profile: Profile,
+    task: str,
+    model: str,
+    shots: Sequence[Question],
+    questions: Sequence[Question],
+) -> Tried:
+    """One model alone on the first few questions. Raises InputError when not all of them could be
+    asked.
+    """
     settings = profile.task(task)
     grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     prompt = settings.prompt.prompt(grader, shots)
@@ -54,11 +74,13 @@ async def try_out(profile: Profile, task: str, model: str, shots: Sequence[Quest
     alone = profile.model_copy(update={"pool": {model: profile.pool[model]}})
     async with open_client(alone) as client:
         checks = await checked(grader, client)
-        environment = Environment(prompt, settings.sampling.sampling(), profile.model_pool(), client)
+        environment = Environment(
+            prompt, settings.sampling.sampling(), profile.model_pool(), client
+        )
         feedback = await environment.evaluate(topologies.single(model), asked)
     if feedback.n_unscored:
         raise InputError(
-            f"expected {len(asked)} answers of {model}, but {feedback.n_unscored} calls failed ({feedback.error}); "
-            "nothing was written, see that the endpoint works and start again"
+            f"expected {len(asked)} answers of {model}, but {feedback.n_unscored} calls failed"
+            f" ({feedback.error}); nothing was written, see that the endpoint works and start again"
         )
     return Tried(model, asked, feedback, tuple(checks))

@@ -24,7 +24,8 @@ from pipeline.tasks.base import Question, Task
 from pipeline.tasks.prompts import Prompt
 
 EXAMPLES = "EXAMPLES"
-"""What a module calls its example rows: kind -> a row, or several, of questions with their answers."""
+"""What a module calls its example rows: kind -> a row, or several, of questions with their answers.
+"""
 
 SUM = Question("sum", "2 + 2", "4")
 ANSWERS = ("It is 4.", "The answer is 5.", "4")
@@ -44,16 +45,28 @@ class _Broken(Exception):
 
 
 def check_module(name: str) -> list[Check]:
-    """Import a module and try all that it registers. Raises SettingsError when it can't be imported or registers nothing."""
+    """Import a module and try all that it registers. Raises SettingsError when it can't be imported
+    or registers nothing.
+    """
     before = dict(TASKS), {role: get_role(role) for role in role_names()}, dict(SEARCHERS)
     (module,) = load_modules([name])
-    tasks = [kind for kind, task in TASKS.items() if before[0].get(kind) is not task or _of(task, name)]
-    roles = [role for role in role_names() if before[1].get(role) is not get_role(role) or _of(get_role(role), name)]
-    methods = [method for method, found in SEARCHERS.items() if before[2].get(method) is not found or found.__module__ == name]
+    tasks = [
+        kind for kind, task in TASKS.items() if before[0].get(kind) is not task or _of(task, name)
+    ]
+    roles = [
+        role
+        for role in role_names()
+        if before[1].get(role) is not get_role(role) or _of(get_role(role), name)
+    ]
+    methods = [
+        method
+        for method, found in SEARCHERS.items()
+        if before[2].get(method) is not found or found.__module__ == name
+    ]
     if not (tasks or roles or methods):
         raise SettingsError(
-            f"{name}: expected it to register a kind of task, a role or a method, but it registers nothing "
-            "(register_task, register_role, @register)"
+            f"{name}: expected it to register a kind of task, a role or a method, but it registers"
+            " nothing (register_task, register_role, @register)"
         )
     examples = getattr(module, EXAMPLES, {})
     found = [check for kind in tasks for check in check_task(TASKS[kind], _rows(examples, kind))]
@@ -92,41 +105,72 @@ def check_task(task: Task, rows: Sequence[Mapping[str, Any]]) -> list[Check]:
     """A kind on example rows, each with an answer that is right."""
     what = f"kind {task.name}"
     if not rows:
-        return [Check(what, "has example rows", f"expected {EXAMPLES} = {{{task.name!r}: [row]}} in its module, found none")]
+        return [
+            Check(
+                what,
+                "has example rows",
+                f"expected {EXAMPLES} = {{{task.name!r}: [row]}} in its module, found none",
+            )
+        ]
     questions = [task.parse(row, f"{EXAMPLES}:{number}") for number, row in enumerate(rows, 1)]
 
     def survives() -> None:
         for question, row in zip(questions, rows, strict=True):
-            _require(bool(question.id and question.text and question.answer), "expected an id, a text and an answer")
-            _require(json.loads(json.dumps(dict(question.meta))) == dict(question.meta), "expected meta that JSON can hold")
-            _require(task.parse(row, "elsewhere").id == question.id, "expected the same id wherever the row stands")
+            _require(
+                bool(question.id and question.text and question.answer),
+                "expected an id, a text and an answer",
+            )
+            _require(
+                json.loads(json.dumps(dict(question.meta))) == dict(question.meta),
+                "expected meta that JSON can hold",
+            )
+            _require(
+                task.parse(row, "elsewhere").id == question.id,
+                "expected the same id wherever the row stands",
+            )
 
     def missing() -> None:
         try:
             task.parse({"colour": "blue"}, "file:7")
         except DataError as error:
-            _require(str(error).startswith("file:7"), f"expected a DataError that begins with its place, found {error}")
+            _require(
+                str(error).startswith("file:7"),
+                f"expected a DataError that begins with its place, found {error}",
+            )
         else:
             raise _Broken("expected a DataError for a row without fields")
 
     def graded() -> None:
         for question in questions if not isinstance(task, AskingTask) else []:
-            right, nothing = task.grade(question, question.answer), task.grade(question, "")
-            _require(0 <= right <= 1 and 0 <= nothing <= 1, f"expected grades from 0 to 1, found {right!r} and {nothing!r}")
-            _require(right > nothing, f"expected the answer to be graded above nothing, found {right!r} and {nothing!r}")
-            _require(right == task.grade(question, question.answer), "expected the same grade each time")
+            right = task.grade(question, question.answer)
+            nothing = task.grade(question, "")
+            _require(
+                0 <= right <= 1 and 0 <= nothing <= 1,
+                f"expected grades from 0 to 1, found {right!r} and {nothing!r}",
+            )
+            _require(
+                right > nothing,
+                f"expected the answer to be graded above nothing, found {right!r} and {nothing!r}",
+            )
+            _require(
+                right == task.grade(question, question.answer), "expected the same grade each time"
+            )
 
     def extracted() -> None:
         for question in questions:
             form = task.extract(question.answer)
             if can_vote(task):
-                _require(form is not None and task.extract(form) == form, f"expected a form that is its own form, found {form!r}")
+                _require(
+                    form is not None and task.extract(form) == form,
+                    f"expected a form that is its own form, found {form!r}",
+                )
             _require(task.extract("") is None, "expected no answer in an empty text")
 
     def shown() -> None:
         for question in questions:
             _require(
-                question.text.strip().splitlines()[0] in task.render(question), "expected the question's text in what is shown"
+                question.text.strip().splitlines()[0] in task.render(question),
+                "expected the question's text in what is shown",
             )
 
     promises = {
@@ -147,9 +191,17 @@ def check_role(role: Role) -> list[Check]:
         for answers in (ANSWERS, ANSWERS[:1]) + (((),) if role.min_in_degree == 0 else ()):
             assert role.speak is not None
             messages = role.speak(prompt, SUM, answers)
-            _require(bool(messages) and all(isinstance(m, Message) for m in messages), "expected messages")
-            _require(any(SUM.text in m.content for m in messages), "expected the question in the messages")
-            _require(messages == role.speak(prompt, SUM, answers), "expected the same messages each time")
+            _require(
+                bool(messages) and all(isinstance(m, Message) for m in messages),
+                "expected messages",
+            )
+            _require(
+                any(SUM.text in m.content for m in messages),
+                "expected the question in the messages",
+            )
+            _require(
+                messages == role.speak(prompt, SUM, answers), "expected the same messages each time"
+            )
 
     def decides() -> None:
         assert role.decide is not None
@@ -161,8 +213,20 @@ def check_role(role: Role) -> list[Check]:
     return list(_tried(f"role {role.name}", promise))
 
 
-_POOL = ModelPool(tuple(ModelSpec(name, "f", size, size, 2, 8, Price(0.1, 0.1)) for name, size in (("small", 1e8), ("large", 4e8))))
-_BRIEF = Brief("math", CostModel(_POOL, Lengths(100, 50)), 20.0, {"small": 0.3, "large": 0.5}, ("assistant", "fuser", "voter"), 12)
+_POOL = ModelPool(
+    tuple(
+        ModelSpec(name, "f", size, size, 2, 8, Price(0.1, 0.1))
+        for name, size in (("small", 1e8), ("large", 4e8))
+    )
+)
+_BRIEF = Brief(
+    "math",
+    CostModel(_POOL, Lengths(100, 50)),
+    20.0,
+    {"small": 0.3, "large": 0.5},
+    ("assistant", "fuser", "voter"),
+    12,
+)
 
 
 def check_method(method: str) -> list[Check]:
@@ -171,21 +235,30 @@ def check_method(method: str) -> list[Check]:
     terms = terms_of(_BRIEF, settings, (SUM,), (SUM,))
 
     def loop(seed: int) -> list[str]:
-        searcher, seen = make_searcher(method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, seed)), []
+        searcher = make_searcher(
+            method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, seed)
+        )
+        seen = []
         for _ in range(4):
             graphs = searcher.ask(terms.candidates)
             terms.check(method, graphs, _BRIEF)
             for graph in graphs:
                 check_roles(graph)
             seen += [graph.to_json() for graph in graphs]
-            searcher.tell([(graph, _feedback(min(0.9, 0.1 * len(graph.nodes)))) for graph in graphs])
+            searcher.tell(
+                [(graph, _feedback(min(0.9, 0.1 * len(graph.nodes)))) for graph in graphs]
+            )
             json.dumps(searcher.snapshot())
         result = searcher.result()
-        _require(_BRIEF.cost.graph_cost(result) <= _BRIEF.budget, "expected a result within the budget")
+        _require(
+            _BRIEF.cost.graph_cost(result) <= _BRIEF.budget, "expected a result within the budget"
+        )
         return [*seen, result.to_json()]
 
     def lost() -> None:
-        searcher = make_searcher(method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, 0))
+        searcher = make_searcher(
+            method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, 0)
+        )
         first = searcher.ask(4)
         searcher.tell([(first[0], _feedback(0.5))])
         searcher.ask(4)
@@ -194,7 +267,9 @@ def check_method(method: str) -> list[Check]:
 
     promises = {
         "proposes graphs within the budget": lambda: _require(bool(loop(0)), ""),
-        "the same seed proposes the same": lambda: _require(loop(1) == loop(1), "expected the same graphs from the same seed"),
+        "the same seed proposes the same": lambda: _require(
+            loop(1) == loop(1), "expected the same graphs from the same seed"
+        ),
         "lost candidates don't stop it": lost,
     }
     return list(_tried(f"method {method}", promises))
@@ -202,4 +277,6 @@ def check_method(method: str) -> list[Check]:
 
 def _feedback(accuracy: float, count: int = 20) -> Feedback:
     right = round(accuracy * count)
-    return Feedback(tuple(QuestionResult(str(k), k < right, "7", 1.0) for k in range(count)), Usage(), 1.0)
+    return Feedback(
+        tuple(QuestionResult(str(k), k < right, "7", 1.0) for k in range(count)), Usage(), 1.0
+    )

@@ -1,7 +1,8 @@
-"""Which kind of grading a file of questions asks for: told by its fields where they leave no doubt, asked for otherwise.
+"""Which kind of grading a file of questions asks for: told by its fields where they leave no doubt,
+asked for otherwise.
 
-Texts that answer questions can be graded in many ways (the same words, words in common, by a model), and a wrong guess shows only
-as a score of 0: so it is never guessed for them.
+Texts that answer questions can be graded in many ways (the same words, words in common, by a
+model), and a wrong guess shows only as a score of 0: so it is never guessed for them.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ GRADES = {
 
 
 def kind_of(file: Path, kind: str | None, ask: Ask | None = None) -> str:
-    """The kind asked for, or the only one that the rows leave: fields are those of mmlu or humaneval, or all answers are numbers.
+    """The kind asked for, or the only one that the rows leave: fields are those of mmlu or
+    humaneval, or all answers are numbers.
 
-    Otherwise `ask` is asked. Raises DataError where no kind can read the first row, InputError that lists the kinds for texts.
+    Otherwise `ask` is asked. Raises DataError where no kind can read the first row, InputError that
+    lists the kinds for texts.
     """
     if kind is not None:
         return kind
@@ -51,17 +54,27 @@ def kind_of(file: Path, kind: str | None, ask: Ask | None = None) -> str:
     best = max(found, key=lambda name: len(found[name].meta))
     if best in ("mmlu", "humaneval"):
         return best
-    if "math" in found and all(_is_number(TASKS["math"].parse(each, place)) for place, each in rows):
+    if "math" in found and all(
+        _is_number(TASKS["math"].parse(each, place)) for place, each in rows
+    ):
         return "math"
     answer = _answer(row)
     if ask is not None:
-        return ask(f"{where}: how are answers like {answer[:40]!r} to be graded", [name for name in GRADES if name in TASKS])
+        return ask(
+            f"{where}: how are answers like {answer[:40]!r} to be graded",
+            [name for name in GRADES if name in TASKS],
+        )
     kinds = "; ".join(f"{name}: {words}" for name, words in GRADES.items() if name in TASKS)
-    raise InputError(f"{where}: answers like {answer[:40]!r} can be graded in several ways; choose one with --kind ({kinds})")
+    raise InputError(
+        f"{where}: answers like {answer[:40]!r} can be graded in several ways; choose one with"
+        f" --kind ({kinds})"
+    )
 
 
 def grading_of(file: Path, kind: str) -> dict[str, Any]:
-    """What a kind has to be told of a file: the labels of `choice`, where its rows have no choices and few different answers."""
+    """What a kind has to be told of a file: the labels of `choice`, where its rows have no choices
+    and few different answers.
+    """
     if kind != "choice":
         return {}
     rows = [row for _, row in load_rows(JsonlSource(kind="jsonl", path=file), 0)]
@@ -70,17 +83,22 @@ def grading_of(file: Path, kind: str) -> dict[str, Any]:
     labels = {normalised(label): label for label in map(_answer, rows) if label}
     if not 2 <= len(labels) <= MOST_LABELS:
         raise DataError(
-            f"{file.name}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as labels, found {len(labels)}"
+            f"{file.name}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers"
+            f" as labels, found {len(labels)}"
         )
     return {"choices": sorted(labels.values())}
 
 
 def _answer(row: Mapping[str, Any]) -> str:
-    return next((str(row[name]).strip() for name in ANSWER_FIELDS if row.get(name) not in (None, "")), "")
+    return next(
+        (str(row[name]).strip() for name in ANSWER_FIELDS if row.get(name) not in (None, "")), ""
+    )
 
 
 def _readable(where: str, row: Mapping[str, Any]) -> dict[str, Question]:
-    """Kind -> the row as its question, of those that need no settings. Raises DataError where there is none."""
+    """Kind -> the row as its question, of those that need no settings. Raises DataError where there
+    is none.
+    """
     read: dict[str, Question] = {}
     problems: list[str] = []
     for kind, task in TASKS.items():
@@ -90,8 +108,8 @@ def _readable(where: str, row: Mapping[str, Any]) -> dict[str, Question]:
             problems.append(f"{kind} {str(error).removeprefix(where).lstrip(': ')}")
     if not read:
         raise DataError(
-            f"{where}: no kind of task can read this ({'; '.join(problems)}); rename the fields, or add a kind of your own "
-            "(CONTRIBUTING.md)"
+            f"{where}: no kind of task can read this ({'; '.join(problems)}); rename the fields, or"
+            " add a kind of your own (CONTRIBUTING.md)"
         )
     return read
 

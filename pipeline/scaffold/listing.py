@@ -18,7 +18,8 @@ _UNLISTED = (403, 404, 405, 501)
 """How servers say that they list no models, or not to this key."""
 
 Price = Mapping[str, float]
-"""$ per million tokens, by `prompt`, `completion`, `cached` and `reasoning`, as a profile has it."""
+"""$ per million tokens, by `prompt`, `completion`, `cached` and `reasoning`, as a profile has it.
+"""
 
 _A_TOKEN = {
     "prompt": ("prompt", "input_cost_per_token"),
@@ -50,7 +51,8 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | 
     `with_key` says whether the endpoint's key is sent. Raises EndpointError, in one line that says
     what to do, when nothing there answers as an OpenAI-compatible server.
     """
-    url, key = endpoint.base_urls[0], endpoint.api_key() if with_key else "none"
+    url = endpoint.base_urls[0]
+    key = endpoint.api_key() if with_key else "none"
     header: dict[str, str | openai.Omit] = {}
     if endpoint.key_header is not None:
         header = {"Authorization": openai.Omit(), endpoint.key_header: key}
@@ -67,7 +69,10 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | 
         raise _no_list(endpoint, error) from None
     except Exception as error:  # whatever a server that is none of models makes of it
         raise _no_list(endpoint, error) from None
-    return {name: Listed(_text(entry.get("root")), told.get(name) or price_in(entry)) for name, entry in entries.items()}
+    return {
+        name: Listed(_text(entry.get("root")), told.get(name) or price_in(entry))
+        for name, entry in entries.items()
+    }
 
 
 def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
@@ -75,7 +80,8 @@ def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
     hint = "start the server, or correct the URL (it mostly ends in /v1)"
     hint += "" if endpoint.api_key_env else "; --api-key-env for a key"
     return EndpointError(
-        f"{endpoint.base_urls[0]}/models: expected an OpenAI-compatible server's list of models, but: {reason}; {hint}"
+        f"{endpoint.base_urls[0]}/models: expected an OpenAI-compatible server's list of models,"
+        f" but: {reason}; {hint}"
     )
 
 
@@ -98,7 +104,9 @@ def price_in(entry: Mapping[str, Any]) -> Price | None:
 
 
 def _dollars(value: Any) -> float:
-    """A price as a number or as text; below 0 for what is none (OpenRouter's -1 is "it depends")."""
+    """A price as a number or as text; below 0 for what is none (OpenRouter's -1 is "it
+    depends").
+    """
     try:
         return float(value) if isinstance(value, str | int | float) else -1.0
     except ValueError:

@@ -1,4 +1,6 @@
-"""What each setting means whose field has no description of its own; by the class of its section, then by key."""
+"""What each setting means whose field has no description of its own; by the class of its section,
+then by key.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,20 @@ MEANINGS: dict[str, dict[str, str]] = {
         "research": "searching again when the pool changes",
     },
     "EngineSettings": {
-        "kind": "servers started here (vllm, transformers), endpoints that run already (external), or no model at all (simulated)",
+        "kind": (
+            "servers started here (vllm, transformers), endpoints that run already (external), or"
+            " no model at all (simulated)"
+        ),
         "max_model_len": "tokens of a prompt and its answer together, at most",
         "startup_s": "until a server that is started here has to answer",
         "extra_args": "more arguments of the server's command",
     },
     "ServeSettings": {"extra_args": "more arguments of this model's server, after the engine's"},
     "ModelSettings": {
-        "price": "$ per million tokens: one number, or prompt and completion (and cached, reasoning) by name",
+        "price": (
+            "$ per million tokens: one number, or prompt and completion (and cached, reasoning) by"
+            " name"
+        ),
         "layers": "transformer layers",
         "revision": "which weights these are; calls in the cache are told apart by it",
         "speed": "seconds per prompt token and per generated token, for a budget of time",
@@ -116,7 +124,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "max_tokens": "of one answer",
         "stop": "texts that end an answer",
     },
-    "LengthSettings": {"prompt_tokens": "of a question's prompt, on average", "generated_tokens": "of an answer, on average"},
+    "LengthSettings": {
+        "prompt_tokens": "of a question's prompt, on average",
+        "generated_tokens": "of an answer, on average",
+    },
     "MeasuredLengths": {
         "prompt_tokens": "of a question's prompt, on average",
         "generated_tokens": "of an answer, on average",
@@ -124,7 +135,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "more_tokens": "that each answer read adds to the answer",
     },
     "BudgetSettings": {
-        "metric": "what is bounded: calls of the cheapest model by their FLOPs, dollars, or seconds",
+        "metric": (
+            "what is bounded: calls of the cheapest model by their FLOPs, dollars, or seconds"
+        ),
         "limit": "for one question: budget units, dollars or seconds, as the metric says",
         "max_nodes": "of a graph, whatever they cost",
     },
@@ -148,7 +161,9 @@ MEANINGS: dict[str, dict[str, str]] = {
     "SearchSettings": {
         "max_iterations": "rounds of the search, at most",
         "patience": "rounds without a better validation score after which it ends",
-        "edge_threshold": "probability from which an edge is in the graph that is read off the distribution",
+        "edge_threshold": (
+            "probability from which an edge is in the graph that is read off the distribution"
+        ),
         "alpha": "how strongly nodes that read many answers lean to fusing them (1: not at all)",
         "racing": "stopping candidates early",
     },
@@ -160,7 +175,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "insight_3": "whether it may use the third: how wide and how deep",
         "roles": "whether roles are learnt; without, all nodes are assistants",
         "step": "how far the heuristic moves a probability at once",
-        "base_url": "the endpoint of its model; a model of the pool is asked where the pool's calls go",
+        "base_url": (
+            "the endpoint of its model; a model of the pool is asked where the pool's calls go"
+        ),
         "price": "$ per million tokens of its model",
         "revision": "which weights its model has",
         "tokens_key": "how requests bound an answer's tokens",

@@ -1,6 +1,7 @@
 """A profile's text with one more entry in it: every other byte stays as it is, comments included.
 
-Own code, small, rather than a round trip through a YAML library: those keep comments, but rewrap lines and respell numbers.
+Own code, small, rather than a round trip through a YAML library: those keep comments, but rewrap
+lines and respell numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ STEP = "  "
 
 
 class ProfileText:
-    """profiles/<name>.yaml as text. Raises SettingsError when there is no such profile or it can't be used as it is."""
+    """profiles/<name>.yaml as text. Raises SettingsError when there is no such profile or it can't
+    be used as it is.
+    """
 
     def __init__(self, name: str, folder: Path = Path("profiles")) -> None:
         self.path = (folder / f"{name}.yaml").resolve()
@@ -32,14 +35,20 @@ class ProfileText:
             raise SettingsError(f"{self.shown}: can't be read: {error}") from None
         self.data: dict[str, Any] = yaml.safe_load(self.text)
 
-    def with_entry(self, section: str, name: str, entry: Mapping[str, Any], comments: Mapping[str, str]) -> tuple[str, Profile]:
+    def with_entry(
+        self, section: str, name: str, entry: Mapping[str, Any], comments: Mapping[str, str]
+    ) -> tuple[str, Profile]:
         """The text with `name` added at the end of a section, and the settings that it then has.
 
-        `comments` stand above the key they are for, or above the entry (""). Raises SettingsError when the section has the name
-        already, is not written as a block, or the result would not be a profile.
+        `comments` stand above the key they are for, or above the entry (""). Raises SettingsError
+        when the section has the name already, is not written as a block, or the result would not be
+        a profile.
         """
         if name in (self.data[section] or {}):
-            raise SettingsError(f"{self.shown}: {section} has {name!r} already; choose another name, or remove that entry first")
+            raise SettingsError(
+                f"{self.shown}: {section} has {name!r} already; choose another name, or remove that"
+                " entry first"
+            )
         end = "\r\n" if "\r\n" in self.text else "\n"
         held, (line, indent) = self._opened(section)
         lines = held.splitlines(keepends=True)
@@ -49,19 +58,26 @@ class ProfileText:
         whole = yaml.safe_load(text)
         if whole != self.data | {section: (self.data[section] or {}) | {name: entry}}:
             raise SettingsError(
-                f"{self.shown}: {name!r} can't be added to {section} by itself; add it by hand: {name}: {flow(entry)}"
+                f"{self.shown}: {name!r} can't be added to {section} by itself; add it by hand:"
+                f" {name}: {flow(entry)}"
             )
         refuse_secrets(whole, str(self.shown))
         return text, parse(Profile, whole, str(self.shown))
 
     def write(self, text: str) -> None:
-        """Put the new text in the place of the old, whole or not at all. Raises DataError when the file has changed meanwhile."""
+        """Put the new text in the place of the old, whole or not at all. Raises DataError when the
+        file has changed meanwhile.
+        """
         if self.path.read_bytes().decode() != self.text:
-            raise DataError(f"{self.shown}: changed while this ran; nothing was written, start again")
+            raise DataError(
+                f"{self.shown}: changed while this ran; nothing was written, start again"
+            )
         write_text(self.path, text)
 
     def _opened(self, section: str) -> tuple[str, tuple[int, str]]:
-        """The text, without the braces of an empty section; the last line of the section, from 0, and its entries' indentation."""
+        """The text, without the braces of an empty section; the last line of the section, from 0,
+        and its entries' indentation.
+        """
         root = yaml.compose(self.text)
         assert isinstance(root, yaml.MappingNode)
         node = next(value for key, value in root.value if key.value == section)
@@ -73,13 +89,18 @@ class ProfileText:
     def _end_of(self, section: str, node: yaml.Node) -> tuple[int, str]:
         """The last line of a section's entries, from 0, and the entries' indentation."""
         if not isinstance(node, yaml.MappingNode) or node.flow_style or not node.value:
-            raise SettingsError(f"{self.shown}: expected {section} as a block, one entry below the other; found it in braces")
+            raise SettingsError(
+                f"{self.shown}: expected {section} as a block, one entry below the other; found it"
+                " in braces"
+            )
         column = node.value[0][0].start_mark.column
         return _last_line(node), " " * column
 
 
 def _last_line(node: yaml.Node) -> int:
-    """The line on which a node's own text ends; comments and blank lines after it are not its own."""
+    """The line on which a node's own text ends; comments and blank lines after it are not its
+    own.
+    """
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _last_line(last[1] if isinstance(last, tuple) else last)
@@ -88,7 +109,9 @@ def _last_line(node: yaml.Node) -> int:
 
 
 def entry_lines(name: str, entry: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
-    """An entry as lines of YAML, without indentation of its own: one key a line, below its comment."""
+    """An entry as lines of YAML, without indentation of its own: one key a line, below its
+    comment.
+    """
     lines = [f"# {comments['']}"] if "" in comments else []
     lines.append(f"{flow(name)}:")
     for key, value in entry.items():
@@ -99,9 +122,13 @@ def entry_lines(name: str, entry: Mapping[str, Any], comments: Mapping[str, str]
 
 
 def flow(value: Any) -> str:
-    """A value as YAML on one line; letters of all scripts as they are, unless one is a line break to YAML."""
+    """A value as YAML on one line; letters of all scripts as they are, unless one is a line break
+    to YAML.
+    """
     texts = (
-        yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=plain).strip()[1:-1]
+        yaml.safe_dump(
+            [value], default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=plain
+        ).strip()[1:-1]
         for plain in (True, False)
     )
     return next((text for text in texts if yaml.safe_load(f"[{text}]") == [value]), repr(value))

@@ -1,4 +1,6 @@
-"""The reference of every setting, and a JSON schema for editors, both from the pydantic models that read the files."""
+"""The reference of every setting, and a JSON schema for editors, both from the pydantic models that
+read the files.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,29 @@ from pipeline.settings.profile import Params, Profile
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 NAMES = {"params": "params.yaml", "profile": "profiles/<name>.yaml"}
-UNITS = {"_s": "seconds", "_gib": "GiB", "_bytes": "bytes", "_tokens": "tokens", "_tflops": "TFLOP/s", "max_model_len": "tokens"}
-UNITS |= {"dollars": "$", "tokens": "tokens", "price": "$ per million tokens", "limit": "budget.metric's", "half_s": "seconds"}
+UNITS = {
+    "_s": "seconds",
+    "_gib": "GiB",
+    "_bytes": "bytes",
+    "_tokens": "tokens",
+    "_tflops": "TFLOP/s",
+    "max_model_len": "tokens",
+}
+UNITS |= {
+    "dollars": "$",
+    "tokens": "tokens",
+    "price": "$ per million tokens",
+    "limit": "budget.metric's",
+    "half_s": "seconds",
+}
 NOT_COUNTED = ("insight_1", "insight_2", "insight_3", "accept_weaker")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key: where it stands, what it takes, what it is if it is left out, its unit if it has one, and what it means."""
+    """One key: where it stands, what it takes, what it is if it is left out, its unit if it has
+    one, and what it means.
+    """
 
     key: str
     type: str
@@ -37,7 +54,9 @@ class Setting:
 
 
 def settings_of(file: str) -> list[Setting]:
-    """Every key of a file (`params` or `profile`), section by section; `<name>` stands for names that are yours."""
+    """Every key of a file (`params` or `profile`), section by section; `<name>` stands for names
+    that are yours.
+    """
     return list(_walk(FILES[file], "", ()))
 
 
@@ -56,10 +75,14 @@ def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
     return found
 
 
-def _walk(model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...]) -> Iterator[Setting]:
+def _walk(
+    model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...]
+) -> Iterator[Setting]:
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
-        yield Setting(key, _type(field.annotation), _default(field), _unit(name), meaning(model, name))
+        yield Setting(
+            key, _type(field.annotation), _default(field), _unit(name), meaning(model, name)
+        )
         inner = list(_models(field.annotation))
         for section, way in inner:
             if section in above:
@@ -69,7 +92,9 @@ def _walk(model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...
 
 
 def _models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
-    """The models in a type, each with how a key goes on to it: names of a mapping, places of a list."""
+    """The models in a type, each with how a key goes on to it: names of a mapping, places of a
+    list.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, ""
         return
@@ -90,7 +115,8 @@ def _type(annotation: Any) -> str:
     """A type in words of YAML."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
-    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    parts = typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type(parts[0])
     if origin is typing.Literal:
@@ -98,12 +124,20 @@ def _type(annotation: Any) -> str:
     if origin is dict:
         return f"{_type(parts[1])} by name"
     if origin is tuple:
-        return f"list of {_type(parts[0])}" if parts[-1] is Ellipsis else ", ".join(map(_type, parts))
+        return (
+            f"list of {_type(parts[0])}" if parts[-1] is Ellipsis else ", ".join(map(_type, parts))
+        )
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_type(part) for part in parts if part is not types.NoneType))
-    return {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "Path": "path"}.get(
-        getattr(annotation, "__name__", ""), "anything"
-    )
+        return " or ".join(
+            dict.fromkeys(_type(part) for part in parts if part is not types.NoneType)
+        )
+    return {
+        "str": "text",
+        "int": "whole number",
+        "float": "number",
+        "bool": "true or false",
+        "Path": "path",
+    }.get(getattr(annotation, "__name__", ""), "anything")
 
 
 def _default(field: FieldInfo) -> str:
@@ -111,7 +145,12 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True)
-    if value is PydanticUndefined or value is None or isinstance(value, BaseModel) or value in ((), {}):
+    if (
+        value is PydanticUndefined
+        or value is None
+        or isinstance(value, BaseModel)
+        or value in ((), {})
+    ):
         return "none" if value is None else "as below" if isinstance(value, BaseModel) else "empty"
     return json.dumps(value, default=str)
 
@@ -119,17 +158,33 @@ def _default(field: FieldInfo) -> str:
 def _unit(name: str) -> str:
     if name in NOT_COUNTED:
         return ""
-    return UNITS.get(name) or next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
+    return UNITS.get(name) or next(
+        (unit for ending, unit in UNITS.items() if name.endswith(ending)), ""
+    )
 
 
 def page() -> str:
     """The reference as Markdown."""
-    lines = ["# Every setting", "", "Generated from the code that reads the files. A key without a default has to be given."]
+    lines = [
+        "# Every setting",
+        "",
+        "Generated from the code that reads the files. A key without a default has to be given.",
+    ]
     for file, name in NAMES.items():
-        lines += ["", f"## {name}", "", "| key | type | default | unit | meaning |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            "| key | type | default | unit | meaning |",
+            "|---|---|---|---|---|",
+        ]
         for s in settings_of(file):
             cells = [f"`{s.key}`", s.type, f"`{s.default}`" if s.default else "", s.unit, s.meaning]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+            lines.append(
+                "| "
+                + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+                + " |"
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -33,11 +33,19 @@ COMMENTS = {
     "": "Made by `ttsgraph new-task`; every value may be changed.",
     "kind": "how answers are read and graded: a file in pipeline/tasks/",
     "grading": "settings of the kind (docs/own-task.md)",
-    "source": "one JSON object a line; `inputs/` is watched, so a changed file reruns what depends on it",
+    "source": (
+        "one JSON object a line; `inputs/` is watched, so a changed file reruns what depends on it"
+    ),
     "splits": "questions to search with, to choose by, and to test with; they never overlap",
-    "prompt": "chat: instruction and question; few_shot: worked examples, for base models; `instruction:` replaces the kind's",
+    "prompt": (
+        "chat: instruction and question; few_shot: worked examples, for base models; `instruction:`"
+        " replaces the kind's"
+    ),
     "sampling": "how answers are drawn; `stop:` ends them at given texts",
-    "lengths": "average tokens of a prompt and of an answer, as measured on five questions; budgets go by them",
+    "lengths": (
+        "average tokens of a prompt and of an answer, as measured on five questions; budgets go by"
+        " them"
+    ),
 }
 
 
@@ -54,7 +62,10 @@ class NewTask:
         """For people: what came of the trial, or that there was none."""
         if self.tried is not None:
             return self.tried.lines()
-        return [f"{self.name} was not tried, as the pool has no model yet whose key is there: `ttsgraph new-model` adds one"]
+        return [
+            f"{self.name} was not tried, as the pool has no model yet whose key is there: `ttsgraph"
+            " new-model` adds one"
+        ]
 
 
 async def new_task(
@@ -67,17 +78,20 @@ async def new_task(
     grading: Mapping[str, Any] | None = None,
     ask: Ask | None = None,
 ) -> NewTask:
-    """Add a task to a profile, once its cheapest model, if it has one, has been asked five of the questions.
+    """Add a task to a profile, once its cheapest model, if it has one, has been asked five of the
+    questions.
 
-    A file from elsewhere is copied to inputs/<name>.jsonl. Without a kind, `ask` asks for one where the rows leave a choice.
-    Raises InputError, in one line that says what to do, and writes nothing, when the file or the profile can't be used or the
-    questions could not be asked.
+    A file from elsewhere is copied to inputs/<name>.jsonl. Without a kind, `ask` asks for one where
+    the rows leave a choice. Raises InputError, in one line that says what to do, and writes
+    nothing, when the file or the profile can't be used or the questions could not be asked.
     """
     require_name(name, "a task")
-    profile, text = load_profile(profile_name), ProfileText(profile_name)
+    profile = load_profile(profile_name)
+    text = ProfileText(profile_name)
     if profile.engine.kind == "simulated":
         raise SettingsError(
-            f"profile {profile_name!r}: simulated models answer made-up questions only; choose one with language models"
+            f"profile {profile_name!r}: simulated models answer made-up questions only; choose one"
+            " with language models"
         )
     chosen = kind_of(file, kind, ask)
     get_task(chosen)  # names an unknown one first
@@ -97,8 +111,11 @@ async def new_task(
     splits = split_questions(questions, with_task.task(name).splits.sizes(), 0)
     tried = None
     if (model := _cheapest(profile)) is not None:
-        tried = await try_out(with_task, name, model, splits["shots"], [*splits["train"], *splits["val"]])
-        usage, calls = tried.feedback.usage, tried.feedback.usage.calls
+        tried = await try_out(
+            with_task, name, model, splits["shots"], [*splits["train"], *splits["val"]]
+        )
+        usage = tried.feedback.usage
+        calls = tried.feedback.usage.calls
         entry["lengths"] = {
             "prompt_tokens": math.ceil(usage.prompt_tokens / calls),
             "generated_tokens": max(1, math.ceil(usage.completion_tokens / calls)),
@@ -116,23 +133,39 @@ def split_sizes(count: int, shots: int = 0) -> dict[str, int]:
     left = count - shots
     if left < LEAST:
         examples = f" and {shots} worked examples" if shots else ""
-        raise DataError(f"expected at least {LEAST} different questions{examples}, found {count}; add some")
+        raise DataError(
+            f"expected at least {LEAST} different questions{examples}, found {count}; add some"
+        )
     sizes = {split: min(MOST[split], int(share * left)) for split, share in SHARES.items()}
     return {"shots": shots, **sizes, "test": min(MOST["test"], left - sum(sizes.values()))}
 
 
 def _place_of(name: str, file: Path) -> Path:
-    """Where the questions belong: below inputs/, under the task's name if they come from elsewhere."""
+    """Where the questions belong: below inputs/, under the task's name if they come from
+    elsewhere.
+    """
     if file.resolve().is_relative_to(INPUTS.resolve()):
         return INPUTS / file.resolve().relative_to(INPUTS.resolve())
     place = INPUTS / f"{name}.jsonl{'.gz' if file.suffix == '.gz' else ''}"
     if place.exists() and place.read_bytes() != file.read_bytes():
-        raise InputError(f"{place}: expected no other file there, to copy {file} to; remove it, or choose another name")
+        raise InputError(
+            f"{place}: expected no other file there, to copy {file} to; remove it, or choose"
+            " another name"
+        )
     return place
 
 
 def _cheapest(profile: Profile) -> str | None:
-    """The first model that can be asked, smallest first: one that wants no key, or whose key is there."""
+    """The first model that can be asked, smallest first: one that wants no key, or whose key is
+    there.
+    """
     specs = profile.model_pool().by_size if profile.pool else ()
     keys = {name: model.api_key_env for name, model in profile.pool.items()}
-    return next((s.name for s in specs if (key := keys[s.model]) is None or os.environ.get(key, "").strip()), None)
+    return next(
+        (
+            s.name
+            for s in specs
+            if (key := keys[s.model]) is None or os.environ.get(key, "").strip()
+        ),
+        None,
+    )

@@ -1,4 +1,6 @@
-"""Search methods. A new method is one file with a registered Searcher, and its name in the first import."""
+"""Search methods. A new method is one file with a registered Searcher, and its name in the first
+import.
+"""
 
 from pipeline.search import agent_reinforce, bayesian, gptswarm, maao, random, textgrad  # noqa: F401 (each registers its method)
 from pipeline.search.base import SEARCHERS, Problem, Searcher, make_searcher, searcher_class

@@ -1,4 +1,6 @@
-"""Agent-REINFORCE: sample, feedback, update by an agent, over a fixed model assignment (paper, Algorithm 1)."""
+"""Agent-REINFORCE: sample, feedback, update by an agent, over a fixed model assignment (paper,
+Algorithm 1).
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,25 @@ from pipeline.graphs.graph import CollaborationGraph
 from pipeline.search.base import Problem, Searcher, register, scored
 
 FIXED = 1000.0
-"""A model logit so far above the others' 0 that its probability is exactly 1: assignments stay fixed in the loop."""
+"""A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
+fixed in the loop.
+"""
 
 
 @register("agent_reinforce")
 class AgentReinforce(Searcher):
     """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent.
 
-    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are likeliest at the start. The fuser's logit leads a
-    little, so that the tilt alpha^d favours it at high in-degree (A.11).
+    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are likeliest at the
+    start. The fuser's logit leads a little, so that the tilt alpha^d favours it at high in-degree
+    (A.11).
     """
 
     uses_agent = True
     uses_start = True
-    sink_edge, inner_edge, fuser_lead = 0.6, 0.15, 0.2
+    sink_edge = 0.6
+    inner_edge = 0.15
+    fuser_lead = 0.2
 
     def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
         super().__init__(problem)
@@ -44,7 +51,9 @@ class AgentReinforce(Searcher):
         self._refused: list[str] = []
 
     def _start(self) -> GraphDistribution:
-        """Nodes ordered from cheap to dear, the dearest as the sink; one-hot models; edges into the sink most likely."""
+        """Nodes ordered from cheap to dear, the dearest as the sink; one-hot models; edges into the
+        sink most likely.
+        """
         brief = self.problem.brief
         instances = [model for model, count in self.problem.start.items() for _ in range(count)]
         instances.sort(key=brief.cost.single)
@@ -55,7 +64,9 @@ class AgentReinforce(Searcher):
         pi = np.zeros((n, len(self.roles)))
         if "fuser" in self.roles:
             pi[:, self.roles.index("fuser")] = self.fuser_lead
-        distribution = GraphDistribution(self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha)
+        distribution = GraphDistribution(
+            self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha
+        )
         probabilities = np.full((n, n), self.inner_edge)
         probabilities[:, -1] = self.sink_edge
         distribution.set_edge_probabilities(probabilities)
@@ -63,13 +74,21 @@ class AgentReinforce(Searcher):
 
     @property
     def finished(self) -> bool:
-        """Whether a contest has found contenders and the settings leave it at that; methods made of this one always loop."""
-        return type(self) is AgentReinforce and bool(self.problem.contenders) and not self.problem.agent.loops
+        """Whether a contest has found contenders and the settings leave it at that; methods made of
+        this one always loop.
+        """
+        return (
+            type(self) is AgentReinforce
+            and bool(self.problem.contenders)
+            and not self.problem.agent.loops
+        )
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget are trimmed.
+        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget
+        are trimmed.
 
-        A node that trimming took from every sample it was alive in, at least twice, leaves the distribution too (section 5.2).
+        A node that trimming took from every sample it was alive in, at least twice, leaves the
+        distribution too (section 5.2).
         """
         brief = self.problem.brief
         graphs = [self._proposal] if self._proposal is not None else []
@@ -86,19 +105,25 @@ class AgentReinforce(Searcher):
         """Hand the feedback to the agent and apply the legal part of its edits."""
         self.iteration += 1
         objective = self.problem.brief.objective
-        self.history.extend(scored(graph, feedback, self.iteration, objective) for graph, feedback in results)
+        self.history.extend(
+            scored(graph, feedback, self.iteration, objective) for graph, feedback in results
+        )
         edits = self.agent.update(self.distribution, self.history, self.problem.brief)
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
         self._reason = edits.reason
 
     def initial(self) -> CollaborationGraph | None:
-        """The start's decoding: with it among the results, no update can make the outcome worse than no update."""
+        """The start's decoding: with it among the results, no update can make the outcome worse
+        than no update.
+        """
         return self.result()
 
     def result(self) -> CollaborationGraph:
         """Deterministic decoding of the distribution (A.11)."""
         brief = self.problem.brief
-        return self.distribution.decode(self.problem.settings.edge_threshold, brief.cost, brief.budget)
+        return self.distribution.decode(
+            self.problem.settings.edge_threshold, brief.cost, brief.budget
+        )
 
     def take_exchanges(self) -> list[Exchange]:
         """What the agent asked a language model and was answered."""
@@ -106,4 +131,8 @@ class AgentReinforce(Searcher):
 
     def snapshot(self) -> dict[str, Any]:
         """The distribution after this iteration, why it changed, and what was refused."""
-        return {"distribution": self.distribution.to_dict(), "reason": self._reason, "refused": self._refused}
+        return {
+            "distribution": self.distribution.to_dict(),
+            "reason": self._reason,
+            "refused": self._refused,
+        }

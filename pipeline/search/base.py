@@ -1,7 +1,8 @@
 """The ask/tell protocol that every search method follows.
 
-A searcher proposes graphs and learns from feedback; it never calls a model. The driver evaluates, records and stops, the same
-for all methods. To add a method, write one file with a subclass of Searcher and register it:
+A searcher proposes graphs and learns from feedback; it never calls a model. The driver evaluates,
+records and stops, the same for all methods. To add a method, write one file with a subclass of
+Searcher and register it:
 
     @register("my_method")
     class MySearcher(Searcher): ...
@@ -28,11 +29,12 @@ from pipeline.settings.profile import AgentSettings, SearchSettings
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """All a searcher may know: costs, budget, roles and single scores (brief), loop settings, agent settings, and the start.
+    """All a searcher may know: costs, budget, roles and single scores (brief), loop settings, agent
+    settings, and the start.
 
-    `start` is the model multiset that the init stages chose, `contenders` the graphs that stand beside what the method finds, the
-    best first. `seed` is what a searcher seeds its own generator with. `speak` is how
-    an agent that is a language model is reached.
+    `start` is the model multiset that the init stages chose, `contenders` the graphs that stand
+    beside what the method finds, the best first. `seed` is what a searcher seeds its own generator
+    with. `speak` is how an agent that is a language model is reached.
     """
 
     brief: Brief
@@ -47,8 +49,9 @@ class Problem:
 class Searcher(ABC):
     """A search method. `ask` and `tell` alternate; `result` is valid after the first `tell`.
 
-    `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to `speak` where that is an LLM.
-    `uses_start` says that it starts from what the init stages chose, so that their trials are part of what it costs.
+    `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to
+    `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
+    so that their trials are part of what it costs.
     """
 
     name: str
@@ -61,7 +64,9 @@ class Searcher(ABC):
         self._asked: set[str] | None = None
 
     def ask(self, count: int) -> list[CollaborationGraph]:
-        """`count` graphs within the budget. Raises TTSGraphError when the last ones have not been told."""
+        """`count` graphs within the budget. Raises TTSGraphError when the last ones have not been
+        told.
+        """
         if self._asked is not None:
             raise TTSGraphError(f"{self.name}: expected tell() before the next ask()")
         graphs = self.propose(count)
@@ -69,12 +74,16 @@ class Searcher(ABC):
         return graphs
 
     def tell(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Feedback for asked graphs; those that failed may be missing. Raises TTSGraphError for a graph that was not asked."""
+        """Feedback for asked graphs; those that failed may be missing. Raises TTSGraphError for a
+        graph that was not asked.
+        """
         if self._asked is None:
             raise TTSGraphError(f"{self.name}: expected ask() before tell()")
         for graph, _ in results:
             if graph.to_json() not in self._asked:
-                raise TTSGraphError(f"{self.name}: told of a graph that was not asked: {graph.to_json()}")
+                raise TTSGraphError(
+                    f"{self.name}: told of a graph that was not asked: {graph.to_json()}"
+                )
         self._asked = None
         if results:
             self.learn(results)
@@ -97,30 +106,52 @@ class Searcher(ABC):
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left that would be worth asking for; the driver then stops. Never by default."""
+        """Whether there is nothing left that would be worth asking for; the driver then stops.
+        Never by default.
+        """
         return False
 
     def initial(self) -> CollaborationGraph | None:
-        """What the method would return before it has learnt anything; it is validated like a result. None if there is no such."""
+        """What the method would return before it has learnt anything; it is validated like a
+        result. None if there is no such.
+        """
         return None
 
     def take_exchanges(self) -> list[Exchange]:
-        """The agent's exchanges with a language model since this was last called. None by default."""
+        """The agent's exchanges with a language model since this was last called. None by
+        default.
+        """
         return []
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain data to journal after each iteration: a distribution, a decision and its reason. Nothing by default."""
+        """Plain data to journal after each iteration: a distribution, a decision and its reason.
+        Nothing by default.
+        """
         return {}
 
 
-def scored(graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective) -> Scored:
+def scored(
+    graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
+) -> Scored:
     """A candidate with its feedback, as agents are told of it."""
-    return Scored(graph, feedback.n_correct, feedback.n_scored, iteration, feedback.latency_s, objective, feedback.stopped)
+    return Scored(
+        graph,
+        feedback.n_correct,
+        feedback.n_scored,
+        iteration,
+        feedback.latency_s,
+        objective,
+        feedback.stopped,
+    )
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:
-    """The same agent without the paper's insights and rules of test-time scaling, which the rivals of Agent-REINFORCE lack."""
-    return agent.model_copy(update=dict.fromkeys(("insight_1", "insight_2", "insight_3", "scaling_rules"), False))
+    """The same agent without the paper's insights and rules of test-time scaling, which the rivals
+    of Agent-REINFORCE lack.
+    """
+    return agent.model_copy(
+        update=dict.fromkeys(("insight_1", "insight_2", "insight_3", "scaling_rules"), False)
+    )
 
 
 SEARCHERS: dict[str, type[Searcher]] = {}
@@ -139,11 +170,15 @@ def register(name: str) -> Callable[[S], S]:
 
 
 def searcher_class(name: str) -> type[Searcher]:
-    """The search method of this name, of an installed package too. Raises SettingsError that lists the known methods."""
+    """The search method of this name, of an installed package too. Raises SettingsError that lists
+    the known methods.
+    """
     if name not in SEARCHERS:
         load_entry_points()
     if name not in SEARCHERS:
-        raise SettingsError(f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}")
+        raise SettingsError(
+            f"unknown method {name!r}; known methods: {', '.join(sorted(SEARCHERS))}"
+        )
     return SEARCHERS[name]
 
 

@@ -1,9 +1,11 @@
-"""Bayesian optimisation: theta, pi and psi as variables of a Gaussian process, with constrained expected improvement (A.13).
+"""Bayesian optimisation: theta, pi and psi as variables of a Gaussian process, with constrained
+expected improvement (A.13).
 
-The library is bayesian-optimization (an extra, `ttsgraph[bayesian]`; it brings scikit-learn). It was chosen by measuring, on the
-simulated pool with seeds from 1000 on: it scored at least as well as Optuna's TPE with constraints and a Gaussian process of our
-own on scikit-learn, and took no more time; BoTorch and Optuna's GP sampler would bring torch.
-The defaults are the best of a grid there (`python -m benchmarks.tune bayesian --seeds 4`): 60.0 % on MATH and MMLU together.
+The library is bayesian-optimization (an extra, `ttsgraph[bayesian]`; it brings scikit-learn). It
+was chosen by measuring, on the simulated pool with seeds from 1000 on: it scored at least as well
+as Optuna's TPE with constraints and a Gaussian process of our own on scikit-learn, and took no more
+time; BoTorch and Optuna's GP sampler would bring torch. The defaults are the best of a grid there
+(`python -m benchmarks.tune bayesian --seeds 4`): 60.0 % on MATH and MMLU together.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""
 
 LOOKED_AT = 2000
-"""Random points among which the acquisition function is maximised; climbing it from them took twice the time and gained nothing."""
+"""Random points among which the acquisition function is maximised; climbing it from them took twice
+the time and gained nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A point under evaluation: its coordinates, by how many budgets its expected cost is over the budget, and its graphs."""
+    """A point under evaluation: its coordinates, by how many budgets its expected cost is over the
+    budget, and its graphs.
+    """
 
     x: FloatArray
     excess: float
@@ -41,10 +47,12 @@ class _Point:
 
 @register("bayesian")
 class Bayesian(Searcher):
-    """Each point is a distribution, evaluated by the mean value of graphs sampled from it; the constraint is its expected cost.
+    """Each point is a distribution, evaluated by the mean value of graphs sampled from it; the
+    constraint is its expected cost.
 
-    An iteration's candidates are shared by `points` points. `bound` limits the logits, `noise` is the variance of a mean relative
-    to the spread of all, and the first `starts` points are random. The number of nodes is that of the uniform start.
+    An iteration's candidates are shared by `points` points. `bound` limits the logits, `noise` is
+    the variance of a mean relative to the spread of all, and the first `starts` points are random.
+    The number of nodes is that of the uniform start.
     """
 
     def __init__(
@@ -58,8 +66,12 @@ class Bayesian(Searcher):
         fill: float = 1.0,
     ) -> None:
         super().__init__(problem)
-        self.shape = uniform_start(problem.brief, self.rng, problem.settings.alpha, edge_probability, fill)
-        self.bound, self.starts, self.points = bound, starts, points
+        self.shape = uniform_start(
+            problem.brief, self.rng, problem.settings.alpha, edge_probability, fill
+        )
+        self.bound = bound
+        self.starts = starts
+        self.points = points
         self._forward = self.shape.forward
         self.dimensions = int(self._forward.sum()) + self.shape.pi.size + self.shape.psi.size
         self._optimizer = _optimizer(self.dimensions, bound, noise, int(self.rng.integers(2**31)))
@@ -68,15 +80,22 @@ class Bayesian(Searcher):
         self._feasible = False
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Graphs sampled from the points of highest constrained expected improvement, trimmed to the budget."""
+        """Graphs sampled from the points of highest constrained expected improvement, trimmed to
+        the budget.
+        """
         brief = self.problem.brief
         graphs: list[CollaborationGraph] = []
         self._waiting = []
         for share in np.array_split(np.arange(count), min(self.points, count)):
             x = self._suggest()
             distribution = self.distribution(x)
-            costs = [brief.cost.graph_cost(graph) for graph in distribution.sample_graphs(COST_DRAWS, brief.cost, np.inf)]
-            sampled = with_affordable_sink(distribution, brief).sample_graphs(len(share), brief.cost, brief.budget)
+            costs = [
+                brief.cost.graph_cost(graph)
+                for graph in distribution.sample_graphs(COST_DRAWS, brief.cost, np.inf)
+            ]
+            sampled = with_affordable_sink(distribution, brief).sample_graphs(
+                len(share), brief.cost, brief.budget
+            )
             excess = float(np.mean(costs)) / brief.budget - 1
             self._waiting.append(_Point(x, excess, frozenset(graph.to_json() for graph in sampled)))
             graphs += sampled
@@ -86,14 +105,22 @@ class Bayesian(Searcher):
         if len(self._told) < self.starts or not self._feasible:
             return self.rng.uniform(-self.bound, self.bound, self.dimensions)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # length scales at their bounds: expected with more dimensions than points
+            warnings.simplefilter(
+                "ignore"
+            )  # length scales at their bounds: expected with more dimensions than points
             suggested = self._optimizer.suggest()
         return np.array([suggested[name] for name in _names(self.dimensions)])
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Register the mean value of each point's graphs; a point whose graphs all failed is left out."""
+        """Register the mean value of each point's graphs; a point whose graphs all failed is left
+        out.
+        """
         for point in self._waiting:
-            values = [self.value(feedback) for graph, feedback in results if graph.to_json() in point.graphs]
+            values = [
+                self.value(feedback)
+                for graph, feedback in results
+                if graph.to_json() in point.graphs
+            ]
             if values:
                 mean = float(np.mean(values))
                 self._optimizer.register(point.x, mean, point.excess)
@@ -103,10 +130,12 @@ class Bayesian(Searcher):
     def distribution(self, x: FloatArray) -> GraphDistribution:
         """The distribution at a point: (D,) logits of forward edges, then roles, then models."""
         d = self.shape
-        edges, roles = int(self._forward.sum()), d.pi.size
+        edges = int(self._forward.sum())
+        roles = d.pi.size
         theta = np.zeros_like(d.theta)
         theta[self._forward] = x[:edges]
-        pi, psi = x[edges : edges + roles].reshape(d.pi.shape), x[edges + roles :].reshape(d.psi.shape)
+        pi = x[edges : edges + roles].reshape(d.pi.shape)
+        psi = x[edges + roles :].reshape(d.psi.shape)
         return GraphDistribution(d.roles, d.models, theta, pi, psi, d.rng, d.alpha)
 
     def result(self) -> CollaborationGraph:
@@ -128,12 +157,16 @@ def _names(dimensions: int) -> list[str]:
 
 
 def _optimizer(dimensions: int, bound: float, noise: float, seed: int) -> Any:
-    """The library's optimiser over a box, with expected improvement times the probability that the constraint holds."""
+    """The library's optimiser over a box, with expected improvement times the probability that the
+    constraint holds.
+    """
     try:
         from bayes_opt import BayesianOptimization
         from bayes_opt.acquisition import ExpectedImprovement
     except ImportError:
-        raise SettingsError("method bayesian needs bayesian-optimization: pip install 'ttsgraph[bayesian]'") from None
+        raise SettingsError(
+            "method bayesian needs bayesian-optimization: pip install 'ttsgraph[bayesian]'"
+        ) from None
     from scipy.optimize import NonlinearConstraint
 
     class Sampled(ExpectedImprovement):

@@ -13,17 +13,20 @@ DRAWS = 4000
 
 
 def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
-    """P(best): how probably no other graph's expected value is above the chosen one's, by a Bayesian bootstrap (Rubin, 1981).
+    """P(best): how probably no other graph's expected value is above the chosen one's, by a
+    Bayesian bootstrap (Rubin, 1981).
 
-    `shares` has, per graph, each question's share in its value, on the first questions of one batch (NaN where there is no grade).
-    Each draw weighs the questions anew, the same for all graphs; another graph is compared on the questions that both answered.
-    A draw in which k graphs are equally good counts 1/k. NaN when the chosen graph has no graded question.
+    `shares` has, per graph, each question's share in its value, on the first questions of one batch
+    (NaN where there is no grade). Each draw weighs the questions anew, the same for all graphs;
+    another graph is compared on the questions that both answered. A draw in which k graphs are
+    equally good counts 1/k. NaN when the chosen graph has no graded question.
     """
     own = shares[chosen]
     if np.isnan(own).all():
         return float("nan")
     weights = np.random.default_rng(seed).standard_exponential((DRAWS, len(own)))
-    unbeaten, equals = np.ones(DRAWS, dtype=bool), np.ones(DRAWS)
+    unbeaten = np.ones(DRAWS, dtype=bool)
+    equals = np.ones(DRAWS)
     for name, other in shares.items():
         n = min(len(own), len(other))
         differences = own[:n] - other[:n]

@@ -1,20 +1,25 @@
-"""The loop that runs any search method: same pool, budget, questions, batch, candidates, stop rule and selection rule for all.
+"""The loop that runs any search method: same pool, budget, questions, batch, candidates, stop rule
+and selection rule for all.
 
-Each iteration asks for candidates, evaluates them on one batch of training questions (the same in the whole search, so that all
-candidates are compared on common questions and common draws), tells the searcher, and scores its current result on all
-validation questions. It stops after `max_iterations`, or after `patience` iterations without a better validation value (paper,
-section 6). The found graph is the result with the best validation value, a method's initial one included as iteration 0; on a tie
-the cheaper one, then the earlier one. What the terms are is kept with the outcome, and a proposal that breaks them is an error.
+Each iteration asks for candidates, evaluates them on one batch of training questions (the same in
+the whole search, so that all candidates are compared on common questions and common draws), tells
+the searcher, and scores its current result on all validation questions. It stops after
+`max_iterations`, or after `patience` iterations without a better validation value (paper, section
+6). The found graph is the result with the best validation value, a method's initial one included as
+iteration 0; on a tie the cheaper one, then the earlier one. What the terms are is kept with the
+outcome, and a proposal that breaks them is an error.
 
-Contenders, the same for every method, are validated beside its results. The method's best result was chosen by validation, so it
-looks better than it is; it replaces the best contender once their paired difference outweighs what is expected of such results.
-What the method found by itself is kept too.
+Contenders, the same for every method, are validated beside its results. The method's best result
+was chosen by validation, so it looks better than it is; it replaces the best contender once their
+paired difference outweighs what is expected of such results. What the method found by itself is
+kept too.
 
-With races (`search.racing`) graphs are stopped once they are beaten: a stopped one is never the found one, and those that are left
-are compared on questions that all of them have answered.
+With races (`search.racing`) graphs are stopped once they are beaten: a stopped one is never the
+found one, and those that are left are compared on questions that all of them have answered.
 
-Searchers hear nothing of validation. So it runs beside the next iteration's candidates, which keeps the servers busy, unless the
-search may end with it: no call is made for an iteration that does not take place.
+Searchers hear nothing of validation. So it runs beside the next iteration's candidates, which keeps
+the servers busy, unless the search may end with it: no call is made for an iteration that does not
+take place.
 """
 
 from __future__ import annotations
@@ -43,16 +48,21 @@ from pipeline.search.terms import Terms, plain_terms, terms_of
 from pipeline.settings.profile import SearchSettings
 from pipeline.tasks.base import Question
 
-OWN_GAIN, OWN_SPREAD = -0.05, 0.05
-"""What a method's own best result is expected to gain over the best contender, in value, before validation: mean and deviation."""
+OWN_GAIN = -0.05
+OWN_SPREAD = 0.05
+"""What a method's own best result is expected to gain over the best contender, in value, before
+validation: mean and deviation.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the loop stopped, on what terms.
+    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the
+    loop stopped, on what terms.
 
-    `p_best` is the probability that no other validated graph is better (pipeline/search/certainty.py). `contender` says what the
-    found graph is, if it is a contender and not the method's own; `own` is the method's best result with its validation, if any.
+    `p_best` is the probability that no other validated graph is better
+    (pipeline/search/certainty.py). `contender` says what the found graph is, if it is a contender
+    and not the method's own; `own` is the method's best result with its validation, if any.
     """
 
     graph: CollaborationGraph
@@ -82,7 +92,9 @@ class Batch:
 
 @dataclass(slots=True)
 class _Work:
-    """Graphs to evaluate on a batch; `feedbacks` are had already, `fresh` are the rest's, to be recorded."""
+    """Graphs to evaluate on a batch; `feedbacks` are had already, `fresh` are the rest's, to be
+    recorded.
+    """
 
     graphs: Sequence[CollaborationGraph]
     batch: Batch
@@ -102,7 +114,9 @@ class _Work:
 
 @dataclass(slots=True)
 class _Turn:
-    """An iteration whose results are being validated: their numbers, the validation's work, and what the searcher was then."""
+    """An iteration whose results are being validated: their numbers, the validation's work, and
+    what the searcher was then.
+    """
 
     scores: list[float]
     results: list[tuple[int, CollaborationGraph]]
@@ -118,9 +132,19 @@ class _Turn:
 class _Choice:
     """The best of the results validated so far, and the trajectory that leads there."""
 
-    def __init__(self, searcher: Searcher, environment: Evaluator, cost: CostModel, patience: int, publish: Publish) -> None:
-        self.searcher, self.environment, self.cost = searcher, environment, cost
-        self.patience, self.publish = patience, publish
+    def __init__(
+        self,
+        searcher: Searcher,
+        environment: Evaluator,
+        cost: CostModel,
+        patience: int,
+        publish: Publish,
+    ) -> None:
+        self.searcher = searcher
+        self.environment = environment
+        self.cost = cost
+        self.patience = patience
+        self.publish = publish
         self.seen: dict[str, Feedback] = {}
         self.rows: list[dict[str, object]] = []
         self.best: tuple[tuple[float, float, int], CollaborationGraph, Feedback] | None = None
@@ -135,7 +159,11 @@ class _Choice:
     def take(self, turn: _Turn) -> None:
         """Rank the results of a turn that is validated, and apply the stop rule."""
         fresh = {graph.to_json(): feedback for graph, feedback in turn.work.all()}
-        scored = {text: feedback for text, feedback in fresh.items() if not self.environment.failed(feedback)}
+        scored = {
+            text: feedback
+            for text, feedback in fresh.items()
+            if not self.environment.failed(feedback)
+        }
         self.seen |= scored
         self._rank_again(any(not feedback.stopped for feedback in scored.values()))
         for number, graph in turn.results:
@@ -144,12 +172,16 @@ class _Choice:
             if not self.environment.failed(validation) and not validation.stopped:
                 self._rank(number, graph, validation)
         values = self.searcher.value(validation), -self.best[0][0] if self.best else math.nan
-        self.rows.append(_trajectory_row(turn.iteration, turn.scores, graph, self.cost, validation, values))
+        self.rows.append(
+            _trajectory_row(turn.iteration, turn.scores, graph, self.cost, validation, values)
+        )
         if self.may_end(turn):
             self.stopped_by = "finished" if turn.finished else "patience"
 
     def _rank_again(self, beaten_if_stopped: bool) -> None:
-        """Take what a race has found out about the best result; one that was stopped in it is out."""
+        """Take what a race has found out about the best result; one that was stopped in it is
+        out.
+        """
         if self.best is not None:
             (_, units, number), graph, _ = self.best
             validation = self.seen[graph.to_json()]
@@ -158,9 +190,12 @@ class _Choice:
             else:
                 self.best = (-self.searcher.value(validation), units, number), graph, validation
 
-    def contenders(self, results: Sequence[CollaborationGraph], races: bool) -> list[CollaborationGraph]:
-        """The graphs to validate: results that were not, and where graphs race the best so far, so that both go on only as far as
-        it takes to tell them apart."""
+    def contenders(
+        self, results: Sequence[CollaborationGraph], races: bool
+    ) -> list[CollaborationGraph]:
+        """The graphs to validate: results that were not, and where graphs race the best so far, so
+        that both go on only as far as it takes to tell them apart.
+        """
         new = {graph.to_json(): graph for graph in results if graph.to_json() not in self.seen}
         incumbent = [self.best[1]] if races and new and self.best is not None else []
         return [*incumbent, *new.values()]
@@ -169,7 +204,11 @@ class _Choice:
         """Take in the contenders' validation. The best one opens the trajectory."""
         feedbacks = {graph.to_json(): feedback for graph, feedback in work.all()}
         self.error = next(iter(feedbacks.values())).error
-        self.seen |= {text: feedback for text, feedback in feedbacks.items() if not self.environment.failed(feedback)}
+        self.seen |= {
+            text: feedback
+            for text, feedback in feedbacks.items()
+            if not self.environment.failed(feedback)
+        }
         best = contenders[0]
         validation = feedbacks[best.graph.to_json()]
         if self.searcher.finished:
@@ -178,7 +217,9 @@ class _Choice:
         self.publish(Best(validation.accuracy, *validation.interval, best.label))
 
     def found(self, contenders: Sequence[Contender], stopped_by: str, terms: Terms) -> Found:
-        """The outcome: the method's best result, or the best contender. Raises RunStopped where nothing could be validated."""
+        """The outcome: the method's best result, or the best contender. Raises RunStopped where
+        nothing could be validated.
+        """
         standing = [contender for contender in contenders if contender.graph.to_json() in self.seen]
         own = (self.best[1], self.best[2]) if self.best is not None else None
         trajectory = pd.DataFrame(self.rows)
@@ -186,17 +227,34 @@ class _Choice:
             best = standing[0]
             text = best.graph.to_json()
             certainty = self._certainty(text)
-            return Found(best.graph, 0, self.seen[text], stopped_by, trajectory, terms, certainty, best.label, own)
+            return Found(
+                best.graph,
+                0,
+                self.seen[text],
+                stopped_by,
+                trajectory,
+                terms,
+                certainty,
+                best.label,
+                own,
+            )
         if self.best is None:
-            raise RunStopped(f"no result could be validated ({self.error}); start again to continue")
+            raise RunStopped(
+                f"no result could be validated ({self.error}); start again to continue"
+            )
         (_, _, number), graph, feedback = self.best
         certainty = self._certainty(graph.to_json())
         return Found(graph, number, feedback, stopped_by, trajectory, terms, certainty, "", own)
 
-    def _replaces(self, own: tuple[CollaborationGraph, Feedback], standing: Sequence[Contender]) -> bool:
-        """Whether the method's best result is expected to be better than the best contender, by their paired validation."""
+    def _replaces(
+        self, own: tuple[CollaborationGraph, Feedback], standing: Sequence[Contender]
+    ) -> bool:
+        """Whether the method's best result is expected to be better than the best contender, by
+        their paired validation.
+        """
         objective = self.searcher.problem.brief.objective
-        mine, its = objective.shares(own[1]), objective.shares(self.seen[standing[0].graph.to_json()])
+        mine = objective.shares(own[1])
+        its = objective.shares(self.seen[standing[0].graph.to_json()])
         both = min(len(mine), len(its))
         gains = (mine[:both] - its[:both])[~np.isnan(mine[:both] - its[:both])]
         if not len(gains):
@@ -208,7 +266,9 @@ class _Choice:
     def _certainty(self, chosen: str) -> float:
         """P(best) of a graph among all that were validated."""
         objective = self.searcher.problem.brief.objective
-        return probability_best(chosen, {text: objective.shares(feedback) for text, feedback in self.seen.items()})
+        return probability_best(
+            chosen, {text: objective.shares(feedback) for text, feedback in self.seen.items()}
+        )
 
     def _rank(self, number: int, graph: CollaborationGraph, validation: Feedback) -> None:
         rank = (-self.searcher.value(validation), self.cost.graph_cost(graph), number)
@@ -220,9 +280,11 @@ class _Choice:
 
 
 class Driver:
-    """Runs one search. `on_record` hears of each evaluation once it is in the archive, `publish` of how it goes on.
+    """Runs one search. `on_record` hears of each evaluation once it is in the archive, `publish` of
+    how it goes on.
 
-    `exchanges` are those of the searcher's agent with a language model, in order; they are in the archive's journal too.
+    `exchanges` are those of the searcher's agent with a language model, in order; they are in the
+    archive's journal too.
     """
 
     def __init__(
@@ -233,12 +295,22 @@ class Driver:
         on_record: Callable[[Record], None] = lambda record: None,
         publish: Publish = ignore,
     ) -> None:
-        self.cost, self.settings, self.archive = cost, settings, archive
-        self.on_record, self.publish = on_record, publish
+        self.cost = cost
+        self.settings = settings
+        self.archive = archive
+        self.on_record = on_record
+        self.publish = publish
         self.exchanges: list[Exchange] = []
 
-    async def run(self, searcher: Searcher, environment: Evaluator, train: Sequence[Question], val: Sequence[Question]) -> Found:
-        """Search until the stop rule holds; not at all if the searcher is finished and its problem has contenders.
+    async def run(
+        self,
+        searcher: Searcher,
+        environment: Evaluator,
+        train: Sequence[Question],
+        val: Sequence[Question],
+    ) -> Found:
+        """Search until the stop rule holds; not at all if the searcher is finished and its problem
+        has contenders.
 
         Raises RunStopped when all candidates of an iteration failed.
         """
@@ -254,7 +326,8 @@ class Driver:
             return choice.found(standing, "finished", terms)
         initial = searcher.initial()
         turn: _Turn | None = None
-        most, each = self.settings.max_iterations, terms.candidates * len(batch.questions) + len(val)
+        most = self.settings.max_iterations
+        each = terms.candidates * len(batch.questions) + len(val)
         for iteration in range(1, most + 1):
             if turn is not None and (choice.may_end(turn) or not turn.work.rest):
                 await self._close(choice, turn)
@@ -273,13 +346,27 @@ class Driver:
             scores = await self._learn(searcher, environment, work)
             results = [(0, initial)] if iteration == 1 and initial is not None else []
             results.append((iteration, searcher.result()))
-            contenders = choice.contenders([graph for _, graph in results], validation.race is not None)
-            turn = _Turn(scores, results, self._begin(contenders, validation, iteration), searcher.snapshot(), searcher.finished)
+            contenders = choice.contenders(
+                [graph for _, graph in results], validation.race is not None
+            )
+            turn = _Turn(
+                scores,
+                results,
+                self._begin(contenders, validation, iteration),
+                searcher.snapshot(),
+                searcher.finished,
+            )
         if turn is not None:
             await self._close(choice, turn)
         return choice.found(standing, choice.stopped_by or "max_iterations", terms)
 
-    async def _stand(self, choice: _Choice, contenders: Sequence[Contender], environment: Evaluator, validation: Batch) -> None:
+    async def _stand(
+        self,
+        choice: _Choice,
+        contenders: Sequence[Contender],
+        environment: Evaluator,
+        validation: Batch,
+    ) -> None:
         """Validate the contenders, before anything else."""
         if contenders:
             whole = Batch(validation.split, validation.questions, None)
@@ -288,21 +375,32 @@ class Driver:
             self._record(choice.searcher.name, environment, work)
             choice.stand(contenders, work)
 
-    def _batch(self, split: Split, questions: Sequence[Question], brief: Brief, settle: bool) -> Batch:
+    def _batch(
+        self, split: Split, questions: Sequence[Question], brief: Brief, settle: bool
+    ) -> Batch:
         racing = self.settings.racing
-        return Batch(split, questions, Race(questions, racing, brief.objective, settle) if racing.enabled else None)
+        return Batch(
+            split,
+            questions,
+            Race(questions, racing, brief.objective, settle) if racing.enabled else None,
+        )
 
     async def _learn(self, searcher: Searcher, environment: Evaluator, work: _Work) -> list[float]:
-        """Record the candidates of an iteration and tell the searcher; returns the accuracies of those that did not fail."""
+        """Record the candidates of an iteration and tell the searcher; returns the accuracies of
+        those that did not fail.
+        """
         self._record(searcher.name, environment, work)
-        scored = [(graph, feedback) for graph, feedback in work.all() if not environment.failed(feedback)]
+        scored = [
+            (graph, feedback) for graph, feedback in work.all() if not environment.failed(feedback)
+        ]
         if not scored:
             raise RunStopped(
-                f"iteration {work.iteration}: all {len(work.graphs)} candidates failed ({work.all()[0][1].error}); "
-                "what was computed is kept, start again to continue"
+                f"iteration {work.iteration}: all {len(work.graphs)} candidates failed"
+                f" ({work.all()[0][1].error}); what was computed is kept, start again to continue"
             )
         try:
-            # In a thread: an agent that asks a language model waits for it, and its request runs on this loop.
+            # In a thread: an agent that asks a language model waits for it, and its request runs on
+            # this loop.
             await asyncio.to_thread(searcher.tell, scored)
         finally:
             for exchange in searcher.take_exchanges():
@@ -315,10 +413,17 @@ class Driver:
         await self._evaluate(choice.environment, turn.work)
         self._record(choice.searcher.name, choice.environment, turn.work)
         choice.take(turn)
-        self.archive.event("iteration", iteration=turn.iteration, result=turn.results[-1][1].to_dict(), **turn.snapshot)
+        self.archive.event(
+            "iteration",
+            iteration=turn.iteration,
+            result=turn.results[-1][1].to_dict(),
+            **turn.snapshot,
+        )
 
     def _begin(self, graphs: Sequence[CollaborationGraph], batch: Batch, iteration: int) -> _Work:
-        """The work of evaluating these graphs, with what an earlier run of this search left of it recalled."""
+        """The work of evaluating these graphs, with what an earlier run of this search left of it
+        recalled.
+        """
         work = _Work(graphs, batch, iteration)
         for graph in graphs:
             feedback = self.archive.recall(iteration, batch.split, graph)
@@ -332,21 +437,43 @@ class Driver:
 
     async def _evaluate(self, environment: Evaluator, *works: _Work) -> None:
         """Evaluate all together what is left of some work."""
-        races = [(work, work.batch.race) for work in works if work.batch.race is not None and work.graphs and not work.fresh]
-        runs = (race.run(work.graphs, work.feedbacks, environment, self.publish) for work, race in races)
+        races = [
+            (work, work.batch.race)
+            for work in works
+            if work.batch.race is not None and work.graphs and not work.fresh
+        ]
+        runs = (
+            race.run(work.graphs, work.feedbacks, environment, self.publish) for work, race in races
+        )
         for (work, _), raced in zip(races, await asyncio.gather(*runs), strict=True):
             work.fresh += raced[len(work.feedbacks) :]
-        rest = [(work, graph) for work in works if work.batch.race is None and not work.fresh for graph in work.rest]
-        feedbacks = await environment.evaluate_all([(graph, work.batch.questions) for work, graph in rest], self.publish)
+        rest = [
+            (work, graph)
+            for work in works
+            if work.batch.race is None and not work.fresh
+            for graph in work.rest
+        ]
+        feedbacks = await environment.evaluate_all(
+            [(graph, work.batch.questions) for work, graph in rest], self.publish
+        )
         for (work, _), feedback in zip(rest, feedbacks, strict=True):
             work.fresh.append(feedback)
 
     def _record(self, method: str, environment: Evaluator, work: _Work) -> None:
         """Put what was evaluated into the archive."""
         for graph, feedback in zip(work.rest, work.fresh, strict=True):
-            status: Status = "failed" if environment.failed(feedback) else "stopped" if feedback.stopped else "ok"
-            number, units = len(self.archive.records), self.cost.graph_cost(graph)
-            record = record_of(number, method, work.iteration, work.batch.split, graph, units, feedback, status)
+            status: Status = (
+                "failed"
+                if environment.failed(feedback)
+                else "stopped"
+                if feedback.stopped
+                else "ok"
+            )
+            number = len(self.archive.records)
+            units = self.cost.graph_cost(graph)
+            record = record_of(
+                number, method, work.iteration, work.batch.split, graph, units, feedback, status
+            )
             self.archive.append(record, feedback)
             self.on_record(record)
 

@@ -1,7 +1,9 @@
-"""GPTSwarm on our graphs: REINFORCE with gradients over edges, roles and models (paper, Algorithm 3 and A.13).
+"""GPTSwarm on our graphs: REINFORCE with gradients over edges, roles and models (paper, Algorithm 3
+and A.13).
 
-The defaults are the best of a grid on the simulated pool (`python -m benchmarks.tune gptswarm --seeds 4`): a learning rate of 0.3
-scored 61.3 % on MATH and MMLU together, the 0.1 of the authors' released code 55.8 %.
+The defaults are the best of a grid on the simulated pool (`python -m benchmarks.tune gptswarm
+--seeds 4`): a learning rate of 0.3 scored 61.3 % on MATH and MMLU together, the 0.1 of the authors'
+released code 55.8 %.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from pipeline.search.base import Problem, Searcher, register
 from pipeline.search.uniform import decoded, uniform_start
 
 TRIES = 20
-"""Batches of draws in which graphs over the budget are rejected, before what is still missing is trimmed to the budget."""
+"""Batches of draws in which graphs over the budget are rejected, before what is still missing is
+trimmed to the budget.
+"""
 
 MEMORY = 0.8
 """Weight of the past in the running mean of utilities that is the baseline."""
@@ -29,9 +33,14 @@ MEMORY = 0.8
 class Adam:
     """Gradient ascent with Adam (Kingma and Ba, 2015), on one table of parameters."""
 
-    def __init__(self, rate: float, shape: tuple[int, ...], decay: tuple[float, float] = (0.9, 0.999)) -> None:
-        self.rate, self.decay, self.steps = rate, decay, 0
-        self.first, self.second = np.zeros(shape), np.zeros(shape)
+    def __init__(
+        self, rate: float, shape: tuple[int, ...], decay: tuple[float, float] = (0.9, 0.999)
+    ) -> None:
+        self.rate = rate
+        self.decay = decay
+        self.steps = 0
+        self.first = np.zeros(shape)
+        self.second = np.zeros(shape)
 
     def step(self, gradient: FloatArray) -> FloatArray:
         """What to add to the parameters for this gradient."""
@@ -39,7 +48,8 @@ class Adam:
         slow, fast = self.decay
         self.first = slow * self.first + (1 - slow) * gradient
         self.second = fast * self.second + (1 - fast) * gradient**2
-        mean, spread = self.first / (1 - slow**self.steps), self.second / (1 - fast**self.steps)
+        mean = self.first / (1 - slow**self.steps)
+        spread = self.second / (1 - fast**self.steps)
         return np.asarray(self.rate * mean / (np.sqrt(spread) + 1e-8))
 
 
@@ -47,14 +57,22 @@ class Adam:
 class GPTSwarm(Searcher):
     """Samples from theta, pi and psi, and climbs the gradient of the expected utility.
 
-    Utilities are taken relative to their running mean, which leaves the gradient's mean as it is and lowers its variance.
+    Utilities are taken relative to their running mean, which leaves the gradient's mean as it is
+    and lowers its variance.
     """
 
     def __init__(
-        self, problem: Problem, learning_rate: float = 0.3, edge_probability: float = 0.5, fill: float = 1.0, baseline: bool = True
+        self,
+        problem: Problem,
+        learning_rate: float = 0.3,
+        edge_probability: float = 0.5,
+        fill: float = 1.0,
+        baseline: bool = True,
     ) -> None:
         super().__init__(problem)
-        self.distribution = uniform_start(problem.brief, self.rng, problem.settings.alpha, edge_probability, fill)
+        self.distribution = uniform_start(
+            problem.brief, self.rng, problem.settings.alpha, edge_probability, fill
+        )
         d = self.distribution
         self.optimizers = [Adam(learning_rate, table.shape) for table in (d.theta, d.pi, d.psi)]
         self.baseline = baseline
@@ -62,7 +80,9 @@ class GPTSwarm(Searcher):
         self._drawn: list[tuple[str, Draws]] = []
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Draws within the budget; those over it are rejected (Algorithm 3), and trimmed only if too few are left."""
+        """Draws within the budget; those over it are rejected (Algorithm 3), and trimmed only if
+        too few are left.
+        """
         brief = self.problem.brief
         found: list[CollaborationGraph] = []
         self._drawn = []
@@ -76,7 +96,10 @@ class GPTSwarm(Searcher):
                     self._drawn.append((graph.to_json(), one))
             if len(found) == count:
                 return found
-        raise BudgetError(f"budget {brief.budget:g}: the sink's likely models are all over it; expected models that fit")
+        raise BudgetError(
+            f"budget {brief.budget:g}: the sink's likely models are all over it; expected models"
+            " that fit"
+        )
 
     def _graph(self, draw: Draws, trimmed: bool) -> CollaborationGraph | None:
         brief = self.problem.brief
@@ -104,7 +127,12 @@ class GPTSwarm(Searcher):
             k = next((k for k, (drawn, _) in enumerate(waiting) if drawn == text), None)
             if k is not None:
                 _, draw = waiting.pop(k)
-                pairs.append((self.distribution.gradients(draw), utility - (self._mean if self.baseline else 0.0)))
+                pairs.append(
+                    (
+                        self.distribution.gradients(draw),
+                        utility - (self._mean if self.baseline else 0.0),
+                    )
+                )
         if pairs:
             d = self.distribution
             tables = (

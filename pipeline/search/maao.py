@@ -1,4 +1,6 @@
-"""MaaO on our graphs: a gradient step and an agent's update in turn, from a uniform start (paper, A.13)."""
+"""MaaO on our graphs: a gradient step and an agent's update in turn, from a uniform start (paper,
+A.13).
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,27 @@ from pipeline.search.gptswarm import GPTSwarm
 
 @register("maao")
 class MaaO(GPTSwarm):
-    """Odd iterations climb the gradient; even ones apply the edits of an agent that lacks the paper's insights."""
+    """Odd iterations climb the gradient; even ones apply the edits of an agent that lacks the
+    paper's insights.
+    """
 
     uses_agent = True
 
     def __init__(
-        self, problem: Problem, learning_rate: float = 0.3, edge_probability: float = 0.5, fill: float = 1.0, baseline: bool = True
+        self,
+        problem: Problem,
+        learning_rate: float = 0.3,
+        edge_probability: float = 0.5,
+        fill: float = 1.0,
+        baseline: bool = True,
     ) -> None:
         super().__init__(problem, learning_rate, edge_probability, fill, baseline)
         self.agent = make_agent(without_insights(problem.agent), self.rng, problem.speak)
         self.history = History()
         self.iteration = 0
         self._proposal: CollaborationGraph | None = None
-        self._reason, self._refused = "", list[str]()
+        self._reason = ""
+        self._refused = list[str]()
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """The agent's proposal, if any, and draws."""
@@ -40,10 +50,13 @@ class MaaO(GPTSwarm):
         """A gradient step, or the legal part of the agent's edits."""
         self.iteration += 1
         objective = self.problem.brief.objective
-        self.history.extend(scored(graph, feedback, self.iteration, objective) for graph, feedback in results)
+        self.history.extend(
+            scored(graph, feedback, self.iteration, objective) for graph, feedback in results
+        )
         if self.iteration % 2:
             super().learn(results)
-            self._reason, self._refused = "gradient step", []
+            self._reason = "gradient step"
+            self._refused = []
             return
         edits = self.agent.update(self.distribution, self.history, self.problem.brief)
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)

@@ -1,10 +1,12 @@
-"""Random search: graphs drawn uniformly at random within the budget, without prior knowledge or history (paper, A.13).
+"""Random search: graphs drawn uniformly at random within the budget, without prior knowledge or
+history (paper, A.13).
 
-A draw takes a number of nodes, each as likely as another, and then a graph from the uniform distribution over so many nodes (A.11):
-every model and legal role of a node equally likely, every forward edge there with probability 1/2. Draws over the budget are
-rejected whole and not trimmed, so that what is left is uniform under the constraint, as A.13 has it; trimming (section 5.2) would
-make sparse remains of dense draws likelier than any other graph. A dense graph costs several calls a node, so most graphs kept have
-far fewer nodes than the budget holds calls.
+A draw takes a number of nodes, each as likely as another, and then a graph from the uniform
+distribution over so many nodes (A.11): every model and legal role of a node equally likely, every
+forward edge there with probability 1/2. Draws over the budget are rejected whole and not trimmed,
+so that what is left is uniform under the constraint, as A.13 has it; trimming (section 5.2) would
+make sparse remains of dense draws likelier than any other graph. A dense graph costs several calls
+a node, so most graphs kept have far fewer nodes than the budget holds calls.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from pipeline.search.base import Problem, Searcher, register
 
 @register("random")
 class RandomSearcher(Searcher):
-    """Draws a number of nodes, their models, edges and roles; keeps the graph of the highest value seen."""
+    """Draws a number of nodes, their models, edges and roles; keeps the graph of the highest value
+    seen.
+    """
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -33,10 +37,16 @@ class RandomSearcher(Searcher):
 
     def _draw(self) -> CollaborationGraph:
         brief = self.problem.brief
-        models, cheapest = tuple(brief.cost.pool), brief.cost.smallest_call()
-        most = max(1, min(brief.max_nodes, int(brief.budget / cheapest) if cheapest > 0 else brief.max_nodes))
+        models = tuple(brief.cost.pool)
+        cheapest = brief.cost.smallest_call()
+        most = max(
+            1,
+            min(brief.max_nodes, int(brief.budget / cheapest) if cheapest > 0 else brief.max_nodes),
+        )
         while True:
-            uniform = GraphDistribution.uniform(int(self.rng.integers(1, most + 1)), brief.roles, models, self.rng)
+            uniform = GraphDistribution.uniform(
+                int(self.rng.integers(1, most + 1)), brief.roles, models, self.rng
+            )
             draw = uniform.sample(1)
             graph = uniform.graph(draw.edges[0], draw.roles[0], draw.models[0], brief.cost, np.inf)
             if brief.cost.graph_cost(graph) <= brief.budget:

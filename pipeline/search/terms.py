@@ -1,4 +1,6 @@
-"""The terms of a search: what has to be the same for methods to be compared, and what every proposal has to keep."""
+"""The terms of a search: what has to be the same for methods to be compared, and what every
+proposal has to keep.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,12 @@ from pipeline.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Pool, budget, objective, questions, candidates, stop rule and racing (None: no races) of one search, as plain data.
+    """Pool, budget, objective, questions, candidates, stop rule and racing (None: no races) of one
+    search, as plain data.
 
-    `contenders` is a digest of those that stand beside what the method finds, with their values; `train` and `val` are digests of
-    the question ids of the batch and of the validation split. The selection rule is the driver's own and follows from `objective`.
+    `contenders` is a digest of those that stand beside what the method finds, with their values;
+    `train` and `val` are digests of the question ids of the batch and of the validation split. The
+    selection rule is the driver's own and follows from `objective`.
     """
 
     pool: Sequence[str]
@@ -37,16 +41,21 @@ class Terms:
     contenders: str | None
 
     def check(self, method: str, graphs: Sequence[CollaborationGraph], brief: Brief) -> None:
-        """Raises TTSGraphError when proposals are not `candidates` graphs of the pool within budget and max_nodes."""
+        """Raises TTSGraphError when proposals are not `candidates` graphs of the pool within budget
+        and max_nodes.
+        """
         if len(graphs) != self.candidates:
-            raise TTSGraphError(f"{method}: expected {self.candidates} candidates, found {len(graphs)}")
+            raise TTSGraphError(
+                f"{method}: expected {self.candidates} candidates, found {len(graphs)}"
+            )
         for graph in graphs:
             strangers = {node.model for node in graph.nodes} - set(brief.cost.pool)
             units = 0.0 if strangers else brief.cost.graph_cost(graph)
             if strangers or units > self.budget or len(graph.nodes) > self.max_nodes:
                 raise TTSGraphError(
-                    f"{method}: expected graphs of the pool with at most {self.max_nodes} nodes within the budget {self.budget:g}, "
-                    f"found {len(graph.nodes)} nodes at {units:.4g} and models {sorted(strangers) or 'of the pool'}"
+                    f"{method}: expected graphs of the pool with at most {self.max_nodes} nodes"
+                    f" within the budget {self.budget:g}, found {len(graph.nodes)} nodes at"
+                    f" {units:.4g} and models {sorted(strangers) or 'of the pool'}"
                 )
 
 
@@ -70,20 +79,26 @@ def terms_of(
         settings.max_iterations,
         settings.patience,
         settings.racing.model_dump() if settings.racing.enabled else None,
-        _hash(f"{contender.graph.to_json()} {contender.value!r}" for contender in contenders) if contenders else None,
+        (
+            _hash(f"{contender.graph.to_json()} {contender.value!r}" for contender in contenders)
+            if contenders
+            else None
+        ),
     )
 
 
 def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
-    """Raises DataError, naming what differs, when methods (name -> terms as plain data) were not searched on the same terms."""
+    """Raises DataError, naming what differs, when methods (name -> terms as plain data) were not
+    searched on the same terms.
+    """
     named = list(terms.items())
     for name, other in named[1:]:
         first, wanted = named[0]
         for key in wanted.keys() | other.keys():
             if wanted.get(key) != other.get(key):
                 raise DataError(
-                    f"{first} and {name} were not searched on the same terms: {key} is {wanted.get(key)} and {other.get(key)}; "
-                    "run both searches again"
+                    f"{first} and {name} were not searched on the same terms: {key} is"
+                    f" {wanted.get(key)} and {other.get(key)}; run both searches again"
                 )
 
 

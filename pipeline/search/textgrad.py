@@ -11,18 +11,26 @@ from pipeline.search.base import Problem, register, without_insights
 
 @register("textgrad")
 class TextGrad(AgentReinforce):
-    """Starts from the maximal model combination with even edges and roles, and changes them by the agent's word alone."""
+    """Starts from the maximal model combination with even edges and roles, and changes them by the
+    agent's word alone.
+    """
 
     uses_start = False
     fuser_lead = 0.0
 
     def __init__(self, problem: Problem, edge_probability: float = 0.5) -> None:
         self.sink_edge = self.inner_edge = edge_probability
-        super().__init__(replace(problem, agent=without_insights(problem.agent), start=maximal_counts(problem.brief)))
+        super().__init__(
+            replace(
+                problem, agent=without_insights(problem.agent), start=maximal_counts(problem.brief)
+            )
+        )
 
 
 def maximal_counts(brief: Brief) -> Counts:
-    """The maximal mixture within the budget: one more of each model in turn, dearest first, until no model fits any more."""
+    """The maximal mixture within the budget: one more of each model in turn, dearest first, until
+    no model fits any more.
+    """
     counts: dict[str, int] = {}
     fitting = sorted(brief.cost.pool, key=brief.cost.single, reverse=True)
     while fitting:

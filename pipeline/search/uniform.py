@@ -1,4 +1,6 @@
-"""The start without prior knowledge: every edge, role and model as likely as any other (paper, A.11)."""
+"""The start without prior knowledge: every edge, role and model as likely as any other (paper,
+A.11).
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ _DRAWS = 32
 """Draws that estimate what a graph of n nodes costs."""
 
 
-def uniform_start(brief: Brief, rng: np.random.Generator, alpha: float, edge_probability: float, fill: float) -> GraphDistribution:
-    """The uniform distribution over the most nodes whose draws cost, in the median, at most `fill` times the budget.
+def uniform_start(
+    brief: Brief, rng: np.random.Generator, alpha: float, edge_probability: float, fill: float
+) -> GraphDistribution:
+    """The uniform distribution over the most nodes whose draws cost, in the median, at most `fill`
+    times the budget.
 
-    A.11 takes as many nodes as the budget holds calls of the smallest model. With 80 nodes and even edges no draw would fit a
-    budget of 80, so that every graph had to be rejected; the number of nodes follows the cost of whole draws instead.
+    A.11 takes as many nodes as the budget holds calls of the smallest model. With 80 nodes and even
+    edges no draw would fit a budget of 80, so that every graph had to be rejected; the number of
+    nodes follows the cost of whole draws instead.
     """
     nodes = 1
     while nodes < brief.max_nodes:
@@ -28,8 +34,12 @@ def uniform_start(brief: Brief, rng: np.random.Generator, alpha: float, edge_pro
     return _uniform(nodes, brief, rng, alpha, edge_probability)
 
 
-def _uniform(nodes: int, brief: Brief, rng: np.random.Generator, alpha: float, edge_probability: float) -> GraphDistribution:
-    return GraphDistribution.uniform(nodes, brief.roles, tuple(brief.cost.pool), rng, edge_probability, alpha)
+def _uniform(
+    nodes: int, brief: Brief, rng: np.random.Generator, alpha: float, edge_probability: float
+) -> GraphDistribution:
+    return GraphDistribution.uniform(
+        nodes, brief.roles, tuple(brief.cost.pool), rng, edge_probability, alpha
+    )
 
 
 def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:
@@ -38,7 +48,9 @@ def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:
 
 
 def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> GraphDistribution:
-    """A copy whose sink has only models of which one call fits the budget: a sink can't be trimmed."""
+    """A copy whose sink has only models of which one call fits the budget: a sink can't be
+    trimmed.
+    """
     fitting = GraphDistribution.from_dict(distribution.to_dict(), distribution.rng)
     affordable = [brief.cost.single(model) <= brief.budget for model in distribution.models]
     fitting.psi[-1] = np.where(affordable, fitting.psi[-1], -np.inf)
@@ -46,6 +58,10 @@ def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> Graph
 
 
 def decoded(distribution: GraphDistribution, problem: Problem) -> CollaborationGraph:
-    """The distribution's most probable graph (A.11), its sink's model the likeliest one that fits the budget."""
+    """The distribution's most probable graph (A.11), its sink's model the likeliest one that fits
+    the budget.
+    """
     brief = problem.brief
-    return with_affordable_sink(distribution, brief).decode(problem.settings.edge_threshold, brief.cost, brief.budget)
+    return with_affordable_sink(distribution, brief).decode(
+        problem.settings.edge_threshold, brief.cost, brief.budget
+    )

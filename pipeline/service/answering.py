@@ -20,12 +20,21 @@ from pipeline.tasks.base import Question
 class Answering:
     """A question being answered. Made in a running event loop, where its work begins at once.
 
-    `task` results in the answer or raises ApiError; cancelling it stops every call of the graph that is under way, and none is
-    begun any more. `pieces` gives the last node's text as it comes, or at once where that node calls no model.
+    `task` results in the answer or raises ApiError; cancelling it stops every call of the graph
+    that is under way, and none is begun any more. `pieces` gives the last node's text as it comes,
+    or at once where that node calls no model.
     """
 
-    def __init__(self, live: Live, asked: ChatRequest, timeout_s: float, tolerance: Tolerance = Tolerance()) -> None:  # noqa: B008
-        self.live, self.asked, self._tolerance = live, asked, tolerance
+    def __init__(
+        self,
+        live: Live,
+        asked: ChatRequest,
+        timeout_s: float,
+        tolerance: Tolerance = Tolerance(),  # noqa: B008
+    ) -> None:
+        self.live = live
+        self.asked = asked
+        self._tolerance = tolerance
         prompt = asked.prompt(live.prompt, live.takes_conversations)
         self._runner = live.runner if prompt is None else live.deployed.runner(live.client, prompt)
         self._timeout_s = timeout_s
@@ -45,21 +54,37 @@ class Answering:
     async def _work(self) -> Served:
         try:
             async with asyncio.timeout(self._timeout_s):
-                finish = self._finish if self.asked.stream or self.asked.max_tokens is not None else None
-                run = ServedRun(self._runner, Question("asked", self.asked.question, ""), finish, self._tolerance)
+                finish = (
+                    self._finish if self.asked.stream or self.asked.max_tokens is not None else None
+                )
+                run = ServedRun(
+                    self._runner,
+                    Question("asked", self.asked.question, ""),
+                    finish,
+                    self._tolerance,
+                )
                 answer = await run.answer(self.asked.timeout_s)
         except TimeoutError:
             raise ApiError(504, f"no answer within {self._timeout_s:g} seconds") from None
         except RunStopped as stopped:
-            raise ApiError(503, "the service can't work at present", code="unavailable") from stopped
+            raise ApiError(
+                503, "the service can't work at present", code="unavailable"
+            ) from stopped
         else:
             if answer.late and (answer.text is None or self._handed_over):
                 raise ApiError(504, f"no answer within {self.asked.timeout_s:g} seconds")
             if answer.error:
-                raise of_call(answer.error, self.live.deployed.profile.pool) from CallFailed(answer.error)
+                raise of_call(answer.error, self.live.deployed.profile.pool) from CallFailed(
+                    answer.error
+                )
             if answer.note and not answer.text:
-                said = "the question is too long: with what the graph adds to it, it exceeds a pool model's context"
-                raise ApiError(400, said, "messages", "context_length_exceeded") from CallFailed(answer.note)
+                said = (
+                    "the question is too long: with what the graph adds to it, it exceeds a pool"
+                    " model's context"
+                )
+                raise ApiError(400, said, "messages", "context_length_exceeded") from CallFailed(
+                    answer.note
+                )
             if not self._handed_over:
                 self._hand_over(answer.text or "")
             return answer
@@ -67,8 +92,12 @@ class Answering:
             self._pieces.put_nowait(None)
 
     async def _finish(self, request: Request) -> Completion:
-        """The last node's call, shorter if the client wants it so, its text handed over while it is written."""
-        limit = min(request.sampling.max_tokens, self.asked.max_tokens or request.sampling.max_tokens)
+        """The last node's call, shorter if the client wants it so, its text handed over while it is
+        written.
+        """
+        limit = min(
+            request.sampling.max_tokens, self.asked.max_tokens or request.sampling.max_tokens
+        )
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
         if self.asked.stream and isinstance(client, StreamingClient):
@@ -89,7 +118,9 @@ class Answering:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The client's parameters without effect; max_tokens is one where the last node takes another node's text as it is."""
+        """The client's parameters without effect; max_tokens is one where the last node takes
+        another node's text as it is.
+        """
         cut = self.asked.max_tokens is not None and not self._last_calls_model
         return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
 
@@ -98,7 +129,11 @@ class Answering:
         graph = self.live.deployed.graph
         last = answer.completions.get(graph.sink)
         limit = self._runner.manners[graph.node(graph.sink).model].sampling.max_tokens
-        return "length" if last and last.completion_tokens >= min(limit, self.asked.max_tokens or limit) else "stop"
+        return (
+            "length"
+            if last and last.completion_tokens >= min(limit, self.asked.max_tokens or limit)
+            else "stop"
+        )
 
     def trace(self, answer: Served) -> list[dict[str, Any]]:
         """Every node's answer, in the graph's order, and what its call used."""
@@ -109,6 +144,10 @@ class Answering:
 def _traced(role: str, i: int, model: str, answer: Served) -> dict[str, Any]:
     shown: dict[str, Any] = {"node": i, "role": role, "text": answer.node_texts.get(i)}
     if call := answer.completions.get(i):
-        used = {"prompt_tokens": call.prompt_tokens, "completion_tokens": call.completion_tokens, "latency_s": call.latency_s}
+        used = {
+            "prompt_tokens": call.prompt_tokens,
+            "completion_tokens": call.completion_tokens,
+            "latency_s": call.latency_s,
+        }
         shown |= {"model": model, **used, "cached": call.cached}
     return shown

@@ -30,7 +30,9 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-def create_app(deployments: Deployments, metrics: Metrics, settings: ServiceSettings, key: str | None) -> ASGIApp:
+def create_app(
+    deployments: Deployments, metrics: Metrics, settings: ServiceSettings, key: str | None
+) -> ASGIApp:
     """The server for what is deployed; with a key, only /healthz answers without it."""
     chats = _Chats(deployments, metrics, settings)
     started = int(time.time())
@@ -38,14 +40,19 @@ def create_app(deployments: Deployments, metrics: Metrics, settings: ServiceSett
     def has_key(request: Request) -> None:
         check_key(request, key)
 
-    # A redirect to the same path with or without its slash would go to whatever host the request names.
+    # A redirect to the same path with or without its slash would go to whatever host the request
+    # names.
     keyed = APIRouter(dependencies=[Depends(has_key)], redirect_slashes=False)
-    app = FastAPI(title="ttsgraph", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="ttsgraph", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+    )
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:
         served = bool(deployments.all())
-        return JSONResponse({"status": "ok" if served else "nothing is served"}, 200 if served else 503)
+        return JSONResponse(
+            {"status": "ok" if served else "nothing is served"}, 200 if served else 503
+        )
 
     @keyed.get("/metrics")
     async def figures() -> Response:
@@ -74,18 +81,31 @@ def create_app(deployments: Deployments, metrics: Metrics, settings: ServiceSett
 class _Chats:
     """/v1/chat/completions."""
 
-    def __init__(self, deployments: Deployments, metrics: Metrics, settings: ServiceSettings) -> None:
-        self._deployments, self._metrics, self._settings = deployments, metrics, settings
+    def __init__(
+        self, deployments: Deployments, metrics: Metrics, settings: ServiceSettings
+    ) -> None:
+        self._deployments = deployments
+        self._metrics = metrics
+        self._settings = settings
         self._gate = Gate(settings.concurrency)
 
     async def answer(self, request: Request) -> Response:
-        """The whole answer, or a stream that begins with its first text: what fails before it still has its own status."""
+        """The whole answer, or a stream that begins with its first text: what fails before it still
+        has its own status.
+        """
         started = time.perf_counter()
-        asked = parse_chat(await read_body(request, self._settings.max_body_bytes), self._settings.max_input_tokens)
+        asked = parse_chat(
+            await read_body(request, self._settings.max_body_bytes), self._settings.max_input_tokens
+        )
         live = self._deployments.get(asked.model)
         request.state.model = live.name
         self._gate.check()
-        answering = Answering(live, asked, self._settings.timeout_s, Tolerance(self._settings.quorum, self._settings.fallback))
+        answering = Answering(
+            live,
+            asked,
+            self._settings.timeout_s,
+            Tolerance(self._settings.quorum, self._settings.fallback),
+        )
         self._gate.hold(answering.task)
         self._metrics.under_way.inc()
         answering.task.add_done_callback(lambda task: self._metrics.under_way.dec())
@@ -102,7 +122,9 @@ class _Chats:
             raise
         self._metrics.first_text.labels(live.name).observe(time.perf_counter() - started)
         answering.task.add_done_callback(lambda task: self._count(live, task))
-        return _Stream(reply.events(_chain(first, pieces)), answering.task, request, reply.headers())
+        return _Stream(
+            reply.events(_chain(first, pieces)), answering.task, request, reply.headers()
+        )
 
     def _count(self, live: Live, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is None:
@@ -112,9 +134,18 @@ class _Chats:
 class _Stream(StreamingResponse):
     """Server-sent events; the work behind them ends with them, however they end."""
 
-    def __init__(self, events: AsyncIterator[bytes], task: asyncio.Task[Any], request: Request, headers: dict[str, str]) -> None:
-        super().__init__(events, headers=headers | {"cache-control": "no-cache"}, media_type="text/event-stream")
-        self._task, self._state = task, request.state
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        task: asyncio.Task[Any],
+        request: Request,
+        headers: dict[str, str],
+    ) -> None:
+        super().__init__(
+            events, headers=headers | {"cache-control": "no-cache"}, media_type="text/event-stream"
+        )
+        self._task = task
+        self._state = request.state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
@@ -130,7 +161,9 @@ class _Stream(StreamingResponse):
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """The work's result; once the client has left, the work is cancelled and ApiError raised, for the log alone."""
+    """The work's result; once the client has left, the work is cancelled and ApiError raised, for
+    the log alone.
+    """
     job = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:

@@ -1,8 +1,9 @@
 """What each served name stands for now, kept up to date while requests run.
 
-A name that stands for another version gets it once the new version's endpoints have been checked; requests under way end on the
-version they began with, whose connections are then closed. While the registry, or a new version's endpoint, can't be reached, the
-old version goes on answering. A name that is taken away answers no more.
+A name that stands for another version gets it once the new version's endpoints have been checked;
+requests under way end on the version they began with, whose connections are then closed. While the
+registry, or a new version's endpoint, can't be reached, the old version goes on answering. A name
+that is taken away answers no more.
 """
 
 from __future__ import annotations
@@ -34,16 +35,28 @@ _log = logging.getLogger(__name__)
 class Live:
     """One version that answers: what it is, its client, and how many requests it has under way."""
 
-    def __init__(self, name: str, deployed: Deployed, client: ModelClient, connection: AsyncExitStack) -> None:
-        self.name, self.deployed, self.client = name, deployed, client
+    def __init__(
+        self, name: str, deployed: Deployed, client: ModelClient, connection: AsyncExitStack
+    ) -> None:
+        self.name = name
+        self.deployed = deployed
+        self.client = client
         self.prompt = deployed.prompt
         self.runner = deployed.runner(client)
-        styles = {self.runner.manners[node.model].prompt.style for node in deployed.graph.nodes if get_role(node.role).calls_model}
+        styles = {
+            self.runner.manners[node.model].prompt.style
+            for node in deployed.graph.nodes
+            if get_role(node.role).calls_model
+        }
         self.takes_conversations = styles <= {"chat"}  # few-shot prompts have no place for them
-        self._connection, self._users, self._retired = connection, 0, False
+        self._connection = connection
+        self._users = 0
+        self._retired = False
 
     def hold(self, work: asyncio.Task[Any]) -> None:
-        """Keep the connections open until this request's work ends, from now on: a task that has not begun yet counts too."""
+        """Keep the connections open until this request's work ends, from now on: a task that has
+        not begun yet counts too.
+        """
         self._users += 1
         work.add_done_callback(self._release)
 
@@ -62,20 +75,31 @@ class Live:
 
 
 class Deployments:
-    """The served names. An asynchronous context manager: entering resolves all names, leaving closes everything.
+    """The served names. An asynchronous context manager: entering resolves all names, leaving
+    closes everything.
 
     Entering raises InputError when a name can't be resolved or its endpoints fail their check.
     """
 
-    def __init__(self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings) -> None:
-        self._loader, self._names, self._metrics, self._settings = loader, tuple(names), metrics, settings
+    def __init__(
+        self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings
+    ) -> None:
+        self._loader = loader
+        self._names = tuple(names)
+        self._metrics = metrics
+        self._settings = settings
         self._live: dict[str, Live] = {}
         self._servers = contextlib.ExitStack()
 
     def get(self, name: str) -> Live:
         """What a name stands for. Raises ApiError 404 that lists the served names."""
         if name not in self._live:
-            raise ApiError(404, f"unknown model {name!r}; served: {', '.join(self._live) or 'none'}", "model", "model_not_found")
+            raise ApiError(
+                404,
+                f"unknown model {name!r}; served: {', '.join(self._live) or 'none'}",
+                "model",
+                "model_not_found",
+            )
         return self._live[name]
 
     def all(self) -> list[Live]:
@@ -83,7 +107,9 @@ class Deployments:
         return [self._live[name] for name in self._names if name in self._live]
 
     async def refresh(self) -> None:
-        """Look at what every name stands for; a failure is logged and counted, and changes nothing."""
+        """Look at what every name stands for; a failure is logged and counted, and changes
+        nothing.
+        """
         for name in self._names:
             try:
                 await self._update(name)
@@ -92,7 +118,12 @@ class Deployments:
                 await self._replace(name, None)
             except Exception as error:  # whatever a loader raises, what is served goes on
                 known = isinstance(error, TTSGraphError)
-                _log.warning("%s stays as it is: %s", name, error if known else repr(error), exc_info=not known)
+                _log.warning(
+                    "%s stays as it is: %s",
+                    name,
+                    error if known else repr(error),
+                    exc_info=not known,
+                )
                 self._metrics.refresh_failed.labels(name).inc()
 
     async def _update(self, name: str) -> None:
@@ -101,29 +132,45 @@ class Deployments:
         if before is not None and _same(before.deployed, deployed):
             return
         profile = deployed.serving_profile
-        # Servers that are started for one version may be used by the next, so they run until the service ends.
+        # Servers that are started for one version may be used by the next, so they run until the
+        # service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         connection = AsyncExitStack()
         try:
-            client = await connection.enter_async_context(connect(profile, local, *self._policy(profile)))
+            client = await connection.enter_async_context(
+                connect(profile, local, *self._policy(profile))
+            )
             if self._settings.cache:
-                client = CachedClient(client, connection.enter_context(contextlib.closing(open_cache(profile))))
+                client = CachedClient(
+                    client, connection.enter_context(contextlib.closing(open_cache(profile)))
+                )
         except BaseException:
             await connection.aclose()
             raise
         await self._replace(name, Live(name, deployed, client, connection))
 
     def _policy(self, profile: Profile) -> tuple[Retries, Patience]:
-        """A search waits for a server that is down and stops in the end; a service says so at once, and never stops."""
-        retries = Retries(self._settings.max_retries, profile.engine.backoff_s, profile.engine.timeout_s)
+        """A search waits for a server that is down and stops in the end; a service says so at once,
+        and never stops.
+        """
+        retries = Retries(
+            self._settings.max_retries, profile.engine.backoff_s, profile.engine.timeout_s
+        )
         return retries, Patience(profile.engine.concurrency, math.inf, max_failed=1.0, waits=False)
 
     async def _replace(self, name: str, live: Live | None) -> None:
         before = self._live.pop(name, None)
         if live is not None:
             self._live[name] = live
-            _log.info("%s is version %s, graph %s", name, live.deployed.version, live.deployed.graph.content_hash)
-        self._metrics.stands_for(name, before.deployed if before else None, live.deployed if live else None)
+            _log.info(
+                "%s is version %s, graph %s",
+                name,
+                live.deployed.version,
+                live.deployed.graph.content_hash,
+            )
+        self._metrics.stands_for(
+            name, before.deployed if before else None, live.deployed if live else None
+        )
         if before is not None:
             await before.retire()
 

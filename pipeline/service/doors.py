@@ -1,7 +1,8 @@
-"""Connections before there is a request on them: how many, for how long, and how often trouble with them is logged.
+"""Connections before there is a request on them: how many, for how long, and how often trouble with
+them is logged.
 
-uvicorn limits neither: half-sent headers would hold a connection for ever, and once the process has no file left, asyncio logs a
-traceback for each of thousands of attempts to accept another one.
+uvicorn limits neither: half-sent headers would hold a connection for ever, and once the process has
+no file left, asyncio logs a traceback for each of thousands of attempts to accept another one.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Doors:
-    """What all connections of a server share: how many there may be, seconds for a request's headers, and those without a request.
+    """What all connections of a server share: how many there may be, seconds for a request's
+    headers, and those without a request.
 
-    When there are too many, the one that has been without a request for longest has to go, so that connections that only wait
-    can't keep others out.
+    When there are too many, the one that has been without a request for longest has to go, so that
+    connections that only wait can't keep others out.
     """
 
     most: int
@@ -48,7 +50,10 @@ class GuardedProtocol(H11Protocol):
         """A client has come."""
         super().connection_made(transport)
         if len(self.connections) > self.doors.most:
-            _log.warning("more than %d connections: the one that has waited for longest is closed", self.doors.most)
+            _log.warning(
+                "more than %d connections: the one that has waited for longest is closed",
+                self.doors.most,
+            )
             next(iter(self.doors.without_request), self)._end()
         if not transport.is_closing():
             self._wait()
@@ -77,7 +82,9 @@ class GuardedProtocol(H11Protocol):
         self._deadline = self.loop.call_later(self.doors.header_s, self._end)
 
     def _end(self) -> None:
-        """Close at once; it counts no more from now on, not only from when the event loop comes to it."""
+        """Close at once; it counts no more from now on, not only from when the event loop comes to
+        it.
+        """
         self._go_on()
         self.connections.discard(self)
         self.transport.abort()
@@ -90,7 +97,9 @@ class GuardedProtocol(H11Protocol):
 
 
 def possible_connections(wanted: int) -> int:
-    """How many connections the process's limit on open files leaves room for, raised as far as it may be; at least one."""
+    """How many connections the process's limit on open files leaves room for, raised as far as it
+    may be; at least one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * wanted + RESERVED_FILES  # a request asks models, on connections of its own
     if soft < needed:
@@ -100,16 +109,20 @@ def possible_connections(wanted: int) -> int:
 
 
 class Sparing(logging.Filter):
-    """Lets the same message pass once in so many seconds: what strangers can cause must not fill a disk."""
+    """Lets the same message pass once in so many seconds: what strangers can cause must not fill a
+    disk.
+    """
 
     def __init__(self, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._seconds, self._clock = seconds, clock
+        self._seconds = seconds
+        self._clock = clock
         self._said: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record may pass."""
-        now, said = self._clock(), str(record.msg)
+        now = self._clock()
+        said = str(record.msg)
         if now - self._said.get(said, -self._seconds) < self._seconds:
             return False
         if len(self._said) >= 1000:

@@ -1,4 +1,6 @@
-"""Errors in the shape that OpenAI's clients read: {"error": {"message", "type", "param", "code"}} and an HTTP status."""
+"""Errors in the shape that OpenAI's clients read: {"error": {"message", "type", "param", "code"}}
+and an HTTP status.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,55 @@ from pipeline.models.client import whole_text
 CLIENT_GONE = 499
 """Nobody hears it; the log and the metrics show it."""
 
-_TYPES = {401: "authentication_error", 404: "not_found_error", 408: "timeout_error", 429: "rate_limit_error", 504: "timeout_error"}
-_CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 429: "rate_limit_exceeded", 504: "timeout"}
+_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+_CODES = {
+    401: "invalid_api_key",
+    404: "not_found",
+    413: "request_too_large",
+    429: "rate_limit_exceeded",
+    504: "timeout",
+}
 
 
 class ApiError(TTSGraphError):
-    """A request that is answered with an error: status, what was expected and came, and the parameter it is about."""
+    """A request that is answered with an error: status, what was expected and came, and the
+    parameter it is about.
+    """
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, code: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.param, self.code, self.headers = status, param, code or _CODES.get(status), dict(headers or {})
+        self.status = status
+        self.param = param
+        self.code = code or _CODES.get(status)
+        self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
         """The response's body, also the data of an event that ends a stream."""
-        kind = _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
+        kind = _TYPES.get(self.status) or (
+            "server_error" if self.status >= 500 else "invalid_request_error"
+        )
         param = None if self.param is None else whole_text(self.param)
-        return {"error": {"message": whole_text(str(self)), "type": kind, "param": param, "code": self.code}}
+        return {
+            "error": {
+                "message": whole_text(str(self)),
+                "type": kind,
+                "param": param,
+                "code": self.code,
+            }
+        }
 
 
 def of_status(status: int, headers: Mapping[str, str] | None = None) -> ApiError:
@@ -38,7 +71,9 @@ def of_status(status: int, headers: Mapping[str, str] | None = None) -> ApiError
 
 
 def of_call(error: str, pool: Mapping[str, Any]) -> ApiError:
-    """A model call of the graph that failed for good; the model is named, where it runs is not the client's business."""
+    """A model call of the graph that failed for good; the model is named, where it runs is not the
+    client's business.
+    """
     model = error.partition(" ")[0]
     named = f" {model!r}" if model in pool else ""
     return ApiError(502, f"pool model{named} failed or can't be reached", code="pool_model_failed")

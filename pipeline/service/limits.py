@@ -1,4 +1,6 @@
-"""What is checked before a request costs anything: its key, the size of its body, and whether there is room for it."""
+"""What is checked before a request costs anything: its key, the size of its body, and whether there
+is room for it.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,28 @@ def check_key(request: Request, key: str | None) -> None:
         return
     scheme, _, sent = request.headers.get("authorization", "").partition(" ")
     # In constant time, so that how much of a guess is right can't be timed.
-    if scheme.lower() != "bearer" or not hmac.compare_digest(sent.strip().encode("latin-1"), key.encode()):
-        raise ApiError(401, "expected the server's API key as a bearer token", headers={"www-authenticate": "Bearer"})
+    if scheme.lower() != "bearer" or not hmac.compare_digest(
+        sent.strip().encode("latin-1"), key.encode()
+    ):
+        raise ApiError(
+            401,
+            "expected the server's API key as a bearer token",
+            headers={"www-authenticate": "Bearer"},
+        )
 
 
 def check_framing(headers: Headers) -> None:
     """Raises ApiError 400 for a request of two lengths.
 
-    A proxy before this server may see another end of its body, and take the rest for a request of somebody else.
+    A proxy before this server may see another end of its body, and take the rest for a request of
+    somebody else.
     """
     if "content-length" in headers and "transfer-encoding" in headers:
-        raise ApiError(400, "expected Content-Length or Transfer-Encoding, found both", headers={"connection": "close"})
+        raise ApiError(
+            400,
+            "expected Content-Length or Transfer-Encoding, found both",
+            headers={"connection": "close"},
+        )
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -61,7 +74,8 @@ class Gate:
     """How many requests are answered at once."""
 
     def __init__(self, places: int) -> None:
-        self._places, self.taken = places, 0
+        self._places = places
+        self.taken = 0
 
     def check(self) -> None:
         """Raises ApiError 429 when there is no room."""

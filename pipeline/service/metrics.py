@@ -18,24 +18,44 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
 
 class Metrics:
-    """One server's figures, in a registry of its own; where several processes serve, those of all together."""
+    """One server's figures, in a registry of its own; where several processes serve, those of all
+    together.
+    """
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "ttsgraph_requests", "Chat requests by status; 499: the client left.", ["model", "status"], registry=registry
+            "ttsgraph_requests",
+            "Chat requests by status; 499: the client left.",
+            ["model", "status"],
+            registry=registry,
         )
         self.seconds = Histogram(
-            "ttsgraph_request_seconds", "Time to the end of an answer.", ["model"], buckets=_SECONDS, registry=registry
+            "ttsgraph_request_seconds",
+            "Time to the end of an answer.",
+            ["model"],
+            buckets=_SECONDS,
+            registry=registry,
         )
         self.first_text = Histogram(
-            "ttsgraph_first_text_seconds", "Time to a stream's first text.", ["model"], buckets=_SECONDS, registry=registry
+            "ttsgraph_first_text_seconds",
+            "Time to a stream's first text.",
+            ["model"],
+            buckets=_SECONDS,
+            registry=registry,
         )
         self.under_way = Gauge(
-            "ttsgraph_requests_under_way", "Chat requests being answered.", registry=registry, multiprocess_mode="livesum"
+            "ttsgraph_requests_under_way",
+            "Chat requests being answered.",
+            registry=registry,
+            multiprocess_mode="livesum",
         )
-        self.tokens = Counter("ttsgraph_tokens", "Tokens of all calls.", ["model", "kind"], registry=registry)
-        self.calls = Counter("ttsgraph_pool_calls", "Calls of pool models.", ["model"], registry=registry)
+        self.tokens = Counter(
+            "ttsgraph_tokens", "Tokens of all calls.", ["model", "kind"], registry=registry
+        )
+        self.calls = Counter(
+            "ttsgraph_pool_calls", "Calls of pool models.", ["model"], registry=registry
+        )
         self.saved = Counter(
             "ttsgraph_calls_saved",
             "Calls that answers did not need: never begun (left_out), or cancelled on the way.",
@@ -43,9 +63,14 @@ class Metrics:
             registry=registry,
         )
         self.gates = Counter(
-            "ttsgraph_gates", "Gates that questions came to, closed or open.", ["model", "gate"], registry=registry
+            "ttsgraph_gates",
+            "Gates that questions came to, closed or open.",
+            ["model", "gate"],
+            registry=registry,
         )
-        self.dollars = Counter("ttsgraph_dollars", "Price of all calls.", ["model"], registry=registry)
+        self.dollars = Counter(
+            "ttsgraph_dollars", "Price of all calls.", ["model"], registry=registry
+        )
         self.deployed = Gauge(
             "ttsgraph_deployed",
             "1 for what a name stands for now.",
@@ -53,7 +78,9 @@ class Metrics:
             registry=registry,
             multiprocess_mode="livemax",
         )
-        self.refresh_failed = Counter("ttsgraph_refresh_failed", "Looks at a name that failed.", ["model"], registry=registry)
+        self.refresh_failed = Counter(
+            "ttsgraph_refresh_failed", "Looks at a name that failed.", ["model"], registry=registry
+        )
 
     def used(self, model: str, usage: Usage) -> None:
         """Count what an answer used."""
@@ -76,7 +103,9 @@ class Metrics:
         if before is not None:
             labels = model, before.version, before.graph.content_hash
             if _shared():
-                self.deployed.labels(*labels).set(0)  # what several processes share can't be removed
+                self.deployed.labels(*labels).set(
+                    0
+                )  # what several processes share can't be removed
             else:
                 self.deployed.remove(*labels)
         if now is not None:
@@ -92,5 +121,7 @@ class Metrics:
 
 
 def _shared() -> bool:
-    """Whether this process's figures are kept where several add up; decided when prometheus-client is imported."""
+    """Whether this process's figures are kept where several add up; decided when prometheus-client
+    is imported.
+    """
     return values.ValueClass is not values.MutexValue and "PROMETHEUS_MULTIPROC_DIR" in os.environ

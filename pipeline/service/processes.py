@@ -1,7 +1,8 @@
 """Several processes that serve on one port: the system shares the connections out among them.
 
-Each has a socket of its own with SO_REUSEPORT. With one socket for all, the process that wakes first would take all of
-a burst, as asyncio accepts whatever waits. One that dies is replaced; all end with the process that started them.
+Each has a socket of its own with SO_REUSEPORT. With one socket for all, the process that wakes
+first would take all of a burst, as asyncio accepts whatever waits. One that dies is replaced; all
+end with the process that started them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from prometheus_client import multiprocess
 from pipeline.base.errors import InputError, TTSGraphError
 
 FIGURES = "PROMETHEUS_MULTIPROC_DIR"
-"""Where prometheus-client looks for the folder in which processes keep their figures, to add them up."""
+"""Where prometheus-client looks for the folder in which processes keep their figures, to add them
+up.
+"""
 
 STARTING_S = 120
 """For a process to resolve what it serves and to listen."""
@@ -35,12 +38,18 @@ KILLED_S = 5
 _log = logging.getLogger(__name__)
 
 ServeOne = Callable[[str, int, Callable[[], None]], None]
-"""(host, port, ready) -> serves there until told to stop; calls `ready` once it listens. It is sent to other processes."""
+"""(host, port, ready) -> serves there until told to stop; calls `ready` once it listens. It is sent
+to other processes.
+"""
 
 
 def shared_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to an address that other processes of this user may bind too. Raises OSError."""
-    sharing = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    """A socket bound to an address that other processes of this user may bind too. Raises
+    OSError.
+    """
+    sharing = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     try:
         sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -51,12 +60,23 @@ def shared_socket(host: str, port: int) -> socket.socket:
     return sharing
 
 
-def serve_in(count: int, serve_one: ServeOne, host: str, port: int, drain_s: float, say: Callable[[int], None]) -> None:
-    """Serve in so many processes until SIGTERM or SIGINT; `say` is told the port once all of them listen.
+def serve_in(
+    count: int,
+    serve_one: ServeOne,
+    host: str,
+    port: int,
+    drain_s: float,
+    say: Callable[[int], None],
+) -> None:
+    """Serve in so many processes until SIGTERM or SIGINT; `say` is told the port once all of them
+    listen.
 
     Raises InputError for what keeps a process from starting.
     """
-    with tempfile.TemporaryDirectory(prefix="ttsgraph-figures-") as figures, closing(shared_socket(host, port)) as holding:
+    with (
+        tempfile.TemporaryDirectory(prefix="ttsgraph-figures-") as figures,
+        closing(shared_socket(host, port)) as holding,
+    ):
         before = os.environ.get(FIGURES)
         os.environ[FIGURES] = figures
         crew = _Crew(serve_one, host, holding.getsockname()[1], figures)
@@ -80,7 +100,10 @@ class _Crew:
     """The processes, each with the pipe over which it says that it listens, or why not."""
 
     def __init__(self, serve_one: ServeOne, host: str, port: int, figures: str) -> None:
-        self.serve_one, self.host, self.port, self.figures = serve_one, host, port, figures
+        self.serve_one = serve_one
+        self.host = host
+        self.port = port
+        self.figures = figures
         self.stopping = threading.Event()
         self._processes: dict[BaseProcess, Connection] = {}
         # Not forked: threads and locks of what is loaded here would come along half-way.
@@ -96,7 +119,9 @@ class _Crew:
     def start(self) -> BaseProcess:
         """One more process."""
         ours, its = self._context.Pipe()
-        process = self._context.Process(target=_run, args=(self.serve_one, self.host, self.port, its))
+        process = self._context.Process(
+            target=_run, args=(self.serve_one, self.host, self.port, its)
+        )
         process.start()
         its.close()
         self._processes[process] = ours
@@ -116,7 +141,11 @@ class _Crew:
             for process in [process for process in self._processes if not process.is_alive()]:
                 self._forget(process)
                 if not self.stopping.is_set():
-                    _log.warning("process %s ended with exit code %s; starting another", process.pid, process.exitcode)
+                    _log.warning(
+                        "process %s ended with exit code %s; starting another",
+                        process.pid,
+                        process.exitcode,
+                    )
                     if problem := _heard(self._processes[self.start()]):
                         _log.error("it could not start: %s", problem)
 
@@ -139,14 +168,20 @@ class _Crew:
 def _heard(pipe: Connection) -> str:
     """What a process says of its start: nothing where it listens, or why it doesn't."""
     try:
-        return str(pipe.recv()) if pipe.poll(STARTING_S) else f"a server process took longer than {STARTING_S} s to start"
+        return (
+            str(pipe.recv())
+            if pipe.poll(STARTING_S)
+            else f"a server process took longer than {STARTING_S} s to start"
+        )
     except (EOFError, OSError):
         return "a server process ended before it listened; what it said stands above"
 
 
 def _run(serve_one: ServeOne, host: str, port: int, pipe: Connection) -> None:
     """A process of the crew."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until it serves: the process that started it says when to stop
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # until it serves: the process that started it says when to stop
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
     try:
         serve_one(host, port, lambda: pipe.send(""))

@@ -1,13 +1,16 @@
 """What a client may ask: the request's shape, and how a conversation becomes a question to a graph.
 
-The last message has to be the user's: it is the question, which every node is given. What came before it is shown to every node
-between the task's instruction and the question: system and developer messages extend the instruction, user and assistant messages
-stand as they are. Few-shot prompts are one text that a model continues and have no place for either; there, only a question alone
-is taken.
+The last message has to be the user's: it is the question, which every node is given. What came
+before it is shown to every node between the task's instruction and the question: system and
+developer messages extend the instruction, user and assistant messages stand as they are. Few-shot
+prompts are one text that a model continues and have no place for either; there, only a question
+alone is taken.
 
-A deployed version answers with the sampling it was evaluated with, so a client's sampling parameters have no effect, and the
-answer names those that were sent (`ignored`). Only max_tokens does: it can lower the limit of the last node's answer. Parameters
-that would give the answer another form (tools, several choices, log probabilities, ...) are refused, unless they ask for nothing.
+A deployed version answers with the sampling it was evaluated with, so a client's sampling
+parameters have no effect, and the answer names those that were sent (`ignored`). Only max_tokens
+does: it can lower the limit of the last node's answer. Parameters that would give the answer
+another form (tools, several choices, log probabilities, ...) are refused, unless they ask for
+nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +19,16 @@ import json
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
 
 from pipeline.agent.context import estimate_tokens
 from pipeline.models.client import Message
@@ -24,8 +36,25 @@ from pipeline.service.errors import ApiError
 from pipeline.tasks.prompts import Prompt
 
 IGNORED = {
-    *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "prediction"),
-    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *(
+        "temperature",
+        "top_p",
+        "seed",
+        "presence_penalty",
+        "frequency_penalty",
+        "reasoning_effort",
+        "verbosity",
+        "prediction",
+    ),
+    *(
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+    ),
 }
 """Parameters without effect: sampling is the version's, and nothing is stored."""
 
@@ -45,7 +74,9 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "stop": ([],),
     "web_search_options": (),
 }
-"""Parameters that are refused, and the values that ask for nothing, which are not. None is always one."""
+"""Parameters that are refused, and the values that ask for nothing, which are not. None is always
+one.
+"""
 
 
 def _text_of(content: Any) -> str:
@@ -89,8 +120,9 @@ _BODY = TypeAdapter(_Body)
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question: to which model, with what before it, and in which form the answer goes back; within `timeout_s` seconds, if
-    given, with what there is by then."""
+    """One question: to which model, with what before it, and in which form the answer goes back;
+    within `timeout_s` seconds, if given, with what there is by then.
+    """
 
     model: str
     question: str
@@ -104,11 +136,17 @@ class ChatRequest:
     timeout_s: float | None = None
 
     def prompt(self, prompt: Prompt, has_place: bool) -> Prompt | None:
-        """The version's prompt with the conversation in it; None when there is none. Raises ApiError where it has no place."""
+        """The version's prompt with the conversation in it; None when there is none. Raises
+        ApiError where it has no place.
+        """
         if not self.system and not self.history:
             return None
         if not has_place:
-            raise ApiError(400, "this model answers a single question: expected one user message and no other", "messages")
+            raise ApiError(
+                400,
+                "this model answers a single question: expected one user message and no other",
+                "messages",
+            )
         return replace(prompt, system=self.system, history=self.history)
 
 
@@ -117,16 +155,22 @@ def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
     try:
         data = json.loads(raw, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise ApiError(400, "expected a JSON object as the request's body, but it is not JSON") from None
+        raise ApiError(
+            400, "expected a JSON object as the request's body, but it is not JSON"
+        ) from None
     if not isinstance(data, dict):
-        raise ApiError(400, f"expected a JSON object as the request's body, found {type(data).__name__}")
+        raise ApiError(
+            400, f"expected a JSON object as the request's body, found {type(data).__name__}"
+        )
     try:
         body = _BODY.validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in first["loc"]) or "the request's body"
         param = str(first["loc"][0]) if first["loc"] else None
-        raise ApiError(400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param) from None
+        raise ApiError(
+            400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param
+        ) from None
     ignored = _check_others(body.model_extra or {})
     messages = [message.plain() for message in body.messages]
     _check_messages(messages, max_input_tokens)
@@ -155,20 +199,30 @@ def _check_others(others: dict[str, Any]) -> tuple[str, ...]:
     for name, value in others.items():
         if name in REFUSED:
             if value is not None and value not in REFUSED[name]:
-                raise ApiError(400, f"{name} is not supported by this server", name, "unsupported_parameter")
+                raise ApiError(
+                    400, f"{name} is not supported by this server", name, "unsupported_parameter"
+                )
         elif name not in IGNORED:
             raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
-    return tuple(sorted(name for name, value in others.items() if name in IGNORED and value is not None))
+    return tuple(
+        sorted(name for name, value in others.items() if name in IGNORED and value is not None)
+    )
 
 
 def _check_messages(messages: list[Message], max_input_tokens: int) -> None:
     if messages[-1].role != "user" or not messages[-1].content.strip():
-        raise ApiError(400, "expected the last message to be the user's question, with text in it", "messages")
+        raise ApiError(
+            400, "expected the last message to be the user's question, with text in it", "messages"
+        )
     text = "\n".join(message.content for message in messages)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ApiError(400, "expected messages in valid Unicode, found a lone surrogate", "messages") from None
+        raise ApiError(
+            400, "expected messages in valid Unicode, found a lone surrogate", "messages"
+        ) from None
     if (found := estimate_tokens(text)) > max_input_tokens:
-        said = f"expected messages of at most {max_input_tokens} tokens together, found about {found}"
+        said = (
+            f"expected messages of at most {max_input_tokens} tokens together, found about {found}"
+        )
         raise ApiError(400, said, "messages", "context_length_exceeded")

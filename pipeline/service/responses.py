@@ -42,11 +42,17 @@ class Reply:
             "logprobs": None,
             "finish_reason": self.answering.finish_reason(answer),
         }
-        more = {"choices": [choice], "usage": usage_of(answer.usage), "ttsgraph": self._origin(answer)}
+        more = {
+            "choices": [choice],
+            "usage": usage_of(answer.usage),
+            "ttsgraph": self._origin(answer),
+        }
         return finite(self._frame("chat.completion") | more)
 
     async def events(self, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
-        """The answer's events; one that fails on the way ends with an error in place of the finish."""
+        """The answer's events; one that fails on the way ends with an error in place of the
+        finish.
+        """
         usage = {"usage": None} if self.answering.asked.include_usage else {}
         try:
             yield self._chunk({"role": "assistant", "content": ""}, None, usage)
@@ -56,12 +62,22 @@ class Reply:
         except Exception as error:  # a stream that has begun has no other place to say so
             yield _event((error if isinstance(error, ApiError) else of_status(500)).body())
             return
-        yield self._chunk({}, self.answering.finish_reason(answer), usage | {"ttsgraph": self._origin(answer)})
+        yield self._chunk(
+            {}, self.answering.finish_reason(answer), usage | {"ttsgraph": self._origin(answer)}
+        )
         if usage:
-            yield _event(self._frame("chat.completion.chunk") | {"choices": [], "usage": usage_of(answer.usage)})
+            yield _event(
+                self._frame("chat.completion.chunk")
+                | {
+                    "choices": [],
+                    "usage": usage_of(answer.usage),
+                }
+            )
         yield DONE
 
-    def _chunk(self, delta: dict[str, str], finish_reason: str | None, more: dict[str, Any]) -> bytes:
+    def _chunk(
+        self, delta: dict[str, str], finish_reason: str | None, more: dict[str, Any]
+    ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return _event(self._frame("chat.completion.chunk") | {"choices": [choice]} | more)
 
@@ -86,17 +102,28 @@ class Reply:
             "ignored": list(self.answering.ignored),
         }
         origin |= self._without(answer)
-        return origin | {"trace": self.answering.trace(answer)} if self.answering.asked.trace else origin
+        return (
+            origin | {"trace": self.answering.trace(answer)}
+            if self.answering.asked.trace
+            else origin
+        )
 
     def _without(self, answer: Served) -> dict[str, Any]:
-        """What the answer went without, where it did: calls that were not needed, that failed, or that came too late."""
+        """What the answer went without, where it did: calls that were not needed, that failed, or
+        that came too late.
+        """
         graph = self.answering.live.deployed.graph
         found: dict[str, Any] = {"left_out": list(answer.left_out)} if answer.left_out else {}
         found |= {"cancelled": list(answer.cancelled)} if answer.cancelled else {}
-        found |= {"lost": [{"node": i, "model": graph.node(i).model} for i in answer.lost]} if answer.lost else {}
+        found |= (
+            {"lost": [{"node": i, "model": graph.node(i).model} for i in answer.lost]}
+            if answer.lost
+            else {}
+        )
         if answer.fallbacks:
             found["fallbacks"] = [
-                {"node": i, "model": graph.node(i).model, "answered_by": list(graph.reads[i])} for i in answer.fallbacks
+                {"node": i, "model": graph.node(i).model, "answered_by": list(graph.reads[i])}
+                for i in answer.fallbacks
             ]
         return found | ({"deadline_passed": True} if answer.late else {})
 
@@ -104,7 +131,11 @@ class Reply:
 def usage_of(usage: Usage) -> dict[str, int]:
     """Tokens of all calls of the graph."""
     total = usage.prompt_tokens + usage.completion_tokens
-    return {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, "total_tokens": total}
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": total,
+    }
 
 
 def model_of(live: Live, created: int) -> dict[str, Any]:
@@ -118,7 +149,13 @@ def model_of(live: Live, created: int) -> dict[str, Any]:
     if deployed.profile.budget.of == "mean":
         budget = deployed.profile.budget
         origin["budget"] = {"metric": budget.metric, "limit": budget.limit, "of": budget.of}
-    return {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph", "ttsgraph": origin}
+    return {
+        "id": live.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "ttsgraph",
+        "ttsgraph": origin,
+    }
 
 
 def _event(data: dict[str, Any]) -> bytes:

@@ -1,8 +1,10 @@
-"""A question on its way through a graph for somebody who waits: nothing is waited for that the answer does not need.
+"""A question on its way through a graph for somebody who waits: nothing is waited for that the
+answer does not need.
 
-In a search every call that is begun ends, and one that failed leaves its question unscored. Here a vote is over as soon as no
-answer that is still to come can change it, and calls that nobody needs any more are cancelled; a vote goes on without a voice that
-failed, as long as its quorum answered; and at a deadline the graph answers with what there is.
+In a search every call that is begun ends, and one that failed leaves its question unscored. Here a
+vote is over as soon as no answer that is still to come can change it, and calls that nobody needs
+any more are cancelled; a vote goes on without a voice that failed, as long as its quorum answered;
+and at a deadline the graph answers with what there is.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from pipeline.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What an answer may do without: a vote, the voices beyond this share of those that it asked; with `fallback`, any node what it
-    can't read, and its own model: it then passes on the most frequent answer that it was to read.
+    """What an answer may do without: a vote, the voices beyond this share of those that it asked;
+    with `fallback`, any node what it can't read, and its own model: it then passes on the most
+    frequent answer that it was to read.
 
-    A lossless vote begins its next wave early once a wave takes `patience` times as long as its first half, so that one slow voice
-    holds up no answer; None: never.
+    A lossless vote begins its next wave early once a wave takes `patience` times as long as its
+    first half, so that one slow voice holds up no answer; None: never.
     """
 
     quorum: float = 0.5
@@ -36,8 +39,10 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Served(Answer):
-    """An answer, and what it went without: calls that `lost` say why they failed, `cancelled` and `left_out` calls, and nodes that
-    passed on another's answer because their own call failed (`fallbacks`). `late`: a deadline ended it before all had answered."""
+    """An answer, and what it went without: calls that `lost` say why they failed, `cancelled` and
+    `left_out` calls, and nodes that passed on another's answer because their own call failed
+    (`fallbacks`). `late`: a deadline ended it before all had answered.
+    """
 
     lost: Mapping[int, str] = field(default_factory=dict)
     cancelled: tuple[int, ...] = ()
@@ -49,7 +54,9 @@ class Served(Answer):
 class ServedRun(Run):
     """One question, for somebody who waits."""
 
-    def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None, tolerance: Tolerance) -> None:
+    def __init__(
+        self, runner: GraphRunner, question: Question, finish: Finish | None, tolerance: Tolerance
+    ) -> None:
         super().__init__(runner, question, finish)
         self.tolerance = tolerance
         self.lost: dict[int, CallFailed] = {}
@@ -61,8 +68,9 @@ class ServedRun(Run):
         self._hurry_at: dict[tuple[int, int], float] = {}
 
     async def answer(self, deadline_s: float | None = None) -> Served:
-        """Run the graph, for at most `deadline_s` seconds: then it answers with what there is, without a text where that is
-        nothing. Cancelling it cancels every call."""
+        """Run the graph, for at most `deadline_s` seconds: then it answers with what there is,
+        without a text where that is nothing. Cancelling it cancels every call.
+        """
         loop = asyncio.get_running_loop()
         end = math.inf if deadline_s is None else loop.time() + deadline_s
         try:
@@ -71,7 +79,9 @@ class ServedRun(Run):
                 hurry = self._next_hurry(loop.time())
                 until = min(end, hurry)
                 left = None if until == math.inf else max(0.0, until - loop.time())
-                done, _ = await asyncio.wait(self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(
+                    self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
                 if not done and hurry < end:
                     self._hurry(hurry)
                     continue
@@ -84,25 +94,43 @@ class ServedRun(Run):
         return self._served()
 
     def _next_hurry(self, now: float) -> float:
-        """When the next wave begins that does not wait for the one before; infinity where none does."""
+        """When the next wave begins that does not wait for the one before; infinity where none
+        does.
+        """
         if self.tolerance.patience is None:
             return math.inf
         found = math.inf
         for i in self.runner.adaptive:
-            node, place = self.runner.nodes[i], self.demand.stage.get(i)
-            hurries = place is not None and node.stop == LOSSLESS and self.demand.goes_on(i) and not self._ended(i)
+            node = self.runner.nodes[i]
+            place = self.demand.stage.get(i)
+            hurries = (
+                place is not None
+                and node.stop == LOSSLESS
+                and self.demand.goes_on(i)
+                and not self._ended(i)
+            )
             if not hurries or place is None or (node.gate and not place):
                 continue
             began = self._began.setdefault((i, place), now)
             members = self.demand.graph.stages[i][place]
             if 2 * sum(map(self._ended, members)) >= len(members):
-                found = min(found, self._hurry_at.setdefault((i, place), began + self.tolerance.patience * (now - began)))
+                found = min(
+                    found,
+                    self._hurry_at.setdefault(
+                        (i, place), began + self.tolerance.patience * (now - began)
+                    ),
+                )
         return found
 
     def _hurry(self, until: float) -> None:
         """Begin the next wave of the votes whose patience has ended."""
         for (i, place), at in list(self._hurry_at.items()):
-            if at <= until and self.demand.stage[i] == place and not self._ended(i) and self.demand.goes_on(i):
+            if (
+                at <= until
+                and self.demand.stage[i] == place
+                and not self._ended(i)
+                and self.demand.goes_on(i)
+            ):
                 self._begin(self.advance(self.demand.go_on(i, hurry=True)))
 
     @property
@@ -114,7 +142,9 @@ class ServedRun(Run):
             self._under_way[i] = asyncio.ensure_future(_awaited(call))
 
     def _take(self, done: list[int]) -> None:
-        """Take in calls that ended, begin what they make ready, and cancel what nobody needs any more."""
+        """Take in calls that ended, begin what they make ready, and cancel what nobody needs any
+        more.
+        """
         for i in done:
             task = self._under_way.pop(i)
             try:
@@ -153,20 +183,33 @@ class ServedRun(Run):
         ready = super()._reached(i)
         for after in self.runner.graph.successors[i]:
             if after in self.demand.stage and after not in self.texts and self._is_decided(after):
-                self.texts[after] = majority(self.runner.prompt.task, self._heard(self.runner.graph.reads[after]))
+                self.texts[after] = majority(
+                    self.runner.prompt.task, self._heard(self.runner.graph.reads[after])
+                )
                 ready += self._reached(after)
             elif after in ready and after not in self.lost and not self._can_go_on(after):
-                ready += self._lose(after, self.lost[next(p for p in self.runner.graph.reads[after] if p in self.lost)])
+                ready += self._lose(
+                    after,
+                    self.lost[next(p for p in self.runner.graph.reads[after] if p in self.lost)],
+                )
         return [j for j in ready if j not in self.texts and j not in self.lost]
 
     def _is_decided(self, i: int) -> bool:
-        """Whether no answer that is missing can change a vote; a confidence rule waits for its wave, as it was measured."""
-        graph, extract = self.runner.graph, self.runner.prompt.task.extract
-        node, reads = graph.node(i), graph.reads[i]
+        """Whether no answer that is missing can change a vote; a confidence rule waits for its
+        wave, as it was measured.
+        """
+        graph = self.runner.graph
+        extract = self.runner.prompt.task.extract
+        node = graph.node(i)
+        reads = graph.reads[i]
         past_gate = node.gate is None or self.demand.stage[i] > 0
         if not (self.runner.roles[i].by_majority and past_gate) or node.stop.rule == "none":
             return False
-        heard = {k: extract(self.texts[p]) if p in self.texts else None for k, p in enumerate(reads) if self._ended(p)}
+        heard = {
+            k: extract(self.texts[p]) if p in self.texts else None
+            for k, p in enumerate(reads)
+            if self._ended(p)
+        }
         return len(heard) < len(reads) and decided(heard, len(reads)) and self._has_quorum(i)
 
     def _ended(self, i: int) -> bool:
@@ -175,7 +218,9 @@ class ServedRun(Run):
     def _has_quorum(self, i: int) -> bool:
         """Whether enough of the voices have answered that a vote asked so far."""
         asked = [p for p in self.runner.graph.reads[i] if p in self.demand.stage]
-        return sum(p in self.texts for p in asked) >= max(1.0, self.tolerance.quorum * sum(map(self._ended, asked)))
+        return sum(p in self.texts for p in asked) >= max(
+            1.0, self.tolerance.quorum * sum(map(self._ended, asked))
+        )
 
     def _tolerates(self, i: int) -> bool:
         return self.tolerance.fallback or not self.runner.roles[i].calls_model
@@ -203,7 +248,9 @@ class ServedRun(Run):
         return self._lose(i, error)
 
     def _lose(self, i: int, error: CallFailed) -> list[int]:
-        """A node without an answer: those that can't do without it are lost with it, and the run where that is the sink."""
+        """A node without an answer: those that can't do without it are lost with it, and the run
+        where that is the sink.
+        """
         self.lost[i] = error
         if i == self.runner.sink:
             self.failures[i] = error
@@ -215,9 +262,12 @@ class ServedRun(Run):
         return [j for j in ready if not self._ended(j)]
 
     def _give_up(self) -> None:
-        """The deadline has come: every node that is asked passes on what there is of what it was to read."""
+        """The deadline has come: every node that is asked passes on what there is of what it was to
+        read.
+        """
         self.late = True
-        graph, task = self.runner.graph, self.runner.prompt.task
+        graph = self.runner.graph
+        task = self.runner.prompt.task
         for i in graph.order:
             there = self._heard(graph.predecessors[i])
             if i in self.demand.stage and i not in self.texts and there:

@@ -28,14 +28,19 @@ BACKLOG = 2048
 KEEP_ALIVE_S = 60
 
 
-def serve(loader: Loader, names: Sequence[str], settings: ServiceSettings, no_key: bool = False) -> None:
+def serve(
+    loader: Loader, names: Sequence[str], settings: ServiceSettings, no_key: bool = False
+) -> None:
     """Serve these names until SIGTERM or SIGINT.
 
-    Raises InputError: no key on a public interface, a port that is taken, a name that can't be resolved, an endpoint that is down.
+    Raises InputError: no key on a public interface, a port that is taken, a name that can't be
+    resolved, an endpoint that is down.
     """
     key = api_key(settings, no_key)
     if settings.workers > 1:
-        with _listen(settings.host, settings.port) as free:  # or another server on this port would be joined unasked
+        with _listen(
+            settings.host, settings.port
+        ) as free:  # or another server on this port would be joined unasked
             port = free.getsockname()[1]
         serve_one = partial(_serve_one, loader, names, settings, key)
         say = partial(_say, names, settings.host, key, settings.workers)
@@ -45,7 +50,9 @@ def serve(loader: Loader, names: Sequence[str], settings: ServiceSettings, no_ke
     _log_lines()
     with _listen(settings.host, settings.port) as listening:
         say = partial(_say, names, settings.host, key, 1)
-        asyncio.run(_serve(loader, names, settings, key, listening, lambda: say(listening.getsockname()[1])))
+        asyncio.run(
+            _serve(loader, names, settings, key, listening, lambda: say(listening.getsockname()[1]))
+        )
 
 
 def _serve_one(
@@ -66,7 +73,9 @@ def _serve_one(
 def _say(names: Sequence[str], host: str, key: str | None, processes: int, port: int) -> None:
     where = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
     several = f", in {processes} processes" if processes > 1 else ""
-    typer.echo(f"serving {', '.join(names)} at {where}, {'with' if key else 'without'} a key{several}")
+    typer.echo(
+        f"serving {', '.join(names)} at {where}, {'with' if key else 'without'} a key{several}"
+    )
 
 
 def _log_lines() -> None:
@@ -78,14 +87,17 @@ def _log_lines() -> None:
 
 
 def api_key(settings: ServiceSettings, no_key: bool) -> str | None:
-    """The key that clients have to send, if any. Raises InputError where one is needed and there is none."""
+    """The key that clients have to send, if any. Raises InputError where one is needed and there is
+    none.
+    """
     key = os.environ.get(settings.api_key_env, "").strip()
     if no_key:
         return None
     if not key and not is_loopback(settings.host):
         raise InputError(
-            f"{settings.host} can be reached from elsewhere: expected an API key in the environment variable "
-            f"{settings.api_key_env}, which is not set (or --no-key, to let everybody ask)"
+            f"{settings.host} can be reached from elsewhere: expected an API key in the environment"
+            f" variable {settings.api_key_env}, which is not set (or --no-key, to let everybody"
+            " ask)"
         )
     return key or None
 
@@ -99,15 +111,19 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    # With its protocol named, asyncio sets TCP_NODELAY on what it accepts here: else the end of an answer waits up to 40 ms for the
-    # acknowledgement of its beginning.
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # With its protocol named, asyncio sets TCP_NODELAY on what it accepts here: else the end of an
+    # answer waits up to 40 ms for the acknowledgement of its beginning.
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise InputError(f"expected to listen at {host} port {port}, but {error.strerror or error}") from None
+        raise InputError(
+            f"expected to listen at {host} port {port}, but {error.strerror or error}"
+        ) from None
     return listening
 
 
@@ -141,7 +157,8 @@ async def _serve(
         config = config_of(create_app(deployments, metrics, settings, key), settings)
         listening.listen(BACKLOG)  # before saying so: who comes before uvicorn is ready waits
         ready()
-        # uvicorn raises a signal it has obeyed once more at its end: that must not end what is left to close here.
+        # uvicorn raises a signal it has obeyed once more at its end: that must not end what is left
+        # to close here.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         await uvicorn.Server(config).serve(sockets=[listening])

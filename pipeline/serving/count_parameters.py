@@ -1,9 +1,10 @@
-"""Count a model's parameters from its configuration alone. Runs in the serve environment, which has transformers and torch.
+"""Count a model's parameters from its configuration alone. Runs in the serve environment, which has
+transformers and torch.
 
     python facts.py FOLDER_OR_CONFIG_JSON [...]
 
-Prints one JSON object a model: layers, hidden, total and non_embedding. No weights are read or made: the model is built on torch's
-meta device, where tensors have shapes only.
+Prints one JSON object a model: layers, hidden, total and non_embedding. No weights are read or
+made: the model is built on torch's meta device, where tensors have shapes only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 
 
 def facts(path: Path) -> dict[str, int]:
-    """Layers, hidden size and parameter counts; `non_embedding` leaves out the input embeddings and an untied output head."""
+    """Layers, hidden size and parameter counts; `non_embedding` leaves out the input embeddings and
+    an untied output head.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -27,7 +30,8 @@ def facts(path: Path) -> dict[str, int]:
     config = AutoConfig.for_model(data.pop("model_type"), **data)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    inputs = model.get_input_embeddings().weight
+    outputs = model.get_output_embeddings().weight
     embeddings = inputs.numel() + (0 if outputs is inputs else outputs.numel())
     total = sum(parameter.numel() for parameter in model.parameters())
     return {

@@ -2,11 +2,12 @@
 
     python guard.py GRACE_SECONDS COMMAND [ARGUMENT ...]
 
-A model server is a tree of processes (vLLM: API server, engine, worker), and a starter that is killed outright can't
-stop them. This small process can: its standard input is a pipe from the starter, so it sees the starter end however
-that ends, `kill -9` included, and from whichever thread it was started. On that, on SIGTERM or when the command ends by
-itself, the whole tree gets SIGTERM, then after the grace time SIGKILL. Stand-alone, standard library only; exits with
-the command's status. `start` and `end` are the starter's side of it.
+A model server is a tree of processes (vLLM: API server, engine, worker), and a starter that is
+killed outright can't stop them. This small process can: its standard input is a pipe from the
+starter, so it sees the starter end however that ends, `kill -9` included, and from whichever thread
+it was started. On that, on SIGTERM or when the command ends by itself, the whole tree gets SIGTERM,
+then after the grace time SIGKILL. Stand-alone, standard library only; exits with the command's
+status. `start` and `end` are the starter's side of it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from typing import Literal
 GRACE_S = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _POLL_S = 0.1
 
@@ -47,7 +49,8 @@ def _descendants() -> list[int]:
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name, in parentheses, may hold anything; the parent's id is the second field after it.
+            # The name, in parentheses, may hold anything; the parent's id is the second field after
+            # it.
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     found: list[int] = []
@@ -86,13 +89,17 @@ def _stop_tree(grace_s: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it ends, standard input ends, or a signal asks to stop; returns its exit status."""
-    grace_s, command = float(arguments[0]), list(arguments[1:])
+    """Run the command until it ends, standard input ends, or a signal asks to stop; returns its
+    exit status.
+    """
+    grace_s = float(arguments[0])
+    command = list(arguments[1:])
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: asked.append(received))
-    # Orphans of the tree become children of this process, so that none escapes by losing its parent; and should this
-    # process itself be killed, the command is told. With one thread, a function between fork and exec is safe.
+    # Orphans of the tree become children of this process, so that none escapes by losing its
+    # parent; and should this process itself be killed, the command is told. With one thread, a
+    # function between fork and exec is safe.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
@@ -109,19 +116,32 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def start(
-    command: Sequence[str], log: Path, env: Mapping[str, str], grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb"
+    command: Sequence[str],
+    log: Path,
+    env: Mapping[str, str],
+    grace_s: float = GRACE_S,
+    mode: Literal["wb", "ab"] = "wb",
 ) -> subprocess.Popen[bytes]:
-    """Start one command under its guard, in a session of its own so that Ctrl-C reaches it only through `end`."""
+    """Start one command under its guard, in a session of its own so that Ctrl-C reaches it only
+    through `end`.
+    """
     guard = (sys.executable, "-I", str(Path(__file__)), str(grace_s))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open(mode) as file:
         return subprocess.Popen(
-            (*guard, *command), stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
+            (*guard, *command),
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
         )
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
-    """Stop guards with all that they guard, all at once; those that ended already are no trouble."""
+    """Stop guards with all that they guard, all at once; those that ended already are no
+    trouble.
+    """
     for guard in guards:
         with contextlib.suppress(ProcessLookupError):
             guard.send_signal(signal.SIGTERM)

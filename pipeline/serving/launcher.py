@@ -1,11 +1,13 @@
-"""Start and stop local OpenAI-compatible model servers, and let other processes find the ones that are up.
+"""Start and stop local OpenAI-compatible model servers, and let other processes find the ones that
+are up.
 
-    specs = server_specs("vllm", {"smollm2-135m": Hosted(".ttsgraph/models/smollm2-135m")}, log_dir=Path(".ttsgraph/logs"))
-    with Launcher(specs, state=Path(".ttsgraph/pool.json")) as pool:
+    specs = server_specs("vllm", {"smollm2-135m": Hosted(".ttsgraph/models/smollm2-135m")},
+    log_dir=Path(".ttsgraph/logs")) with Launcher(specs, state=Path(".ttsgraph/pool.json")) as pool:
         pool.endpoints  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
 
-Every server is started under `guard.py`, which ends its whole process tree when this process ends, however it ends; so
-no signal handler is touched. A server that dies while it is needed is started again at the same address.
+Every server is started under `guard.py`, which ends its whole process tree when this process ends,
+however it ends; so no signal handler is touched. A server that dies while it is needed is started
+again at the same address.
 """
 
 from __future__ import annotations
@@ -52,10 +54,12 @@ class _Running:
 
 
 class Launcher:
-    """Servers for a pool: `start` brings up those that aren't there yet, `stop` ends exactly those it started.
+    """Servers for a pool: `start` brings up those that aren't there yet, `stop` ends exactly those
+    it started.
 
-    `state`, when given, records the pool for `read_pool` while it is up. A server that ends by itself once it was up is started
-    again, at most `max_restarts` times each. Use as a context manager.
+    `state`, when given, records the pool for `read_pool` while it is up. A server that ends by
+    itself once it was up is started again, at most `max_restarts` times each. Use as a context
+    manager.
     """
 
     def __init__(
@@ -82,25 +86,31 @@ class Launcher:
     @property
     def endpoints(self) -> dict[str, tuple[str, ...]]:
         """Model name -> base URLs, one a replica."""
-        return by_model((model, spec.base_url) for spec in self._specs for model in spec.served_models)
+        return by_model(
+            (model, spec.base_url) for spec in self._specs for model in spec.served_models
+        )
 
     def start(self) -> Launcher:
         """Start what is missing, and wait until every server answers for its models.
 
-        All start at once, but of servers that share a GPU one after another: each measures what of its memory is taken.
+        All start at once, but of servers that share a GPU one after another: each measures what of
+        its memory is taken.
 
-        Raises EndpointError when a port is taken by something else, or a server ends or isn't up within the time limit;
-        whatever was started is stopped again.
+        Raises EndpointError when a port is taken by something else, or a server ends or isn't up
+        within the time limit; whatever was started is stopped again.
         """
         atexit.register(self.stop)
         try:
             self._start_all([spec for spec in self._specs if not _already_up(spec)])
             if self._running:
-                # A pool that was only reused belongs to whoever started it, a record of others to whoever keeps those up.
+                # A pool that was only reused belongs to whoever started it, a record of others to
+                # whoever keeps those up.
                 if self._state is not None and not is_kept_up(self._state, {}):
                     self._record = PoolRecord(self._state, self._specs)
                 self._stopping.clear()
-                self._watch = threading.Thread(target=self._restart_dead, name="model server watch", daemon=True)
+                self._watch = threading.Thread(
+                    target=self._restart_dead, name="model server watch", daemon=True
+                )
                 self._watch.start()
         except BaseException:
             self.stop()
@@ -108,13 +118,16 @@ class Launcher:
         return self
 
     def stop(self) -> None:
-        """End every process this launcher started and forget the recorded pool; safe to call again."""
+        """End every process this launcher started and forget the recorded pool; safe to call
+        again.
+        """
         atexit.unregister(self.stop)
         self._stopping.set()
         if self._watch is not None:
             self._watch.join()
             self._watch = None
-        running, self._running = self._running, []
+        running = self._running
+        self._running = []
         end([server.guard for server in running], self._grace_s)
         if self._record is not None:
             self._record.remove()
@@ -127,7 +140,9 @@ class Launcher:
         self.stop()
 
     def _restart_dead(self) -> None:
-        """Until `stop`: start a server again that ended; its clients find it at the same address once it is up."""
+        """Until `stop`: start a server again that ended; its clients find it at the same address
+        once it is up.
+        """
         while not self._stopping.wait(WATCH_S):
             for place, server in enumerate(self._running):
                 code = server.guard.poll()
@@ -139,19 +154,35 @@ class Launcher:
                 end([server.guard], self._grace_s)  # which closes its pipe
                 server.restarts += 1
                 what = (
-                    "starting it again" if again else f"not started again after {self._max_restarts} times; see {server.spec.log}"
+                    "starting it again"
+                    if again
+                    else (
+                        f"not started again after {self._max_restarts} times; see {server.spec.log}"
+                    )
                 )
-                self._console.print(f"model server {server.spec.name} ended with status {code}; {what}", highlight=False)
+                self._console.print(
+                    f"model server {server.spec.name} ended with status {code}; {what}",
+                    highlight=False,
+                )
                 if again:
-                    self._running[place] = _Running(server.spec, spawn(server.spec, self._grace_s, "ab"), restarts=server.restarts)
+                    self._running[place] = _Running(
+                        server.spec,
+                        spawn(server.spec, self._grace_s, "ab"),
+                        restarts=server.restarts,
+                    )
                 elif self._record is not None:
                     self._record.give_up(server.spec)
 
     def _starts_on(self, gpus: Sequence[int]) -> bool:
         """Whether a server on one of these GPUs is alive, but not up yet."""
         for server in self._running:
-            spec, late = server.spec, time.monotonic() - server.since > self._timeout_s
-            if not (server.up or late) and set(gpus) & set(spec.gpus) and server.guard.poll() is None:
+            spec = server.spec
+            late = time.monotonic() - server.since > self._timeout_s
+            if (
+                not (server.up or late)
+                and set(gpus) & set(spec.gpus)
+                and server.guard.poll() is None
+            ):
                 server.up = answers(spec.base_url, spec.served_models, spec.lists_models)
                 if not server.up:
                     return True
@@ -161,9 +192,13 @@ class Launcher:
         """Start these servers and wait for them, with a progress line."""
         if not specs:
             return
-        self._console.print(f"starting model servers: {', '.join(spec.name for spec in specs)}", highlight=False)
+        self._console.print(
+            f"starting model servers: {', '.join(spec.name for spec in specs)}", highlight=False
+        )
         spinner = self._console.status("") if self._console.is_terminal else None
-        told, left, waiting = time.monotonic(), list(specs), list[_Running]()
+        told = time.monotonic()
+        left = list(specs)
+        waiting = list[_Running]()
         with spinner or contextlib.nullcontext():
             while True:
                 for spec in list(left):
@@ -176,11 +211,16 @@ class Launcher:
                         server.up = True
                         waiting.remove(server)
                         seconds = time.monotonic() - server.since
-                        self._console.print(f"  {server.spec.name} is up after {seconds:.0f} s", highlight=False)
+                        self._console.print(
+                            f"  {server.spec.name} is up after {seconds:.0f} s", highlight=False
+                        )
                 if not waiting and not left:
                     return
                 if waiting:
-                    line = f"waiting {time.monotonic() - waiting[0].since:.0f} s for {waiting[0].spec.name} ({waiting[0].spec.log})"
+                    line = (
+                        f"waiting {time.monotonic() - waiting[0].since:.0f} s for"
+                        f" {waiting[0].spec.name} ({waiting[0].spec.log})"
+                    )
                     if spinner is not None:
                         spinner.update(line)
                     elif time.monotonic() - told > TELL_S:
@@ -190,7 +230,8 @@ class Launcher:
 
     def _is_up(self, server: _Running) -> bool:
         """Whether it answers; raises EndpointError when it never will."""
-        spec, code = server.spec, server.guard.poll()
+        spec = server.spec
+        code = server.guard.poll()
         if code is not None:
             raise EndpointError(failure(spec, f"ended with status {code} before it was up"))
         if answers(spec.base_url, spec.served_models, spec.lists_models):
@@ -200,16 +241,25 @@ class Launcher:
         return False
 
 
-def spawn(spec: ServerSpec, grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb") -> subprocess.Popen[bytes]:
+def spawn(
+    spec: ServerSpec, grace_s: float = GRACE_S, mode: Literal["wb", "ab"] = "wb"
+) -> subprocess.Popen[bytes]:
     """Start one server under its guard."""
-    # No secret goes to a server on this machine but those that it needs, so no other can end up in its log.
-    env = {key: value for key, value in os.environ.items() if key in spec.secrets or not SECRET_NAME.search(key)}
+    # No secret goes to a server on this machine but those that it needs, so no other can end up in
+    # its log.
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if key in spec.secrets or not SECRET_NAME.search(key)
+    }
     env |= dict(spec.env)
     return start(spec.command, spec.log, env, grace_s, mode)
 
 
 def _already_up(spec: ServerSpec) -> bool:
-    """True when the port already serves the expected models; EndpointError when something else is there."""
+    """True when the port already serves the expected models; EndpointError when something else is
+    there.
+    """
     if spec.lists_models and serves(spec.base_url, spec.served_models):
         return True
     with socket.socket() as probe:
@@ -217,7 +267,11 @@ def _already_up(spec: ServerSpec) -> bool:
         if probe.connect_ex((HOST, spec.port)) != 0:
             return False
     found = served_models(spec.base_url)
-    there = f"serves {', '.join(found) or 'no model'}" if found is not None else "does not answer as an OpenAI API"
+    there = (
+        f"serves {', '.join(found) or 'no model'}"
+        if found is not None
+        else "does not answer as an OpenAI API"
+    )
     raise EndpointError(
         f"port {spec.port} is taken: expected {', '.join(spec.served_models)} or nothing there, "
         f"but what listens {there}; stop it or choose another port"
@@ -227,7 +281,9 @@ def _already_up(spec: ServerSpec) -> bool:
 def failure(spec: ServerSpec, what: str) -> str:
     """The message for a server that failed: what happened, the end of its log, what to do."""
     with contextlib.suppress(OSError), spec.log.open(errors="replace") as log:
-        tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in deque(log, LOG_TAIL_LINES)))
+        tail = redact(
+            "".join(f"    {line.rstrip()[:300]}\n" for line in deque(log, LOG_TAIL_LINES))
+        )
         return (
             f"model server {spec.name} {what}; the last lines of {spec.log}:\n{tail}"
             f"  if {spec.command[0]} is missing or lacks a package, run `make setup`"

@@ -44,7 +44,9 @@ class Shape:
     cache_bytes: float = 2
 
     def token_bytes(self, gpus: int = 1) -> float:
-        """Bytes of a token's keys and values on each of so many GPUs, all layers attending to all."""
+        """Bytes of a token's keys and values on each of so many GPUs, all layers attending to
+        all.
+        """
         heads = math.ceil(self.kv_heads / gpus)  # a head is held whole
         return 2 * self.layers * heads * self.head_dim * self.cache_bytes
 
@@ -72,7 +74,10 @@ class Need:
     @property
     def words(self) -> str:
         """ "15.0 GiB weights + 2.0 GiB cache + 2.1 GiB to run"."""
-        return f"{self.weights:.1f} GiB weights + {self.cache:.1f} GiB cache + {self.running:.1f} GiB to run"
+        return (
+            f"{self.weights:.1f} GiB weights + {self.cache:.1f} GiB cache + {self.running:.1f} GiB"
+            " to run"
+        )
 
 
 def need(shape: Shape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
@@ -106,7 +111,8 @@ def shares(tenants: Sequence[Tenant], gpu_gib: Mapping[int, float]) -> list[floa
     """
     on_each = {gpu: _on_one(tenants, gpu, gpu_gib.get(gpu)) for gpu in _gpus(tenants)}
     return [
-        tenant.share or math.floor(1000 * min(on_each[gpu][k] for gpu in tenant.gpus)) / 1000 for k, tenant in enumerate(tenants)
+        tenant.share or math.floor(1000 * min(on_each[gpu][k] for gpu in tenant.gpus)) / 1000
+        for k, tenant in enumerate(tenants)
     ]
 
 
@@ -124,7 +130,8 @@ def _on_one(tenants: Sequence[Tenant], gpu: int, size_gib: float | None) -> dict
     if size_gib is None or len(known) < len(needs):
         return {k: free / len(needs) + 1e-9 for k in needs}
     least = {k: wanted.total / size_gib for k, wanted in known.items()}
-    spare, caches = free - sum(least.values()), sum(wanted.cache for wanted in known.values())
+    spare = free - sum(least.values())
+    caches = sum(wanted.cache for wanted in known.values())
     if spare < 0:
         return {k: free * least[k] / sum(least.values()) + 1e-9 for k in least}
     return {k: least[k] + spare * known[k].cache / caches + 1e-9 for k in least}

@@ -23,9 +23,12 @@ class Unknown:
     facts: tuple[str, ...]
 
 
-def need_of(name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE) -> Need | Unknown:
+def need_of(
+    name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
+) -> Need | Unknown:
     """What one server of this model needs of each of its GPUs."""
-    serve, heads = model.serve, _heads(weights_folder(name, model, state))
+    serve = model.serve
+    heads = _heads(weights_folder(name, model, state))
     flags = [*serve.extra_args, *engine.extra_args]
     known = {
         "total": model.total,
@@ -45,7 +48,9 @@ def need_of(name: str, model: ModelSettings, engine: EngineSettings, state: Path
     return need(shape, context, engine.concurrency, serve.tensor_parallel)
 
 
-def known_need(name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE) -> Need | None:
+def known_need(
+    name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
+) -> Need | None:
     """The same; None where it is not known."""
     found = need_of(name, model, engine, state)
     return None if isinstance(found, Unknown) else found

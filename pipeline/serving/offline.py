@@ -1,7 +1,9 @@
-"""Calls answered in batches by vLLM's offline engine, without a server: for a stage that asks each model alone and all at once.
+"""Calls answered in batches by vLLM's offline engine, without a server: for a stage that asks each
+model alone and all at once.
 
-What is asked until nothing more is asked makes a batch: one process a model, under the same guard as a server. A graph whose nodes
-wait for each other would make a batch, and load its models, for each level.
+What is asked until nothing more is asked makes a batch: one process a model, under the same guard
+as a server. A graph whose nodes wait for each other would make a batch, and load its models, for
+each level.
 """
 
 from __future__ import annotations
@@ -27,16 +29,22 @@ Waiting = tuple[Request, asyncio.Future[Completion]]
 
 
 class OfflineClient:
-    """A ModelClient over the servers' settings; none of them is started. `at_once` bounds how many calls a model works on."""
+    """A ModelClient over the servers' settings; none of them is started. `at_once` bounds how many
+    calls a model works on.
+    """
 
     def __init__(self, specs: Sequence[ServerSpec], at_once: int) -> None:
-        self._specs: Mapping[str, ServerSpec] = {model: spec for spec in specs for model in spec.served_models}
+        self._specs: Mapping[str, ServerSpec] = {
+            model: spec for spec in specs for model in spec.served_models
+        }
         self._at_once = at_once
         self._waiting: list[Waiting] = []
         self._batch: asyncio.Task[None] | None = None
 
     async def complete(self, request: Request) -> Completion:
-        """The answer, once its batch is made. Raises ContextOverflow, and EndpointError when the engine fails."""
+        """The answer, once its batch is made. Raises ContextOverflow, and EndpointError when the
+        engine fails.
+        """
         answer: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         if self._batch is None or self._batch.done():
@@ -50,9 +58,15 @@ class OfflineClient:
             while count != len(self._waiting):
                 count = len(self._waiting)
                 await asyncio.sleep(QUIET_S)
-            batch, self._waiting = self._waiting, []
+            batch = self._waiting
+            self._waiting = []
             models = sorted({request.model for request, _ in batch})
-            await asyncio.gather(*(self._answer(model, [call for call in batch if call[0].model == model]) for model in models))
+            await asyncio.gather(
+                *(
+                    self._answer(model, [call for call in batch if call[0].model == model])
+                    for model in models
+                )
+            )
 
     async def _answer(self, model: str, calls: Sequence[Waiting]) -> None:
         """The calls of one model; a failure is every caller's."""
@@ -66,18 +80,38 @@ class OfflineClient:
             if answer.done():
                 continue
             if completion is None:
-                answer.set_exception(ContextOverflow(f"{model}: the prompt does not fit the model's context"))
+                answer.set_exception(
+                    ContextOverflow(f"{model}: the prompt does not fit the model's context")
+                )
             else:
                 text, reasoning = without_thoughts(completion.text)
-                answer.set_result(replace(completion, text=cut_at_stop(text, request.sampling.stop), reasoning=reasoning))
+                answer.set_result(
+                    replace(
+                        completion,
+                        text=cut_at_stop(text, request.sampling.stop),
+                        reasoning=reasoning,
+                    )
+                )
 
     async def _run(self, spec: ServerSpec, requests: Sequence[Request]) -> list[Completion | None]:
         """One process answers all. Raises EndpointError with the end of its log when it fails."""
         with tempfile.TemporaryDirectory() as folder:
-            asked, answered = Path(folder) / "requests.jsonl", Path(folder) / "completions.jsonl"
-            asked.write_text("".join(f"{_line(request)}\n" for request in requests), encoding="utf-8")
-            python, flags = spec.command[0], spec.command[3:]  # python -m <the server's module> flags
-            worker = (python, "-P", str(Path(__file__).with_name("offline_worker.py")), str(asked), str(answered))
+            asked = Path(folder) / "requests.jsonl"
+            answered = Path(folder) / "completions.jsonl"
+            asked.write_text(
+                "".join(f"{_line(request)}\n" for request in requests), encoding="utf-8"
+            )
+            python, flags = (
+                spec.command[0],
+                spec.command[3:],
+            )  # python -m <the server's module> flags
+            worker = (
+                python,
+                "-P",
+                str(Path(__file__).with_name("offline_worker.py")),
+                str(asked),
+                str(answered),
+            )
             spec = replace(spec, command=(*worker, *flags, "--max-num-seqs", str(self._at_once)))
             guard = spawn(spec)
             try:
@@ -86,7 +120,9 @@ class OfflineClient:
             finally:
                 end([guard])
             if guard.returncode != 0:
-                raise EndpointError(failure(spec, f"ended with status {guard.returncode} while it answered a batch"))
+                raise EndpointError(
+                    failure(spec, f"ended with status {guard.returncode} while it answered a batch")
+                )
             lines = [json.loads(line) for line in answered.read_text(encoding="utf-8").splitlines()]
             return [None if line is None else Completion(*line) for line in lines]
 
@@ -98,4 +134,9 @@ class OfflineClient:
 
 
 def _line(request: Request) -> str:
-    return json.dumps({"messages": [asdict(message) for message in request.messages], "sampling": request.sampling.to_dict()})
+    return json.dumps(
+        {
+            "messages": [asdict(message) for message in request.messages],
+            "sampling": request.sampling.to_dict(),
+        }
+    )

@@ -1,4 +1,6 @@
-"""The model servers that are up on this machine: their record, through which other processes find them, and whether they answer."""
+"""The model servers that are up on this machine: their record, through which other processes find
+them, and whether they answer.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class _Recorded:
 
 @dataclass(frozen=True)
 class _Pool:
-    """A record: which process started which servers and whether it still runs, and the logs of those not started again, by name."""
+    """A record: which process started which servers and whether it still runs, and the logs of
+    those not started again, by name.
+    """
 
     pid: int
     servers: list[_Recorded]
@@ -44,10 +48,13 @@ class _Pool:
 
 
 class PoolRecord:
-    """The record of servers that this process keeps up. The lock that it holds on the file ends with it, however it ends."""
+    """The record of servers that this process keeps up. The lock that it holds on the file ends
+    with it, however it ends.
+    """
 
     def __init__(self, path: Path, specs: Sequence[ServerSpec]) -> None:
-        self._path, self._specs = path, specs
+        self._path = path
+        self._specs = specs
         self._given_up: dict[str, str] = {}
         self._held: TextIOWrapper | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,11 +73,16 @@ class PoolRecord:
 
     def _write(self) -> None:
         """Whole or not at all, and locked before it can be seen."""
-        servers = [asdict(_Recorded(s.name, s.base_url, list(s.served_models), s.lists_models)) for s in self._specs]
+        servers = [
+            asdict(_Recorded(s.name, s.base_url, list(s.served_models), s.lists_models))
+            for s in self._specs
+        ]
         part = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         file = part.open("w", encoding="utf-8")
         fcntl.flock(file, fcntl.LOCK_EX)
-        json.dump({"pid": os.getpid(), "servers": servers, "given_up": self._given_up}, file, indent=1)
+        json.dump(
+            {"pid": os.getpid(), "servers": servers, "given_up": self._given_up}, file, indent=1
+        )
         file.flush()
         part.replace(self._path)
         if self._held is not None:
@@ -78,25 +90,40 @@ class PoolRecord:
         self._held = file
 
 
-def read_pool(path: Path, wait_s: float = 0.0, console: Console | None = None) -> dict[str, tuple[str, ...]] | None:
-    """Model name -> base URLs of the pool recorded at `path`; None unless all its servers answer for their models.
+def read_pool(
+    path: Path, wait_s: float = 0.0, console: Console | None = None
+) -> dict[str, tuple[str, ...]] | None:
+    """Model name -> base URLs of the pool recorded at `path`; None unless all its servers answer
+    for their models.
 
-    As long as whoever started it runs, a server that does not answer is being started again: it is waited for, up to `wait_s`
-    seconds. Raises EndpointError when it does not come back.
+    As long as whoever started it runs, a server that does not answer is being started again: it is
+    waited for, up to `wait_s` seconds. Raises EndpointError when it does not come back.
     """
-    started, told = time.monotonic(), False
+    started = time.monotonic()
+    told = False
     while (pool := _read(path)) is not None:
-        away = [server for server in pool.servers if not answers(server.base_url, server.models, server.lists_models)]
+        away = [
+            server
+            for server in pool.servers
+            if not answers(server.base_url, server.models, server.lists_models)
+        ]
         if not away:
-            return by_model((model, server.base_url) for server in pool.servers for model in server.models)
+            return by_model(
+                (model, server.base_url) for server in pool.servers for model in server.models
+            )
         if not pool.kept_up or wait_s <= 0:
             return None
         names = ", ".join(server.name for server in away)
         if pool.given_up or time.monotonic() - started > wait_s:
             why = (
-                f"is not started again, see {', '.join(pool.given_up.values())}" if pool.given_up else f"is away for {wait_s:.0f} s"
+                f"is not started again, see {', '.join(pool.given_up.values())}"
+                if pool.given_up
+                else f"is away for {wait_s:.0f} s"
             )
-            raise EndpointError(f"model server {names} {why}; stop the process that started it ({pool.pid}), then start again")
+            raise EndpointError(
+                f"model server {names} {why}; stop the process that started it ({pool.pid}), then"
+                " start again"
+            )
         if not told:
             (console or Console(stderr=True)).print(
                 f"waiting for model servers that are being started again: {names}", highlight=False
@@ -107,10 +134,14 @@ def read_pool(path: Path, wait_s: float = 0.0, console: Console | None = None) -
 
 
 def is_kept_up(path: Path, urls: Mapping[str, Sequence[str]]) -> bool:
-    """Whether whoever recorded these servers (model -> base URLs) at `path`, and maybe others, still runs."""
+    """Whether whoever recorded these servers (model -> base URLs) at `path`, and maybe others,
+    still runs.
+    """
     pool = _read(path)
     wanted = {url for several in urls.values() for url in several}
-    return pool is not None and pool.kept_up and wanted <= {server.base_url for server in pool.servers}
+    return (
+        pool is not None and pool.kept_up and wanted <= {server.base_url for server in pool.servers}
+    )
 
 
 def _read(path: Path) -> _Pool | None:
@@ -150,6 +181,9 @@ def serves(base_url: str, models: Sequence[str]) -> bool:
 
 def _healthy(base_url: str) -> bool:
     """Whether /health answers with success."""
-    with contextlib.suppress(OSError, HTTPException), LOCAL.open(f"{base_url.removesuffix('/v1')}/health", timeout=2.0) as response:
+    with (
+        contextlib.suppress(OSError, HTTPException),
+        LOCAL.open(f"{base_url.removesuffix('/v1')}/health", timeout=2.0) as response,
+    ):
         return 200 <= int(response.status) < 300
     return False

@@ -32,7 +32,9 @@ def theirs(folder: Path) -> str:
 
 
 def not_needed(profile: Profile, name: str, folder: Path) -> str:
-    """Why a profile has no use for the environment in this folder, and what it needs in its place."""
+    """Why a profile has no use for the environment in this folder, and what it needs in its
+    place.
+    """
     engine = profile.engine
     if not profile.hosted:
         return f"profile {name}: no model is served here, so no serve environment is needed"

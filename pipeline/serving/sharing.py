@@ -1,5 +1,5 @@
-"""One set of model servers for all stages that run at once: the first starts them, others use them, and one of those goes on with
-them when whoever started them ends.
+"""One set of model servers for all stages that run at once: the first starts them, others use them,
+and one of those goes on with them when whoever started them ends.
 
     with shared_servers(Path(".ttsgraph/servers.json"), {"smollm2-135m"}, launch) as urls:
         urls  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
@@ -27,7 +27,9 @@ Urls = Mapping[str, tuple[str, ...]]
 """Model -> the base URLs of its servers."""
 
 Launch = Callable[[Urls], Launcher]
-"""Makes a launcher, not started, for servers at some addresses, or at free ones where none are given."""
+"""Makes a launcher, not started, for servers at some addresses, or at free ones where none are
+given.
+"""
 
 
 @contextmanager
@@ -38,17 +40,20 @@ def shared_servers(
     wait_s: float = 0.0,
     console: Console | None = None,
 ) -> Iterator[Urls]:
-    """Base URLs of servers for `models`: those recorded at `record`, or else started by a `Keeper` if there is one, or else here.
+    """Base URLs of servers for `models`: those recorded at `record`, or else started by a `Keeper`
+    if there is one, or else here.
 
-    Servers that another process started, and took with it when it ended, are started again here, at the same addresses: calls wait
-    for them. `wait_s` is as for `read_pool`. Raises EndpointError when servers can't be had.
+    Servers that another process started, and took with it when it ended, are started again here, at
+    the same addresses: calls wait for them. `wait_s` is as for `read_pool`. Raises EndpointError
+    when servers can't be had.
     """
     console = console or Console(stderr=True)
     ended = threading.Event()
     with _starting(record, ended, console):
         up: Urls | None = read_pool(record, wait_s, console) or _from_keeper(record)
         if up is None or not set(models) <= set(up):
-            up, started = None, launch({}).start()
+            up = None
+            started = launch({}).start()
     if up is None:
         try:
             yield started.endpoints
@@ -69,7 +74,8 @@ class _Starter(threading.Thread):
 
     def __init__(self, launch: Launch, ended: threading.Event) -> None:
         super().__init__(name="starter of model servers", daemon=True)
-        self._launch, self._ended = launch, ended
+        self._launch = launch
+        self._ended = ended
         self._launcher: Launcher | None = None
 
     def stop(self) -> None:
@@ -84,14 +90,17 @@ class _Starter(threading.Thread):
 
 
 class Keeper(_Starter):
-    """Starts servers once another process wants them, and keeps them up for all until its own end. A context manager.
+    """Starts servers once another process wants them, and keeps them up for all until its own end.
+    A context manager.
 
-    Why they could not be started is told to those who want them. Beside another keeper it does nothing.
+    Why they could not be started is told to those who want them. Beside another keeper it does
+    nothing.
     """
 
     def __init__(self, record: Path, launch: Launch) -> None:
         super().__init__(launch, threading.Event())
-        self._place, self._wanted = record.with_suffix(".keeper"), record.with_suffix(".wanted")
+        self._place = record.with_suffix(".keeper")
+        self._wanted = record.with_suffix(".wanted")
 
     def __enter__(self) -> Keeper:
         self._place.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +130,9 @@ class Keeper(_Starter):
 
 
 def _from_keeper(record: Path) -> Urls | None:
-    """The servers of a keeper, which starts them now if need be; None without one. Raises EndpointError when it can't."""
+    """The servers of a keeper, which starts them now if need be; None without one. Raises
+    EndpointError when it can't.
+    """
     place = record.with_suffix(".keeper")
     while _is_held(place):
         record.with_suffix(".wanted").touch()
@@ -148,9 +159,13 @@ def _is_held(place: Path) -> bool:
 class _Heir(_Starter):
     """Starts the servers that are used here, should whoever started them end first."""
 
-    def __init__(self, record: Path, urls: Urls, launch: Launch, ended: threading.Event, console: Console) -> None:
+    def __init__(
+        self, record: Path, urls: Urls, launch: Launch, ended: threading.Event, console: Console
+    ) -> None:
         super().__init__(launch, ended)
-        self._record, self._urls, self._console = record, urls, console
+        self._record = record
+        self._urls = urls
+        self._console = console
 
     def run(self) -> None:
         """Look until the end, or until the servers are started here."""
@@ -160,23 +175,32 @@ class _Heir(_Starter):
             with _starting(self._record, self._ended, self._console):
                 if self._ended.is_set() or self._looked_after():
                     continue
-                self._console.print("whoever started the model servers has ended; starting them here", highlight=False)
+                self._console.print(
+                    "whoever started the model servers has ended; starting them here",
+                    highlight=False,
+                )
                 try:
                     self._launcher = self._launch(self._urls)
                     self._launcher.start()
                 except InputError as error:
                     if not self._ended.is_set():
-                        self._console.print(f"model servers could not be started again: {error}", highlight=False)
+                        self._console.print(
+                            f"model servers could not be started again: {error}", highlight=False
+                        )
                 return
 
     def _looked_after(self) -> bool:
         """Whether another process keeps the servers up, or has not ended them all yet."""
-        return is_kept_up(self._record, self._urls) or any(_listens(url) for urls in self._urls.values() for url in urls)
+        return is_kept_up(self._record, self._urls) or any(
+            _listens(url) for urls in self._urls.values() for url in urls
+        )
 
 
 @contextmanager
 def _starting(record: Path, ended: threading.Event, console: Console) -> Iterator[None]:
-    """Hold the lock under which servers are looked for and started, so that two processes don't both; not once `ended` is set."""
+    """Hold the lock under which servers are looked for and started, so that two processes don't
+    both; not once `ended` is set.
+    """
     record.parent.mkdir(parents=True, exist_ok=True)
     with record.with_suffix(".lock").open("w") as lock:
         told = False
@@ -186,7 +210,10 @@ def _starting(record: Path, ended: threading.Event, console: Console) -> Iterato
                 break
             except BlockingIOError:
                 if not told:
-                    console.print("waiting for model servers that another process is starting", highlight=False)
+                    console.print(
+                        "waiting for model servers that another process is starting",
+                        highlight=False,
+                    )
                 told = True
             ended.wait(LOOK_S)
         yield

@@ -1,11 +1,13 @@
-"""Transformers' own OpenAI-compatible server, made to sample as each request asks. Runs in the serve environment.
+"""Transformers' own OpenAI-compatible server, made to sample as each request asks. Runs in the
+serve environment.
 
     python -P transformers_server.py MAX_MODEL_LEN MODEL [FLAG ...]
 
-The flags are those of `transformers serve`. Left alone, that server (as of 5.19) takes the most likely token unless the model's own
-configuration says to sample, whatever temperature a request has; with continuous batching the first request's settings are
-everyone's; and no prompt is refused for its length. Transformers samples per request once it is told to
-(`per_request_processors`), so all that is done here is to hand on what a request says, and to refuse what does not fit.
+The flags are those of `transformers serve`. Left alone, that server (as of 5.19) takes the most
+likely token unless the model's own configuration says to sample, whatever temperature a request
+has; with continuous batching the first request's settings are everyone's; and no prompt is refused
+for its length. Transformers samples per request once it is told to (`per_request_processors`), so
+all that is done here is to hand on what a request says, and to refuse what does not fit.
 """
 
 from __future__ import annotations
@@ -23,42 +25,64 @@ _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request un
 
 
 def sampling_config(config: Any, body: dict[str, Any]) -> Any:
-    """A request's generation configuration, sampling unless its temperature is 0; the model's own stands for what it leaves out.
+    """A request's generation configuration, sampling unless its temperature is 0; the model's own
+    stands for what it leaves out.
 
-    OpenAI's API samples from all tokens where the model doesn't say otherwise, transformers from the 50 likeliest.
+    OpenAI's API samples from all tokens where the model doesn't say otherwise, transformers from
+    the 50 likeliest.
     """
     config.do_sample = body.get("temperature") != 0
-    config.temperature = (config.temperature if config.temperature is not None else 1.0) if config.do_sample else None
+    config.temperature = (
+        (config.temperature if config.temperature is not None else 1.0)
+        if config.do_sample
+        else None
+    )
     config.top_p = config.top_p if config.top_p is not None else 1.0
     config.top_k = config.top_k or 0
     return config
 
 
 def batch_config(config: Any) -> Any:
-    """What a whole batch shares: it samples, and has a temperature and a nucleus, so that each request can have its own."""
+    """What a whole batch shares: it samples, and has a temperature and a nucleus, so that each
+    request can have its own.
+    """
     shared = copy.deepcopy(config)
-    shared.do_sample, shared.temperature, shared.top_p = True, 0.5, 0.5
+    shared.do_sample = True
+    shared.temperature = 0.5
+    shared.top_p = 0.5
     return shared
 
 
 def too_long(tokens: Any, config: Any, longest: int) -> str | None:
-    """Why a prompt (token ids: a list, or a tensor of one row) can't be answered within the context; None if it can."""
+    """Why a prompt (token ids: a list, or a tensor of one row) can't be answered within the
+    context; None if it can.
+    """
     prompt = len(tokens) if isinstance(tokens, list) else int(tokens.shape[-1])
     if prompt + config.max_new_tokens <= longest:
         return None
     return (
-        f"maximum context length is {longest} tokens, but the prompt has {prompt} and {config.max_new_tokens} are to be generated"
+        f"maximum context length is {longest} tokens, but the prompt has {prompt} and"
+        f" {config.max_new_tokens} are to be generated"
     )
 
 
 def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
-    """A manager's way to generate, for prompts that fit alone; tells the batch how the request samples."""
+    """A manager's way to generate, for prompts that fit alone; tells the batch how the request
+    samples.
+    """
     from fastapi import HTTPException
 
-    def checked(self: Any, model: Any, processor: Any, inputs: Any, config: Any, *rest: Any, **named: Any) -> Any:
+    def checked(
+        self: Any, model: Any, processor: Any, inputs: Any, config: Any, *rest: Any, **named: Any
+    ) -> Any:
         if problem := too_long(inputs["input_ids"], config, longest):
             raise HTTPException(400, problem)
-        _sampling.set({"temperature": config.temperature if config.do_sample else _GREEDY, "top_p": config.top_p})
+        _sampling.set(
+            {
+                "temperature": config.temperature if config.do_sample else _GREEDY,
+                "top_p": config.top_p,
+            }
+        )
         return generate(self, model, processor, inputs, config, *rest, **named)
 
     return checked
@@ -72,11 +96,9 @@ def main(arguments: Sequence[str]) -> None:
     from transformers.generation.continuous_batching.continuous_api import ContinuousBatchingManager
 
     longest = int(arguments[0])
-    build, start, add = (
-        utils.BaseHandler._build_generation_config,
-        utils.CBGenerateManager.init_cb,
-        ContinuousBatchingManager.add_request,
-    )
+    build = utils.BaseHandler._build_generation_config
+    start = utils.CBGenerateManager.init_cb
+    add = ContinuousBatchingManager.add_request
 
     def start_batch(self: Any, model: Any, config: Any) -> None:
         self._cb_config = self._cb_config or ContinuousBatchingConfig()
@@ -87,7 +109,9 @@ def main(arguments: Sequence[str]) -> None:
         build(self, body, *rest, **named), body
     )
     utils.CBGenerateManager.init_cb = start_batch
-    ContinuousBatchingManager.add_request = lambda self, *rest, **named: add(self, *rest, **named, **_sampling.get())
+    ContinuousBatchingManager.add_request = lambda self, *rest, **named: add(
+        self, *rest, **named, **_sampling.get()
+    )
     for manager in (utils.GenerateManager, utils.CBGenerateManager):
         manager.generate_streaming = _refusing(manager.generate_streaming, longest)
         manager.generate_non_streaming = _refusing(manager.generate_non_streaming, longest)

@@ -1,12 +1,14 @@
-"""Kinds of task, roles and methods that live elsewhere: in an installed package's entry points, or in modules that a profile names.
+"""Kinds of task, roles and methods that live elsewhere: in an installed package's entry points, or
+in modules that a profile names.
 
     [project.entry-points."ttsgraph.tasks"]      # also .roles and .methods
     label = "my_package.tasks:LabelTask"
 
-    plugins: [my_module]                         # in a profile: a module of the project's folder, or an installed one
+    plugins: [my_module]                         # in a profile: a module of the project's folder,
+    or an installed one
 
-A task is an instance of its class or the class itself, a role a Role, a method a registered Searcher; a module registers what it
-has when it is imported.
+A task is an instance of its class or the class itself, a role a Role, a method a registered
+Searcher; a module registers what it has when it is imported.
 """
 
 from __future__ import annotations
@@ -26,14 +28,17 @@ GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods")
 
 
 def load_for(profile: Any) -> None:
-    """Import what a profile names, before its kinds and roles are looked up; installed packages where one is not known yet.
+    """Import what a profile names, before its kinds and roles are looked up; installed packages
+    where one is not known yet.
 
     Raises SettingsError. What else is wrong with the profile is for others to say.
     """
     if not isinstance(profile, Mapping):
         return
     names = profile.get("plugins")
-    load_modules([name for name in names if isinstance(name, str)] if isinstance(names, list | tuple) else ())
+    load_modules(
+        [name for name in names if isinstance(name, str)] if isinstance(names, list | tuple) else ()
+    )
     if not _all_known(profile):
         load_entry_points()
 
@@ -42,14 +47,21 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
     from pipeline.graphs.roles import role_names
     from pipeline.tasks.base import TASKS
 
-    tasks, roles = profile.get("tasks"), profile.get("roles")
-    kinds = [task.get("kind") for task in tasks.values() if isinstance(task, Mapping)] if isinstance(tasks, Mapping) else []
+    tasks = profile.get("tasks")
+    roles = profile.get("roles")
+    kinds = (
+        [task.get("kind") for task in tasks.values() if isinstance(task, Mapping)]
+        if isinstance(tasks, Mapping)
+        else []
+    )
     named = roles if isinstance(roles, list | tuple) else ()
     return all(kind in TASKS for kind in kinds) and all(role in role_names() for role in named)
 
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
-    """Import modules by name, those of the working directory too. Raises SettingsError that names the one that can't be."""
+    """Import modules by name, those of the working directory too. Raises SettingsError that names
+    the one that can't be.
+    """
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)  # last, so that nothing here hides a library
@@ -61,16 +73,24 @@ def _imported(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
-            hint = f"put {name.replace('.', '/')}.py into the project's folder, or install its package"
-            raise SettingsError(f"plugin {name!r}: expected a module, but there is none; {hint}") from None
+            hint = (
+                f"put {name.replace('.', '/')}.py into the project's folder, or install its package"
+            )
+            raise SettingsError(
+                f"plugin {name!r}: expected a module, but there is none; {hint}"
+            ) from None
         raise SettingsError(f"plugin {name!r}: {error}") from None
     except Exception as error:  # whatever a module of somebody else's raises
-        raise SettingsError(f"plugin {name!r}: expected a module that can be imported, but {_said(error)}") from None
+        raise SettingsError(
+            f"plugin {name!r}: expected a module that can be imported, but {_said(error)}"
+        ) from None
 
 
 @cache
 def load_entry_points() -> None:
-    """Register all that installed packages offer. Raises SettingsError that names the entry point that can't be used."""
+    """Register all that installed packages offer. Raises SettingsError that names the entry point
+    that can't be used.
+    """
     for group in GROUPS:
         for found in entry_points(group=group):
             _register(group, found)
@@ -81,7 +101,9 @@ def _register(group: str, found: EntryPoint) -> None:
     try:
         value: Any = found.load()
     except Exception as error:
-        raise SettingsError(f"{where}: expected something that can be imported, but {_said(error)}") from None
+        raise SettingsError(
+            f"{where}: expected something that can be imported, but {_said(error)}"
+        ) from None
     if isinstance(value, ModuleType):  # which has registered what it has
         return
     if group == "ttsgraph.tasks":
@@ -95,8 +117,12 @@ def _register(group: str, found: EntryPoint) -> None:
             raise SettingsError(f"{where}: expected a Role, found {type(value).__name__}")
         register_role(value)
     else:
-        if not (isinstance(value, type) and isinstance(vars(value).get("name"), str)):  # which register() gives it
-            raise SettingsError(f"{where}: expected a Searcher with @register(name), found {value!r}")
+        if not (
+            isinstance(value, type) and isinstance(vars(value).get("name"), str)
+        ):  # which register() gives it
+            raise SettingsError(
+                f"{where}: expected a Searcher with @register(name), found {value!r}"
+            )
 
 
 def _said(error: Exception) -> str:
@@ -107,5 +133,8 @@ def digests(names: Iterable[str]) -> dict[str, str]:
     """Module -> MD5 of its file, so that a search with another version of it is another search."""
     from pipeline.base.files import md5
 
-    files = {name: getattr(module, "__file__", None) for name, module in zip(names, load_modules(names), strict=True)}
+    files = {
+        name: getattr(module, "__file__", None)
+        for name, module in zip(names, load_modules(names), strict=True)
+    }
     return {name: md5(Path(file)) for name, file in files.items() if file}

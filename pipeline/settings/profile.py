@@ -1,7 +1,8 @@
 """params.yaml and a profile as frozen, closed settings.
 
-params.yaml says what to run (profile, tasks, methods, seed); profiles/<name>.yaml says with what (pool, engine, tasks, budget,
-search, agent). An unknown key, a wrong type or an impossible value raises SettingsError in one line that names file, key and value.
+params.yaml says what to run (profile, tasks, methods, seed); profiles/<name>.yaml says with what
+(pool, engine, tasks, budget, search, agent). An unknown key, a wrong type or an impossible value
+raises SettingsError in one line that names file, key and value.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class LayoutSettings(Closed):
 
 
 class PromptSettings(Closed):
-    """How a task speaks to models. Without an instruction, the task's own is used; `layout` is for few_shot alone."""
+    """How a task speaks to models. Without an instruction, the task's own is used; `layout` is for
+    few_shot alone.
+    """
 
     style: Style = "chat"
     instruction: str | None = None
@@ -79,7 +82,9 @@ class PromptSettings(Closed):
     def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
         """The value that roles build messages from."""
         instruction = task.instruction if self.instruction is None else self.instruction
-        return Prompt(task, instruction, self.style, tuple(shots), Layout(**self.layout.model_dump()))
+        return Prompt(
+            task, instruction, self.style, tuple(shots), Layout(**self.layout.model_dump())
+        )
 
 
 class SamplingSettings(Closed):
@@ -96,17 +101,23 @@ class SamplingSettings(Closed):
 
 
 class TaskSettings(Closed):
-    """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for the budget."""
+    """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for
+    the budget.
+    """
 
     kind: str
     grading: dict[str, Any] = Field(
-        default_factory=dict, exclude_if=lambda grading: not grading, description="settings of the kind (docs/own-task.md)"
+        default_factory=dict,
+        exclude_if=lambda grading: not grading,
+        description="settings of the kind (docs/own-task.md)",
     )
     source: Source
     splits: SplitSettings
     prompt: PromptSettings
     sampling: SamplingSettings
-    lengths: LengthSettings = Field(default=LengthSettings(), description="measured by the profile stage if not given")
+    lengths: LengthSettings = Field(
+        default=LengthSettings(), description="measured by the profile stage if not given"
+    )
 
     @model_validator(mode="after")
     def _known_kind(self) -> TaskSettings:
@@ -127,7 +138,9 @@ class TaskSettings(Closed):
 class SandboxSettings(Closed):
     """Programs that models write."""
 
-    accept_weaker: bool = Field(default=False, description="run them with limits alone where they can't be isolated")
+    accept_weaker: bool = Field(
+        default=False, description="run them with limits alone where they can't be isolated"
+    )
 
 
 class SearchSettings(Closed):
@@ -145,8 +158,9 @@ class SearchSettings(Closed):
 class AgentSettings(Closed):
     """Who guides a search, and which of the paper's insights it may use (the ablations of table 2).
 
-    `step` is the heuristic's; everything from `model` on is for `kind: llm`, a language model behind an OpenAI-compatible endpoint.
-    Without a `base_url` its `model` is one of the pool, asked where the pool's calls go.
+    `step` is the heuristic's; everything from `model` on is for `kind: llm`, a language model
+    behind an OpenAI-compatible endpoint. Without a `base_url` its `model` is one of the pool, asked
+    where the pool's calls go.
     """
 
     kind: Literal["heuristic", "llm"] = "heuristic"
@@ -154,35 +168,59 @@ class AgentSettings(Closed):
     insight_2: bool = True
     insight_3: bool = True
     scaling_rules: bool = Field(
-        default=True, description="whether prompts have the rules of test-time scaling (A.12, R-3 and R-4); rivals never get them"
+        default=True,
+        description=(
+            "whether prompts have the rules of test-time scaling (A.12, R-3 and R-4); rivals never"
+            " get them"
+        ),
     )
     roles: bool = True
     loop: bool | None = Field(
-        default=None, description="whether Agent-REINFORCE's loop follows a contest; if not given, for kind llm alone"
+        default=None,
+        description=(
+            "whether Agent-REINFORCE's loop follows a contest; if not given, for kind llm alone"
+        ),
     )
     step: Annotated[float, Field(gt=0, le=1)] = 0.3
     model: str | None = Field(default=None, description="its name at the endpoint, or in the pool")
     base_url: str | None = None
-    api_key_env: str | None = Field(default=None, description="environment variable that holds the endpoint's key")
+    api_key_env: str | None = Field(
+        default=None, description="environment variable that holds the endpoint's key"
+    )
     price: PriceSetting | None = None
     as_of: date | None = Field(
-        default=None, exclude_if=lambda day: day is None, description="the day on which model and price were looked up"
+        default=None,
+        exclude_if=lambda day: day is None,
+        description="the day on which model and price were looked up",
     )
     revision: str = "unpinned"
     response_format: Literal["schema", "object", "text"] = Field(
-        default="schema", description="how an answer's form is asked for; an endpoint that refuses gets the next weaker one"
+        default="schema",
+        description=(
+            "how an answer's form is asked for; an endpoint that refuses gets the next weaker one"
+        ),
     )
-    temperature: Temperature | None = Field(default=None, description="the endpoint's default if not given")
-    max_tokens: PositiveInt = Field(default=8192, description="of one answer, its reasoning included")
+    temperature: Temperature | None = Field(
+        default=None, description="the endpoint's default if not given"
+    )
+    max_tokens: PositiveInt = Field(
+        default=8192, description="of one answer, its reasoning included"
+    )
     tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    context_tokens: PositiveInt = Field(default=16384, description="of what is sent, as estimated; longer tables are summarised")
-    reasks: int = Field(default=2, ge=0, le=5, description="times an invalid answer is sent back with the error")
+    context_tokens: PositiveInt = Field(
+        default=16384, description="of what is sent, as estimated; longer tables are summarised"
+    )
+    reasks: int = Field(
+        default=2, ge=0, le=5, description="times an invalid answer is sent back with the error"
+    )
     timeout_s: PositiveFloat = 600
     max_retries: int = Field(default=4, ge=0)
 
     @property
     def loops(self) -> bool:
-        """Whether the loop goes on where a contest has found contenders: with the rules alone it added nothing (docs/method.md)."""
+        """Whether the loop goes on where a contest has found contenders: with the rules alone it
+        added nothing (docs/method.md).
+        """
         return self.kind == "llm" if self.loop is None else self.loop
 
     @model_validator(mode="after")
@@ -190,7 +228,9 @@ class AgentSettings(Closed):
         if self.kind == "llm" and self.model is None:
             raise ValueError("expected a model for kind llm, found none")
         if self.kind == "llm" and self.base_url is not None and self.price is None:
-            raise ValueError("expected a price for the agent's model (0 where nothing is paid), found none")
+            raise ValueError(
+                "expected a price for the agent's model (0 where nothing is paid), found none"
+            )
         unused = sorted(self.model_fields_set & {"model", "base_url", "api_key_env", "price"})
         if self.kind == "heuristic" and unused:
             raise ValueError(f"{unused[0]} is for kind llm, found kind heuristic")
@@ -218,11 +258,16 @@ class Profile(Closed):
     deploy: DeploySettings = DeploySettings()
     research: ResearchSettings = ResearchSettings()
     newcomers: dict[str, ModelSettings] = Field(
-        default_factory=dict, description="models that join the pool of a re-search once their endpoint lists them"
+        default_factory=dict,
+        description="models that join the pool of a re-search once their endpoint lists them",
     )
-    simulation: Simulation = Field(default=Simulation(), description="for the simulated engine: what its models can do")
+    simulation: Simulation = Field(
+        default=Simulation(), description="for the simulated engine: what its models can do"
+    )
     plugins: tuple[str, ...] = Field(
-        default=(), exclude_if=lambda names: not names, description="modules with kinds, roles and methods (docs/plugins.md)"
+        default=(),
+        exclude_if=lambda names: not names,
+        description="modules with kinds, roles and methods (docs/plugins.md)",
     )
 
     @model_validator(mode="before")
@@ -240,7 +285,9 @@ class Profile(Closed):
             if role not in role_names():
                 raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
         if "assistant" not in self.roles:
-            raise ValueError("expected assistant among the roles; a node without predecessors has to answer")
+            raise ValueError(
+                "expected assistant among the roles; a node without predecessors has to answer"
+            )
         return self
 
     @model_validator(mode="after")
@@ -249,12 +296,17 @@ class Profile(Closed):
         for name, model in models.items():
             for variant in model.variants:
                 if variant_name(name, variant) in models:
-                    raise ValueError(f"variant {variant!r} of {name!r}: expected a name of its own, but a model has its name")
+                    raise ValueError(
+                        f"variant {variant!r} of {name!r}: expected a name of its own, but a model"
+                        " has its name"
+                    )
         return self
 
     @model_validator(mode="after")
     def _facts_for_flops(self) -> Profile:
-        for name, model in (self.pool | self.newcomers).items() if self.budget.metric == "flops" else ():
+        for name, model in (
+            (self.pool | self.newcomers).items() if self.budget.metric == "flops" else ()
+        ):
             if missing := [fact for fact in FACTS if getattr(model, fact) is None]:
                 raise ValueError(missing_facts(name, missing))
         return self
@@ -263,15 +315,18 @@ class Profile(Closed):
     def _reachable_newcomers(self) -> Profile:
         for name, model in self.newcomers.items():
             if name in self.pool or not model.base_urls:
-                raise ValueError(f"newcomer {name!r}: expected a model with a base_url that is not in the pool yet")
+                raise ValueError(
+                    f"newcomer {name!r}: expected a model with a base_url that is not in the"
+                    " pool yet"
+                )
         return self
 
     @model_validator(mode="after")
     def _reachable_by_workers(self) -> Profile:
         if self.workers.kind != "local" and (here := next(iter(self.hosted), None)) is not None:
             raise ValueError(
-                f"workers reach endpoints themselves: expected engine external or simulated, found {self.engine.kind}, "
-                f"which starts {here!r} here"
+                "workers reach endpoints themselves: expected engine external or simulated, found"
+                f" {self.engine.kind}, which starts {here!r} here"
             )
         return self
 
@@ -282,12 +337,23 @@ class Profile(Closed):
                 if task.lengths.given is None:
                     raise ValueError(f"task {name!r}: expected lengths, to be simulated")
                 if task.kind not in self.simulation.tasks:
-                    raise ValueError(f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks")
-                if task.source.kind != "synthetic" or task.source.task != task.kind or task.prompt.style != "chat":
-                    raise ValueError(f"task {name!r}: expected a synthetic source of its kind and chat prompts, to be simulated")
+                    raise ValueError(
+                        f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks"
+                    )
+                if (
+                    task.source.kind != "synthetic"
+                    or task.source.task != task.kind
+                    or task.prompt.style != "chat"
+                ):
+                    raise ValueError(
+                        f"task {name!r}: expected a synthetic source of its kind and chat prompts,"
+                        " to be simulated"
+                    )
             for spec in self.model_pool().values():
                 if spec.variant and spec.variant.style == "few_shot":
-                    raise ValueError(f"variant {spec.name!r}: expected chat prompts, to be simulated")
+                    raise ValueError(
+                        f"variant {spec.name!r}: expected chat prompts, to be simulated"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -296,14 +362,22 @@ class Profile(Closed):
             task = settings.task
             for judge, model in task.options.models.items() if isinstance(task, AskingTask) else ():
                 if self.judges[f"{JUDGE}{judge}"] != model:
-                    raise ValueError(f"task {name!r}: judge {judge!r}: expected a name of its own, another task's judge has it")
+                    raise ValueError(
+                        f"task {name!r}: judge {judge!r}: expected a name of its own, another"
+                        " task's judge has it"
+                    )
         return self
 
     @model_validator(mode="after")
     def _known_agent(self) -> Profile:
-        agent, served = self.agent, () if self.engine.kind == "simulated" else tuple(self.pool)
+        agent = self.agent
+        served = () if self.engine.kind == "simulated" else tuple(self.pool)
         if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
-            known = f", or agent.model among {', '.join(served)}" if served else ", as a simulated model can't be an agent"
+            known = (
+                f", or agent.model among {', '.join(served)}"
+                if served
+                else ", as a simulated model can't be an agent"
+            )
             raise ValueError(f"expected agent.base_url{known}, found model {agent.model!r}")
         return self
 
@@ -314,7 +388,9 @@ class Profile(Closed):
 
     @property
     def hosted(self) -> dict[str, ModelSettings]:
-        """The models whose servers are started here: without a base_url, where the engine starts servers."""
+        """The models whose servers are started here: without a base_url, where the engine starts
+        servers.
+        """
         if self.engine.kind not in ("vllm", "transformers"):
             return {}
         return {name: model for name, model in self.pool.items() if not model.base_urls}
@@ -331,7 +407,11 @@ class Profile(Closed):
 
     def model_pool(self) -> ModelPool:
         """The pool as facts, in the profile's order, each model before its variants."""
-        return ModelPool(tuple(spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)))
+        return ModelPool(
+            tuple(
+                spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)
+            )
+        )
 
     def task(self, name: str) -> TaskSettings:
         """One task's settings. Raises SettingsError that lists the profile's tasks."""
@@ -339,20 +419,28 @@ class Profile(Closed):
         try:
             return self.tasks[name]
         except KeyError:
-            raise SettingsError(f"unknown task {name!r}; the profile has {', '.join(self.tasks) or none}") from None
+            raise SettingsError(
+                f"unknown task {name!r}; the profile has {', '.join(self.tasks) or none}"
+            ) from None
 
     def roles_on(self, task: str) -> tuple[str, ...]:
-        """The roles that graphs for a task may have: a vote needs a kind that says what the same answer is."""
+        """The roles that graphs for a task may have: a vote needs a kind that says what the same
+        answer is.
+        """
         votes = can_vote(self.task(task).task)
         return tuple(role for role in self.roles if votes or not get_role(role).votes)
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
         """Costs of graphs on this task, under the profile's metric unless another is given.
 
-        Raises SettingsError when lengths are neither given nor measured, or a fact of a model is missing.
+        Raises SettingsError when lengths are neither given nor measured, or a fact of a model is
+        missing.
         """
-        pool, lengths = self.model_pool(), self.task(task).lengths
-        known = lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
+        pool = self.model_pool()
+        lengths = self.task(task).lengths
+        known = (
+            lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
+        )
         return CostModel(pool, known, metric or self.budget.metric)
 
     def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
@@ -360,7 +448,9 @@ class Profile(Closed):
         settings = self.task(task)
         plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
         lengths = settings.lengths.model_copy(update={"measured": plain})
-        return self.model_copy(update={"tasks": self.tasks | {task: settings.model_copy(update={"lengths": lengths})}})
+        return self.model_copy(
+            update={"tasks": self.tasks | {task: settings.model_copy(update={"lengths": lengths})}}
+        )
 
 
 class Params(Closed):
@@ -380,7 +470,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
 
 
 def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
-    """Read profiles/<name>.yaml. Raises SettingsError; for an unknown name it lists the profiles there are.
+    """Read profiles/<name>.yaml. Raises SettingsError; for an unknown name it lists the profiles
+    there are.
 
     A simulated profile says so in its name, because results, reports and plots are named after it.
     """
@@ -390,5 +481,8 @@ def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
         raise SettingsError(f"unknown profile {name!r}; {folder} has {', '.join(known) or 'none'}")
     profile = load(Profile, path)
     if profile.engine.kind == "simulated" and "simulated" not in name:
-        raise SettingsError(f"{path}: expected a name with simulated in it, as the engine is; files and plots are named after it")
+        raise SettingsError(
+            f"{path}: expected a name with simulated in it, as the engine is; files and plots are"
+            " named after it"
+        )
     return profile

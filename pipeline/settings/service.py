@@ -15,23 +15,53 @@ class ServiceSettings(Closed):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="0 for a free one")] = 8080
     workers: PositiveInt = Field(
-        default=1, description="processes that share the port; limits on requests and connections are those of each"
+        default=1,
+        description=(
+            "processes that share the port; limits on requests and connections are those of each"
+        ),
     )
-    api_key_env: str = Field(default="TTSGRAPH_API_KEY", description="environment variable that holds the key clients must send")
+    api_key_env: str = Field(
+        default="TTSGRAPH_API_KEY",
+        description="environment variable that holds the key clients must send",
+    )
     max_body_bytes: PositiveInt = 2**20
-    max_input_tokens: PositiveInt = Field(default=8192, description="of a request's messages together, as estimated")
-    concurrency: PositiveInt = Field(default=256, description="requests answered at once; more are told to come back")
+    max_input_tokens: PositiveInt = Field(
+        default=8192, description="of a request's messages together, as estimated"
+    )
+    concurrency: PositiveInt = Field(
+        default=256, description="requests answered at once; more are told to come back"
+    )
     max_connections: PositiveInt = Field(
-        default=1024, description="open at once; beyond it, the one without a request for longest is closed"
+        default=1024,
+        description="open at once; beyond it, the one without a request for longest is closed",
     )
     header_s: PositiveFloat = Field(default=10, description="for a request's headers to arrive")
     timeout_s: PositiveFloat = Field(default=300, description="for one answer")
-    max_retries: int = Field(default=2, ge=0, description="attempts of a call after the first, for what may go better then")
-    drain_s: PositiveInt = Field(default=30, description="for requests under way when the server is told to stop")
-    refresh_s: PositiveFloat = Field(default=10, description="between two looks at what a name stands for")
-    cache: bool = Field(default=False, description="whether answers may come from the call cache instead of being made anew")
-    quorum: Annotated[float, Field(gt=0, le=1, description="share of a vote's voices that have to answer; others may fail")] = 0.5
+    max_retries: int = Field(
+        default=2,
+        ge=0,
+        description="attempts of a call after the first, for what may go better then",
+    )
+    drain_s: PositiveInt = Field(
+        default=30, description="for requests under way when the server is told to stop"
+    )
+    refresh_s: PositiveFloat = Field(
+        default=10, description="between two looks at what a name stands for"
+    )
+    cache: bool = Field(
+        default=False,
+        description="whether answers may come from the call cache instead of being made anew",
+    )
+    quorum: Annotated[
+        float,
+        Field(
+            gt=0, le=1, description="share of a vote's voices that have to answer; others may fail"
+        ),
+    ] = 0.5
     fallback: bool = Field(
         default=False,
-        description="whether a node whose model fails passes on what it was to read, instead of failing the request",
+        description=(
+            "whether a node whose model fails passes on what it was to read, instead of failing the"
+            " request"
+        ),
     )

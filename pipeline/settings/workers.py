@@ -1,4 +1,6 @@
-"""The settings section `workers`: where candidates are evaluated, and where the calls are kept that several machines share."""
+"""The settings section `workers`: where candidates are evaluated, and where the calls are kept that
+several machines share.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,25 @@ from pipeline.base.parsing import Closed
 
 
 class WorkerSettings(Closed):
-    """In the process that searches (local), or by workers of a Dask or Ray cluster that share out the questions."""
+    """In the process that searches (local), or by workers of a Dask or Ray cluster that share out
+    the questions.
+    """
 
     kind: Literal["local", "dask", "ray"] = "local"
-    count: PositiveInt = Field(default=2, description="workers that there are, or that are started where there is no address")
-    address: str | None = Field(default=None, description="of the cluster's scheduler; without one, workers are started here")
+    count: PositiveInt = Field(
+        default=2,
+        description="workers that there are, or that are started where there is no address",
+    )
+    address: str | None = Field(
+        default=None,
+        description="of the cluster's scheduler; without one, workers are started here",
+    )
     store: Path | None = Field(
-        default=None, description="folder that all machines see, for the call cache; without one it is a file for one machine"
+        default=None,
+        description=(
+            "folder that all machines see, for the call cache; without one it is a file for one"
+            " machine"
+        ),
     )
 
     @model_validator(mode="after")
@@ -25,7 +39,12 @@ class WorkerSettings(Closed):
         if self.kind == "local" and self.address is not None:
             raise ValueError("address is for kind dask or ray, found kind local")
         if self.address is not None and self.store is None:
-            raise ValueError("expected a store, a folder that all machines of the cluster see, found none")
+            raise ValueError(
+                "expected a store, a folder that all machines of the cluster see, found none"
+            )
         if self.store is not None and not self.store.is_absolute():
-            raise ValueError(f"expected store as an absolute path, the same on all machines, found {str(self.store)!r}")
+            raise ValueError(
+                "expected store as an absolute path, the same on all machines, found"
+                f" {str(self.store)!r}"
+            )
         return self

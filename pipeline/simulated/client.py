@@ -1,9 +1,11 @@
-"""The simulated pool: an in-process client whose answers come from a stochastic model, not from language models.
+"""The simulated pool: an in-process client whose answers come from a stochastic model, not from
+language models.
 
-It reads what a server would read, the messages alone: which synthetic question is asked, and what the predecessors answered. An
-answer depends on the request's content key and on nothing else, so nothing is stored: to make it again costs less than to look it
-up. Answers follow `simulation.py`, tokens the task's average lengths, and latencies the model's speed. A variant has its model's
-skill and capacity, or those that stand under its own name.
+It reads what a server would read, the messages alone: which synthetic question is asked, and what
+the predecessors answered. An answer depends on the request's content key and on nothing else, so
+nothing is stored: to make it again costs less than to look it up. Answers follow `simulation.py`,
+tokens the task's average lengths, and latencies the model's speed. A variant has its model's skill
+and capacity, or those that stand under its own name.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class _Model:
 
 @dataclass(slots=True)
 class _Asked:
-    """A question as the simulator knows it: its problem, latent traits, and what was read and worked out so far."""
+    """A question as the simulator knows it: its problem, latent traits, and what was read and
+    worked out so far.
+    """
 
     problem: Problem
     kind: str
@@ -62,14 +66,22 @@ class _Asked:
 
 
 class SimulatedClient:
-    """A ModelClient for the models of a simulation, on synthetic questions whose average lengths are given per task.
+    """A ModelClient for the models of a simulation, on synthetic questions whose average lengths
+    are given per task.
 
     Raises SettingsError when a model lacks a skill, a capacity or a speed.
     """
 
-    def __init__(self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]) -> None:
-        self._simulation, self._lengths = simulation, lengths
-        self._models = {(kind, name): _model(simulation, kind, spec) for kind in lengths for name, spec in pool.items()}
+    def __init__(
+        self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]
+    ) -> None:
+        self._simulation = simulation
+        self._lengths = lengths
+        self._models = {
+            (kind, name): _model(simulation, kind, spec)
+            for kind in lengths
+            for name, spec in pool.items()
+        }
         self._members: dict[tuple[str, Sampling, str], str] = {}
         self._variants: dict[str, list[ModelSpec]] = {}
         for spec in pool.values():
@@ -96,7 +108,9 @@ class SimulatedClient:
         if request.sampling.stop:
             text = cut_at_stop(text, request.sampling.stop)
         prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * asked.lengths.generated_tokens
-        written_tokens = min((0.7 + 0.6 * draw[4]) * asked.lengths.generated_tokens, request.sampling.max_tokens)
+        written_tokens = min(
+            (0.7 + 0.6 * draw[4]) * asked.lengths.generated_tokens, request.sampling.max_tokens
+        )
         assert model.spec.speed is not None
         per_prompt_token, per_written_token = model.spec.speed
         latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
@@ -106,7 +120,9 @@ class SimulatedClient:
         """Nothing is open."""
 
     def _member(self, request: Request) -> str:
-        """The member of the pool that asks so: of the variants whose settings the request has, the one with most; or the model."""
+        """The member of the pool that asks so: of the variants whose settings the request has, the
+        one with most; or the model.
+        """
         first = request.messages[0]
         asked = request.model, request.sampling, first.content if first.role == "system" else ""
         if asked not in self._members:
@@ -114,7 +130,9 @@ class SimulatedClient:
             fitting = [
                 (len(spec.variant.changes), spec.name)
                 for spec in self._variants[model]
-                if spec.variant and spec.variant.instruction in (None, instruction) and spec.sampling(sampling) == sampling
+                if spec.variant
+                and spec.variant.instruction in (None, instruction)
+                and spec.sampling(sampling) == sampling
             ]
             self._members[asked] = max(fitting)[1] if fitting else model
         return self._members[asked]
@@ -122,30 +140,44 @@ class SimulatedClient:
     def _recognise(self, text: str) -> _Asked:
         problem = named_in(text)
         if problem is None or (kind := problem.name.partition("-")[0]) not in self._lengths:
-            raise DataError(f"the simulated pool answers synthetic questions of its profile only, found {text[:60]!r}")
+            raise DataError(
+                "the simulated pool answers synthetic questions of its profile only, found"
+                f" {text[:60]!r}"
+            )
         traits = self._simulation.tasks[kind]
         z, position = difficulty(problem.name)
         low, high = traits.favourite
-        favourite, swapped = low + (high - low) * position, miskeyed(traits, problem.name)
+        favourite = low + (high - low) * position
+        swapped = miskeyed(traits, problem.name)
         asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, swapped)
         self._asked[text] = asked
         return asked
 
     def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
-        """Which reply a predecessor gave and how many revisions it has been through, from the block that quotes it."""
+        """Which reply a predecessor gave and how many revisions it has been through, from the block
+        that quotes it.
+        """
         text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
         if found is None:
             revisions = _REVISIONS.search(text)
-            known = (number for number, reply in enumerate(_replies(asked)) if text.startswith(reply))
+            known = (
+                number for number, reply in enumerate(_replies(asked)) if text.startswith(reply)
+            )
             found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
         return found
 
     def _reply(
-        self, asked: _Asked, model: _Model, drafts: Sequence[tuple[int, int]], fuse: bool, draw: Sequence[float]
+        self,
+        asked: _Asked,
+        model: _Model,
+        drafts: Sequence[tuple[int, int]],
+        fuse: bool,
+        draw: Sequence[float],
     ) -> tuple[int, int]:
         """Which reply is given, and its revision, from the drafts that were read and four draws."""
-        name, traits = model.spec.name, asked.traits
+        name = model.spec.name
+        traits = asked.traits
         odds = asked.chances.get(name)
         if odds is None:
             z = family_difficulty(traits, asked.problem.name, model.spec.family, asked.z)
@@ -161,7 +193,9 @@ class SimulatedClient:
         if draw[0] < felt.lost:
             return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
         if fuse:
-            taken = _choose([reply for reply, _ in drafts], traits.majority, felt.discernment, draw[1])
+            taken = _choose(
+                [reply for reply, _ in drafts], traits.majority, felt.discernment, draw[1]
+            )
             return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
         taken = drafts[int(draw[1] * len(drafts))][0]
         if taken == _RIGHT:
@@ -184,7 +218,9 @@ def _habit(asked: _Asked, model: str) -> list[float]:
 
 
 def _replies(asked: _Asked) -> tuple[str, ...]:
-    """The replies in the models' eyes, the right one first: where the key is wrong, that is not the one graded as right."""
+    """The replies in the models' eyes, the right one first: where the key is wrong, that is not the
+    one graded as right.
+    """
     right, favourite, *others = asked.problem.replies
     return (favourite, right, *others) if asked.swapped else asked.problem.replies
 
@@ -198,11 +234,16 @@ def _wrong(asked: _Asked, draw: float) -> int:
 
 
 def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
-    """The reply that a fuser takes: odds grow with its supporters, and are better for the right one."""
+    """The reply that a fuser takes: odds grow with its supporters, and are better for the right
+    one.
+    """
     different = sorted(set(replies))
     if len(different) == 1:
         return different[0]
-    weights = [replies.count(reply) ** majority * (discernment if reply == _RIGHT else 1.0) for reply in different]
+    weights = [
+        replies.count(reply) ** majority * (discernment if reply == _RIGHT else 1.0)
+        for reply in different
+    ]
     left = draw * sum(weights)
     for reply, weight in zip(different, weights, strict=True):
         left -= weight
@@ -220,10 +261,18 @@ def _write(asked: _Asked, reply: int, revision: int) -> str:
 
 def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
     if spec.speed is None:
-        raise SettingsError(f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token) to simulate it")
+        raise SettingsError(
+            f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token)"
+            " to simulate it"
+        )
     try:
         traits = simulation.tasks[kind]
-        skill, capacity = (of[spec.name if spec.name in of else spec.model] for of in (traits.skill, traits.capacity))
+        skill, capacity = (
+            of[spec.name if spec.name in of else spec.model]
+            for of in (traits.skill, traits.capacity)
+        )
         return _Model(spec, skill, capacity)
     except KeyError as error:
-        raise SettingsError(f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}") from None
+        raise SettingsError(
+            f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}"
+        ) from None

@@ -1,23 +1,31 @@
-"""The stochastic model behind the simulated pool: what a model of a given skill does with a question and with others' answers.
+"""The stochastic model behind the simulated pool: what a model of a given skill does with a
+question and with others' answers.
 
-A question has a latent difficulty z, standard normal over a task's questions. Alone, a model is right with probability
-logistic(skill - spread * z). A call that reads others' answers carries a load: one for each answer, and `growth` more for every
-revision that the answer has been through, because what is passed on grows with it. With a probability that rises with load over
-capacity the call loses the thread, and is right only by chance (`chance`). An assistant's answer has been through one revision more
-than any that it read; a fuser writes its answer anew, and `carry` is the share of those revisions that stays in it. Otherwise
+A question has a latent difficulty z, standard normal over a task's questions. Alone, a model is
+right with probability logistic(skill - spread * z). A call that reads others' answers carries a
+load: one for each answer, and `growth` more for every revision that the answer has been through,
+because what is passed on grows with it. With a probability that rises with load over capacity the
+call loses the thread, and is right only by chance (`chance`). An assistant's answer has been
+through one revision more than any that it read; a fuser writes its answer anew, and `carry` is the
+share of those revisions that stays in it. Otherwise
 
-assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability that a model of skill + insight
-           solves the question alone, a right one is corrupted with `corrupt` times the probability that the model fails alone
-fuser      takes one of the different answers, with odds of (number of its supporters) ** `majority`, for the right one times
-           `discernment`, which falls with the load as exp(-blur * load / capacity); a wrong one it repairs as an assistant does,
-           with `mend` times the probability
+assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability
+that a model of skill + insight
+           solves the question alone, a right one is corrupted with `corrupt` times the probability
+           that the model fails alone
+fuser      takes one of the different answers, with odds of (number of its supporters) **
+`majority`, for the right one times
+           `discernment`, which falls with the load as exp(-blur * load / capacity); a wrong one it
+           repairs as an assistant does, with `mend` times the probability
 
-Wrong answers are few per question, and one of them is a favourite: its share among them is drawn per question between the two
-values of `favourite`. So errors agree with each other, and votes can fail.
+Wrong answers are few per question, and one of them is a favourite: its share among them is drawn
+per question between the two values of `favourite`. So errors agree with each other, and votes can
+fail.
 
-Three traits are 0 in the calibrated tasks and make other worlds (`worlds/`): `own` is the share of a question's difficulty that is
-a family's own, so that families complement each other; `alike` the probability that a draw repeats what the model always says to
-a question, so that draws of one model err alike; `noise` the share of questions whose key is wrong: the favourite counts as right.
+Three traits are 0 in the calibrated tasks and make other worlds (`worlds/`): `own` is the share of
+a question's difficulty that is a family's own, so that families complement each other; `alike` the
+probability that a draw repeats what the model always says to a question, so that draws of one model
+err alike; `noise` the share of questions whose key is wrong: the favourite counts as right.
 """
 
 from __future__ import annotations
@@ -38,10 +46,11 @@ _NORMAL = NormalDist()
 
 
 class TaskTraits(Closed):
-    """How a task's questions behave, and each model on them; the names are explained at the top of this module.
+    """How a task's questions behave, and each model on them; the names are explained at the top of
+    this module.
 
-    A model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may stand beside its model under
-    its own name; where it does not, it is as its model.
+    A model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may
+    stand beside its model under its own name; where it does not, it is as its model.
     """
 
     skill: dict[str, float]
@@ -72,7 +81,9 @@ class Simulation(Closed):
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """What one model does with one question: probabilities of being right alone, of repairing, and of corrupting."""
+    """What one model does with one question: probabilities of being right alone, of repairing, and
+    of corrupting.
+    """
 
     alone: float
     repair: float
@@ -80,13 +91,17 @@ class Chances:
 
 
 def difficulty(name: str) -> tuple[float, float]:
-    """A question's latent difficulty z and its position, in [0, 1), between the two values of `favourite`."""
+    """A question's latent difficulty z and its position, in [0, 1), between the two values of
+    `favourite`.
+    """
     a, b = uniforms(name, 2)
     return _NORMAL.inv_cdf(a), b
 
 
 def family_difficulty(traits: TaskTraits, name: str, family: str, z: float) -> float:
-    """The difficulty of a question for models of a family: `own` of its variance is the family's alone."""
+    """The difficulty of a question for models of a family: `own` of its variance is the family's
+    alone.
+    """
     if not traits.own:
         return z
     own = _NORMAL.inv_cdf(uniforms(f"{name} {family}", 1)[0])
@@ -107,7 +122,9 @@ def chances(traits: TaskTraits, skill: float, z: float) -> Chances:
 
 @dataclass(frozen=True, slots=True)
 class Strain:
-    """What a load does to a model: the probability of losing the thread, and a fuser's odds factor for the right answer."""
+    """What a load does to a model: the probability of losing the thread, and a fuser's odds factor
+    for the right answer.
+    """
 
     lost: float
     discernment: float
@@ -116,7 +133,9 @@ class Strain:
 def strain(traits: TaskTraits, capacity: float, load: float) -> Strain:
     """The strain of a load on a model of this capacity."""
     share = load / capacity
-    return Strain(-math.expm1(-(share**traits.steepness)), traits.discernment * math.exp(-traits.blur * share))
+    return Strain(
+        -math.expm1(-(share**traits.steepness)), traits.discernment * math.exp(-traits.blur * share)
+    )
 
 
 def uniforms(text: str, count: int) -> list[float]:

@@ -1,4 +1,6 @@
-"""What each node of a found graph is for: what it is asked, its share of the cost, and the accuracy without it (leave-one-out)."""
+"""What each node of a found graph is for: what it is asked, its share of the cost, and the accuracy
+without it (leave-one-out).
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ PLACEHOLDER = "[what a predecessor answered]"
 UNTRIED = Feedback((), Usage(), 0.0)
 
 
-def without_node(graph: CollaborationGraph, node: int, cost: CostModel) -> CollaborationGraph | None:
-    """The graph without one node and what can't reach the sink without it; None where that is no graph.
+def without_node(
+    graph: CollaborationGraph, node: int, cost: CostModel
+) -> CollaborationGraph | None:
+    """The graph without one node and what can't reach the sink without it; None where that is no
+    graph.
 
-    Nodes that lose the predecessors that their role needs go too, and a sink that does becomes an assistant, as in trimming. The
-    sink itself can be left out where one predecessor alone remains to answer.
+    Nodes that lose the predecessors that their role needs go too, and a sink that does becomes an
+    assistant, as in trimming. The sink itself can be left out where one predecessor alone remains
+    to answer.
     """
     left = tuple(other for other in graph.nodes if other.id != node)
     edges = tuple(edge for edge in graph.edges if node not in edge)
@@ -64,9 +70,11 @@ async def tried_without(
     tested: Feedback,
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """The node table of a graph, tried on these questions without each of its nodes; on none, nothing is tried.
+    """The node table of a graph, tried on these questions without each of its nodes; on none,
+    nothing is tried.
 
-    `tested` is the whole graph's feedback on these questions, or on more. Raises RunStopped when too many questions are lost.
+    `tested` is the whole graph's feedback on these questions, or on more. Raises RunStopped when
+    too many questions are lost.
     """
     without = removals(graph, cost) if questions else {}
     cases = removal_cases(without)
@@ -77,8 +85,12 @@ async def tried_without(
             publish(event)
 
     found = await cases_feedback(cases, environment, questions, counted)
-    by_hash = {case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)}
-    return node_table(graph, cost, environment.prompt, example, without, first_results(tested, questions), by_hash)
+    by_hash = {
+        case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
+    }
+    return node_table(
+        graph, cost, environment.prompt, example, without, first_results(tested, questions), by_hash
+    )
 
 
 def node_table(
@@ -92,11 +104,14 @@ def node_table(
 ) -> pd.DataFrame:
     """One row per node of the found graph (columns of schemas.Nodes).
 
-    `feedbacks` are of the removals, by content hash, on the questions of `whole`, which is the graph's own. Scores are of the graph
-    without the node, empty where it was not tried; calls and tokens stand with the first of the nodes that leave the same graph.
+    `feedbacks` are of the removals, by content hash, on the questions of `whole`, which is the
+    graph's own. Scores are of the graph without the node, empty where it was not tried; calls and
+    tokens stand with the first of the nodes that leave the same graph.
     """
     units = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
-    total, told, rows = math.fsum(units.values()), set[str](), []
+    total = math.fsum(units.values())
+    told = set[str]()
+    rows = []
     for node in graph.nodes:
         rest = without.get(node.id)
         digest = rest.content_hash if rest is not None else ""
@@ -120,7 +135,9 @@ def node_table(
 
 
 def prompt_text(graph: CollaborationGraph, node: int, prompt: Prompt, example: Question) -> str:
-    """What a node is sent for an example question, as JSON messages; PLACEHOLDER stands for answers. Empty without a call."""
+    """What a node is sent for an example question, as JSON messages; PLACEHOLDER stands for
+    answers. Empty without a call.
+    """
     role = get_role(graph.node(node).role)
     if role.speak is None:
         return "[]"
@@ -131,4 +148,6 @@ def prompt_text(graph: CollaborationGraph, node: int, prompt: Prompt, example: Q
 def first_results(feedback: Feedback, questions: Sequence[Question]) -> Feedback:
     """An evaluation's part that is on these questions; its usage stays with the whole."""
     wanted = {question.id for question in questions}
-    return Feedback(tuple(result for result in feedback.results if result.question_id in wanted), Usage(), 0.0)
+    return Feedback(
+        tuple(result for result in feedback.results if result.question_id in wanted), Usage(), 0.0
+    )

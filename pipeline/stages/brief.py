@@ -10,16 +10,31 @@ from pipeline.agent.base import Brief, Scored
 from pipeline.settings.profile import Profile
 
 
-def brief_of(profile: Profile, task: str, profiled: pd.DataFrame, piloted: Sequence[Scored] = ()) -> Brief:
-    """The brief of a task: `profiled` has the profile stage's columns, `piloted` are graphs tried before.
+def brief_of(
+    profile: Profile, task: str, profiled: pd.DataFrame, piloted: Sequence[Scored] = ()
+) -> Brief:
+    """The brief of a task: `profiled` has the profile stage's columns, `piloted` are graphs tried
+    before.
 
     Raises BudgetError when the budget holds no call.
     """
-    cost, budget = profile.cost_model(task), profile.budget.limit
+    cost = profile.cost_model(task)
+    budget = profile.budget.limit
     cost.require_feasible(budget)
     scores = dict(zip(profiled["model"], profiled["accuracy"], strict=True))
     roles = profile.roles_on(task) if profile.agent.roles else ("assistant",)
     sampling = profile.task(task).sampling.sampling()
     greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
     most = profile.budget.max_nodes
-    return Brief(task, cost, budget, scores, roles, most, profile.objective, tuple(piloted), greedy, profile.budget.of)
+    return Brief(
+        task,
+        cost,
+        budget,
+        scores,
+        roles,
+        most,
+        profile.objective,
+        tuple(piloted),
+        greedy,
+        profile.budget.of,
+    )

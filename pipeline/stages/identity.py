@@ -1,7 +1,8 @@
 """What results depend on beside their inputs: settings, but for how models are served, and code.
 
-One place for all that asks whether a result is still right: DVC (through files that `flows/identity.py` writes), a search that is
-started again, the study, the worlds, and the record of a version.
+One place for all that asks whether a result is still right: DVC (through files that
+`flows/identity.py` writes), a search that is started again, the study, the worlds, and the record
+of a version.
 """
 
 from __future__ import annotations
@@ -28,17 +29,22 @@ SERVE = ("max_model_len", "extra_args")
 """The same, of one model that is served here."""
 
 REACHED = {"base_url", "api_key_env", "api_key_header", "tokens_key", "listed", "serve"}
-"""How a model is reached. Where it is, is in its identity if nothing else tells which model it is (ModelSettings.identity)."""
+"""How a model is reached. Where it is, is in its identity if nothing else tells which model it is
+(ModelSettings.identity).
+"""
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
 """How the agent's model is reached. Its base_url is part of its calls' keys."""
 
 
-def settings_identity(profile: Profile, task: str | None = None, sections: Collection[str] = ()) -> dict[str, Any]:
-    """The settings that results depend on, as plain data; of these sections, or of all, and of this task alone, or of all.
+def settings_identity(
+    profile: Profile, task: str | None = None, sections: Collection[str] = ()
+) -> dict[str, Any]:
+    """The settings that results depend on, as plain data; of these sections, or of all, and of this
+    task alone, or of all.
 
-    A section may be a part, as `search.racing`, or of tasks, as `tasks.source`. What was measured of lengths is a result itself,
-    and left out.
+    A section may be a part, as `search.racing`, or of tasks, as `tasks.source`. What was measured
+    of lengths is a result itself, and left out.
     """
     sections = sections or set(Profile.model_fields) - {*SERVING, "newcomers"}
     whole = {section.partition(".")[0] for section in sections}
@@ -51,7 +57,11 @@ def settings_identity(profile: Profile, task: str | None = None, sections: Colle
         if not dot:
             parts[name] = data[name]
         elif name not in sections:
-            of_tasks = {known: settings[part] for known, settings in data[name].items()} if name == "tasks" else data[name][part]
+            of_tasks = (
+                {known: settings[part] for known, settings in data[name].items()}
+                if name == "tasks"
+                else data[name][part]
+            )
             parts[section] = of_tasks
     if profile.plugins:
         parts["plugin_files"] = plugin_digests(profile.plugins)
@@ -70,11 +80,15 @@ def _identities(profile: Profile, task: str | None, data: dict[str, Any]) -> dic
     if "tasks" in data:
         names = [*profile.tasks] if task is None else [task]
         measured = {"lengths": {"measured"}}
-        data["tasks"] = {name: profile.task(name).model_dump(mode="json", exclude=measured) for name in names}
+        data["tasks"] = {
+            name: profile.task(name).model_dump(mode="json", exclude=measured) for name in names
+        }
     return data
 
 
-def settings_digest(profile: Profile, task: str | None = None, sections: Collection[str] = ()) -> str:
+def settings_digest(
+    profile: Profile, task: str | None = None, sections: Collection[str] = ()
+) -> str:
     """SHA-256 of `settings_identity`."""
     return digest(settings_identity(profile, task, sections))
 
@@ -84,16 +98,27 @@ def code_digest(*roots: str) -> str:
     return own_code().digest(*roots)
 
 
-def stage_identity(plan: StagePlan, params: Params, profile: Profile, task: str | None, code: Code) -> dict[str, Any]:
-    """What a stage's result depends on beside its inputs, as plain data: settings, and the digest of each file of its code."""
+def stage_identity(
+    plan: StagePlan, params: Params, profile: Profile, task: str | None, code: Code
+) -> dict[str, Any]:
+    """What a stage's result depends on beside its inputs, as plain data: settings, and the digest
+    of each file of its code.
+    """
     settings = settings_identity(profile, task, plan.settings) if plan.settings else {}
     of_run = params.model_dump(mode="json", include=set(plan.params))
-    return {"stage": plan.name, "params": of_run, "settings": settings, "code": code.digests(plan.module)}
+    return {
+        "stage": plan.name,
+        "params": of_run,
+        "settings": settings,
+        "code": code.digests(plan.module),
+    }
 
 
 def digest(data: Mapping[str, Any]) -> str:
     """SHA-256 of plain data, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def _model(model: ModelSettings, engine: EngineSettings) -> dict[str, Any]:

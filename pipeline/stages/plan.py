@@ -1,6 +1,8 @@
-"""The stages: what each reads and writes, and the settings that it looks at. dvc.yaml is made from this (`make dvc.yaml`).
+"""The stages: what each reads and writes, and the settings that it looks at. dvc.yaml is made from
+this (`make dvc.yaml`).
 
-Paths have {profile}, {task} and {method} for what is run; a stage whose paths name a task or a method is run for each of them.
+Paths have {profile}, {task} and {method} for what is run; a stage whose paths name a task or a
+method is run for each of them.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ BRIEF = (*MODELS, "agent.roles", "budget", "objective")
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """One stage. `settings` are sections of the profile, `params` keys of params.yaml; `plots` are outputs that DVC draws, by the
-    name of their template, `metrics` outputs that it shows (`dvc metrics show`)."""
+    """One stage. `settings` are sections of the profile, `params` keys of params.yaml; `plots` are
+    outputs that DVC draws, by the name of their template, `metrics` outputs that it shows (`dvc
+    metrics show`).
+    """
 
     name: str
     settings: tuple[str, ...]
@@ -45,12 +49,27 @@ class StagePlan:
     @property
     def identity(self) -> str:
         """Where its identity is written."""
-        return f"{IDENTITY}/{{task}}/{self.name}.json" if "task" in self.per else f"{IDENTITY}/{self.name}.json"
+        return (
+            f"{IDENTITY}/{{task}}/{self.name}.json"
+            if "task" in self.per
+            else f"{IDENTITY}/{self.name}.json"
+        )
 
 
 STAGES = (
-    StagePlan("sample", ("tasks.kind", "tasks.source", "tasks.splits"), ("inputs",), (QUESTIONS,), ("seed",)),
-    StagePlan("profile", (*MODELS, "budget"), (QUESTIONS,), (f"{RESULTS}/profile.parquet", f"{CALLS}/profile.parquet")),
+    StagePlan(
+        "sample",
+        ("tasks.kind", "tasks.source", "tasks.splits"),
+        ("inputs",),
+        (QUESTIONS,),
+        ("seed",),
+    ),
+    StagePlan(
+        "profile",
+        (*MODELS, "budget"),
+        (QUESTIONS,),
+        (f"{RESULTS}/profile.parquet", f"{CALLS}/profile.parquet"),
+    ),
     StagePlan(
         "pilot",
         (*MODELS, "budget", "pilot"),
@@ -63,22 +82,49 @@ STAGES = (
         "init_family",
         (*BRIEF, "agent", "init"),
         (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/profile.parquet"),
-        (f"{RESULTS}/init_family.parquet", f"{RESULTS}/preference.json", f"{CALLS}/init_family.parquet"),
+        (
+            f"{RESULTS}/init_family.parquet",
+            f"{RESULTS}/preference.json",
+            f"{CALLS}/init_family.parquet",
+        ),
         ("seed",),
     ),
     StagePlan(
         "init_instances",
         (*BRIEF, "agent", "init", "search.racing"),
-        (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/preference.json", f"{RESULTS}/profile.parquet"),
-        (f"{RESULTS}/init_instances.parquet", f"{RESULTS}/start.json", f"{CALLS}/init_instances.parquet"),
+        (
+            QUESTIONS,
+            f"{RESULTS}/pilot.parquet",
+            f"{RESULTS}/preference.json",
+            f"{RESULTS}/profile.parquet",
+        ),
+        (
+            f"{RESULTS}/init_instances.parquet",
+            f"{RESULTS}/start.json",
+            f"{CALLS}/init_instances.parquet",
+        ),
         ("seed",),
     ),
     StagePlan(
         "search",
         (*BRIEF, "agent", "search"),
-        (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/profile.parquet", f"{RESULTS}/start.json"),
         (
-            *(f"{FOUND}/{name}" for name in ("archive.parquet", "edges.parquet", "graph.json", "history.jsonl", "search.json")),
+            QUESTIONS,
+            f"{RESULTS}/pilot.parquet",
+            f"{RESULTS}/profile.parquet",
+            f"{RESULTS}/start.json",
+        ),
+        (
+            *(
+                f"{FOUND}/{name}"
+                for name in (
+                    "archive.parquet",
+                    "edges.parquet",
+                    "graph.json",
+                    "history.jsonl",
+                    "search.json",
+                )
+            ),
             f"{CALLS}/search-{{method}}.parquet",
         ),
         ("seed",),
@@ -91,10 +137,22 @@ STAGES = (
         (
             QUESTIONS,
             *(f"{RESULTS}/{name}" for name in ("pilot.parquet", "profile.parquet", "start.json")),
-            *(f"{FOUND}/{name}" for name in ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")),
+            *(
+                f"{FOUND}/{name}"
+                for name in (
+                    "archive.parquet",
+                    "graph.json",
+                    "history.jsonl",
+                    "search.json",
+                    "trajectory.csv",
+                )
+            ),
         ),
         (
-            *(f"{FOUND}/{name}" for name in ("answers.parquet", "nodes.parquet", "test.parquet", "verdict.json")),
+            *(
+                f"{FOUND}/{name}"
+                for name in ("answers.parquet", "nodes.parquet", "test.parquet", "verdict.json")
+            ),
             f"{CALLS}/evaluate-{{method}}.parquet",
         ),
         ("seed",),
@@ -105,7 +163,11 @@ STAGES = (
         "report",
         ("agent", "budget", "engine", "objective", "pool", "roles", "tasks"),
         ("data/{profile}", "results/{profile}"),
-        ("reports/{profile}/answers.json", "reports/{profile}/index.html", "reports/{profile}/plots"),
+        (
+            "reports/{profile}/answers.json",
+            "reports/{profile}/index.html",
+            "reports/{profile}/plots",
+        ),
         ("methods", "tasks"),
         (),
         {"reports/{profile}/comparison.csv": "comparison"},

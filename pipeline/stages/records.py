@@ -1,7 +1,8 @@
-"""Every JSON file that a stage leaves for another, as closed models, and the one way to write and read them.
+"""Every JSON file that a stage leaves for another, as closed models, and the one way to write and
+read them.
 
-A record carries the checksum of its content, so that a digit that changed on the disk is noticed too.
-Tables are in pipeline/stages/schemas.py.
+A record carries the checksum of its content, so that a digit that changed on the disk is noticed
+too. Tables are in pipeline/stages/schemas.py.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Exchanged(Closed):
 
 
 class Preferred(Closed):
-    """preference.json: models from most to least preferred, why, and the agent's exchanges on the way."""
+    """preference.json: models from most to least preferred, why, and the agent's exchanges on the
+    way.
+    """
 
     models: list[str]
     reason: str
@@ -66,7 +69,9 @@ class Stood(Closed):
 
 
 class Started(Closed):
-    """start.json: the models that a search starts from, and the contenders that stand in it, the best first."""
+    """start.json: the models that a search starts from, and the contenders that stand in it, the
+    best first.
+    """
 
     counts: dict[str, PositiveInt]
     mean_accuracy: float | None = None
@@ -81,7 +86,11 @@ class Started(Closed):
     def standing(self) -> tuple[Contender, ...]:
         """The contenders; none where there was no contest."""
         return tuple(
-            Contender(CollaborationGraph.from_dict(row.graph), row.label, float("nan") if row.value is None else row.value)
+            Contender(
+                CollaborationGraph.from_dict(row.graph),
+                row.label,
+                float("nan") if row.value is None else row.value,
+            )
             for row in self.contenders
         )
 
@@ -126,14 +135,18 @@ class Running(Closed):
 
 
 class Verdict(Closed):
-    """verdict.json of a test: what the gate put up and why, and the record without what is of one registry."""
+    """verdict.json of a test: what the gate put up and why, and the record without what is of one
+    registry.
+    """
 
     gate: dict[str, str] | None = None
     record: dict[str, Any]
 
 
 class Gated(Verdict):
-    """lineage.json of a test: the same with the version, whether it was promoted and why, and the whole record."""
+    """lineage.json of a test: the same with the version, whether it was promoted and why, and the
+    whole record.
+    """
 
     version: str
     promoted: bool
@@ -156,11 +169,17 @@ Record = TypeVar("Record", bound=Closed)
 
 
 def write_record(
-    kind: type[Record], path: Path, data: Mapping[str, Any], bookkeeping: Collection[str] = (), keep_all: bool = False
+    kind: type[Record],
+    path: Path,
+    data: Mapping[str, Any],
+    bookkeeping: Collection[str] = (),
+    keep_all: bool = False,
 ) -> None:
-    """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of that kind.
+    """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of
+    that kind.
 
-    What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file beside, unless it is to `keep_all`.
+    What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file beside,
+    unless it is to `keep_all`.
     """
     kept = data if keep_all else without_bookkeeping(data, bookkeeping)
     parse(kind, kept, str(path))
@@ -180,5 +199,7 @@ def read_data(kind: type[Record], path: Path, made_by: str) -> dict[str, Any]:
 
 
 def read_record(kind: type[Record], path: Path, made_by: str) -> Record:
-    """Read a record. Raises DataError that names the file, what was expected, and the command that makes it anew."""
+    """Read a record. Raises DataError that names the file, what was expected, and the command that
+    makes it anew.
+    """
     return parse(kind, read_data(kind, path, made_by), str(path))

@@ -1,7 +1,7 @@
 """Every table that crosses a stage, as pandera models, and the one way to read and write them.
 
-A table is checked when it is written and again when it is read, all problems at once; the error names the file, the column, the
-check and the first offending rows.
+A table is checked when it is written and again when it is read, all problems at once; the error
+names the file, the column, the check and the first offending rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Table(pa.DataFrameModel):
 
 
 class Scores(Table):
-    """The columns of anything that was answered and graded. Accuracy is NaN when nothing could be scored."""
+    """The columns of anything that was answered and graded. Accuracy is NaN when nothing could be
+    scored.
+    """
 
     accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
     accuracy_low: Series[float] = pa.Field(ge=0, le=1)
@@ -95,9 +97,13 @@ class GraphScores(Scores):
 
 
 class Pilots(GraphScores):
-    """One row per graph of a pilot sweep. One that is not `within_budget` shows how the task scales; no search may find it."""
+    """One row per graph of a pilot sweep. One that is not `within_budget` shows how the task
+    scales; no search may find it.
+    """
 
-    sweep: Series[str] = pa.Field(isin=["width", "depth", "width_x_depth", "family", "size", "topology"])
+    sweep: Series[str] = pa.Field(
+        isin=["width", "depth", "width_x_depth", "family", "size", "topology"]
+    )
     label: Series[str]
     within_budget: Series[bool]
 
@@ -147,7 +153,9 @@ class Trajectory(Table):
 
 
 class Edges(Table):
-    """The distribution that a search learnt: the probability of each edge that can exist, after each iteration."""
+    """The distribution that a search learnt: the probability of each edge that can exist, after
+    each iteration.
+    """
 
     iteration: Series[int] = pa.Field(ge=1)
     source: Series[int] = pa.Field(ge=0)
@@ -156,7 +164,9 @@ class Edges(Table):
 
 
 class Nodes(Scores):
-    """Nodes of the found graph: what each is asked and costs; scores are of the graph without it (pipeline/stages/ablation.py)."""
+    """Nodes of the found graph: what each is asked and costs; scores are of the graph without it
+    (pipeline/stages/ablation.py).
+    """
 
     node: Series[int] = pa.Field(ge=0, unique=True)
     role: Series[str]
@@ -176,8 +186,9 @@ class Nodes(Scores):
 class Evaluations(GraphScores):
     """Test scores of the found graph and of what it has to beat within the same budget.
 
-    `found_only` and `rival_only` count the questions that only the found graph, or only this one, has right, or scores higher on;
-    `p_differs` is of an exact McNemar test, two-sided, for scores of its like by sign flips.
+    `found_only` and `rival_only` count the questions that only the found graph, or only this one,
+    has right, or scores higher on; `p_differs` is of an exact McNemar test, two-sided, for scores
+    of its like by sign flips.
     """
 
     arm: Series[str] = pa.Field(isin=["found", "single", "self_consistency", "fixed_topology"])
@@ -190,8 +201,8 @@ class Evaluations(GraphScores):
 class Answers(Table):
     """What each graph of the test answered to each question: one row per graph and question.
 
-    `correct` is missing where infrastructure failed, and `error` says why. `nodes` is JSON: by node id, what the task reads of
-    that node's answer (`form`) and whether it is right (`correct`).
+    `correct` is missing where infrastructure failed, and `error` says why. `nodes` is JSON: by node
+    id, what the task reads of that node's answer (`form`) and whether it is right (`correct`).
     """
 
     arm: Series[str] = pa.Field(isin=["found", "single", "self_consistency", "fixed_topology"])
@@ -209,7 +220,9 @@ class Answers(Table):
 
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
-    """The table in the schema's order of columns, without bookkeeping. Raises DataError that lists every problem, a line each."""
+    """The table in the schema's order of columns, without bookkeeping. Raises DataError that lists
+    every problem, a line each.
+    """
     columns = list(schema.to_schema().columns)
     table = table.drop(columns=[column for column in table.columns if column in BOOKKEEPING])
     known = [column for column in columns if column in table.columns]
@@ -238,7 +251,9 @@ def _explain(error: pandera.errors.SchemaErrors) -> str:
 
 
 def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
-    """Check and write a table (.parquet or .csv), whole or not at all; its bookkeeping to a file beside. Raises DataError."""
+    """Check and write a table (.parquet or .csv), whole or not at all; its bookkeeping to a file
+    beside. Raises DataError.
+    """
     apart = [column for column in table.columns if column in BOOKKEEPING]
     checked = check(table, schema, str(path))
     if apart:
@@ -259,16 +274,26 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
-    """Read and check a table. Raises DataError when it is missing (naming the stage that makes it), unreadable or wrong."""
+    """Read and check a table. Raises DataError when it is missing (naming the stage that makes it),
+    unreadable or wrong.
+    """
     try:
-        table = pd.read_csv(path, dtype=_text_columns(schema)) if path.suffix == ".csv" else pd.read_parquet(path)
+        table = (
+            pd.read_csv(path, dtype=_text_columns(schema))
+            if path.suffix == ".csv"
+            else pd.read_parquet(path)
+        )
         # Columns are read when they are used.
         as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a table, but there is none; {makes(made_by, path)}") from None
+        raise DataError(
+            f"{path}: expected a table, but there is none; {makes(made_by, path)}"
+        ) from None
     except Exception as error:  # readers raise a dozen kinds of damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path}: expected a table, but it can't be read: {reason}; {makes(made_by, path)}") from None
+        raise DataError(
+            f"{path}: expected a table, but it can't be read: {reason}; {makes(made_by, path)}"
+        ) from None
     try:
         if not as_written:
             raise DataError(f"{path}: its content is not what was written there")
@@ -278,7 +303,9 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
 
 
 def _checksum(table: pd.DataFrame) -> str:
-    """A hash of names and values, which a parquet file carries: its pages have none of their own."""
+    """A hash of names and values, which a parquet file carries: its pages have none of their
+    own.
+    """
     told = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
     for column in table.columns:
         told.update(pd.util.hash_pandas_object(table[column], index=False).to_numpy().tobytes())
@@ -286,8 +313,14 @@ def _checksum(table: pd.DataFrame) -> str:
 
 
 def _text_columns(schema: type[Table]) -> dict[str, type[str]]:
-    """Columns that a CSV reader must not take for numbers, as it would a hash of digits with one e."""
-    return {name: str for name, column in schema.to_schema().columns.items() if str(column.dtype).startswith("str")}
+    """Columns that a CSV reader must not take for numbers, as it would a hash of digits with one
+    e.
+    """
+    return {
+        name: str
+        for name, column in schema.to_schema().columns.items()
+        if str(column.dtype).startswith("str")
+    }
 
 
 def _is_json(text: str) -> bool:

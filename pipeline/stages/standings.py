@@ -1,4 +1,6 @@
-"""A contest's outcome as tables and plain data: what the init stages write, and what a search reads back."""
+"""A contest's outcome as tables and plain data: what the init stages write, and what a search reads
+back.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,13 @@ SHOWN = 20
 
 def contest_table(contest: Contest) -> pd.DataFrame:
     """One row per graph that the contest ran (columns of schemas.Trials)."""
-    cases = [Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))}) for graph in contest.feedbacks]
-    return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost).assign(stopped=False)
+    cases = [
+        Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
+        for graph in contest.feedbacks
+    ]
+    return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost).assign(
+        stopped=False
+    )
 
 
 def preference_of(contest: Contest, standings: Sequence[Standing]) -> Preference:
@@ -31,19 +38,26 @@ def preference_of(contest: Contest, standings: Sequence[Standing]) -> Preference
         counts = standing.graph.model_counts()
         best.setdefault(max(counts, key=lambda model: counts[model]), standing)
     order = [*best, *(model for model in contest.brief.cost.pool if model not in best)]
-    shown = ", ".join(f"{model} {standing.value:.3f} ({standing.label})" for model, standing in best.items())
+    shown = ", ".join(
+        f"{model} {standing.value:.3f} ({standing.label})" for model, standing in best.items()
+    )
     return Preference(tuple(order), f"what the best graph of each is expected to score: {shown}")
 
 
 def standing_data(standing: Standing) -> dict[str, Any]:
     """A standing as plain data; NaN becomes None."""
-    numbers = {name: getattr(standing, name) for name in ("units", "value", "spread", "predicted", "observed", "n_scored")}
+    numbers = {
+        name: getattr(standing, name)
+        for name in ("units", "value", "spread", "predicted", "observed", "n_scored")
+    }
     plain = {name: None if math.isnan(number) else number for name, number in numbers.items()}
     return {"label": standing.label, **plain, "graph": standing.graph.to_dict()}
 
 
 def start_data(contest: Contest, kept: int) -> dict[str, Any]:
-    """What start.json says of a contest: the best graph's models, the contenders that stand in every search, and the standings."""
+    """What start.json says of a contest: the best graph's models, the contenders that stand in
+    every search, and the standings.
+    """
     best = contest.standings[0]
     return {
         "counts": best.graph.model_counts(),
@@ -53,5 +67,7 @@ def start_data(contest: Contest, kept: int) -> dict[str, Any]:
         "contest_graphs": len(contest.feedbacks),
         "calibration": calibration_data(contest.forecasts),
         "contenders": [standing_data(standing) for standing in contest.standings[:kept]],
-        "standings": [standing_data(standing) for standing in contest.standings[kept : kept + SHOWN]],
+        "standings": [
+            standing_data(standing) for standing in contest.standings[kept : kept + SHOWN]
+        ],
     }

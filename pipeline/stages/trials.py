@@ -1,6 +1,8 @@
-"""Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the arms of the test comparison.
+"""Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
+arms of the test comparison.
 
-Each function says which graphs to run, or reads what came of them; `evaluate_cases` and `evaluate_trials` run them.
+Each function says which graphs to run, or reads what came of them; `evaluate_cases` and
+`evaluate_trials` run them.
 """
 
 from __future__ import annotations
@@ -51,14 +53,21 @@ async def evaluate_cases(
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """One row per case: its columns, its graph and its scores. Raises RunStopped when a case lost too many questions."""
+    """One row per case: its columns, its graph and its scores. Raises RunStopped when a case lost
+    too many questions.
+    """
     return cases_table(cases, await cases_feedback(cases, environment, questions, publish), cost)
 
 
 async def cases_feedback(
-    cases: Sequence[Case], environment: GraphEvaluator, questions: Sequence[Question], publish: Publish = ignore
+    cases: Sequence[Case],
+    environment: GraphEvaluator,
+    questions: Sequence[Question],
+    publish: Publish = ignore,
 ) -> list[Feedback]:
-    """What came of each case, per question. Raises RunStopped when a case lost too many questions."""
+    """What came of each case, per question. Raises RunStopped when a case lost too many
+    questions.
+    """
     best = -math.inf
 
     async def one(case: Case) -> Feedback:
@@ -78,27 +87,41 @@ def _best(case: Case, feedback: Feedback) -> Best:
     return Best(feedback.accuracy, *feedback.interval, ", ".join(case.columns.values()))
 
 
-def _require_scored(cases: Sequence[Case], feedbacks: Sequence[Feedback], environment: GraphEvaluator) -> None:
+def _require_scored(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], environment: GraphEvaluator
+) -> None:
     for case, feedback in zip(cases, feedbacks, strict=True):
         if environment.failed(feedback):
-            shown, asked = ", ".join(case.columns.values()), len(feedback.results)
+            shown = ", ".join(case.columns.values())
+            asked = len(feedback.results)
             raise RunStopped(
-                f"{shown}: {feedback.n_unscored} of {asked} questions unscored ({feedback.error}); start again to continue"
+                f"{shown}: {feedback.n_unscored} of {asked} questions unscored ({feedback.error});"
+                " start again to continue"
             )
 
 
-def cases_table(cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel) -> pd.DataFrame:
+def cases_table(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel
+) -> pd.DataFrame:
     """One row per case: its columns, its graph and its scores."""
     return pd.DataFrame(
         [
-            {**case.columns, **graph_columns(case.graph, cost.graph_cost(case.graph)), **score_columns(feedback)}
+            {
+                **case.columns,
+                **graph_columns(case.graph, cost.graph_cost(case.graph)),
+                **score_columns(feedback),
+            }
             for case, feedback in zip(cases, feedbacks, strict=True)
         ]
     )
 
 
-def answers_table(cases: Sequence[Case], feedbacks: Sequence[Feedback], extract: Callable[[str], str | None]) -> pd.DataFrame:
-    """One row per case and question (columns of schemas.Answers). `extract` is the task's, what it reads of an answer."""
+def answers_table(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], extract: Callable[[str], str | None]
+) -> pd.DataFrame:
+    """One row per case and question (columns of schemas.Answers). `extract` is the task's, what it
+    reads of an answer.
+    """
     rows: list[dict[str, Any]] = []
     for case, feedback in zip(cases, feedbacks, strict=True):
         for result in feedback.results:
@@ -121,11 +144,17 @@ def single_cases(pool: ModelPool) -> list[Case]:
 
 
 def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
-    """The profile stage's table: facts about each model beside what it scored alone (columns of schemas.Profiles)."""
+    """The profile stage's table: facts about each model beside what it scored alone (columns of
+    schemas.Profiles).
+    """
     rows = []
     for row in scores.to_dict("records"):
         spec = cost.pool[row["model"]]
-        kept = {k: v for k, v in row.items() if k not in ("graph", "graph_hash", "n_nodes", "width", "depth")}
+        kept = {
+            k: v
+            for k, v in row.items()
+            if k not in ("graph", "graph_hash", "n_nodes", "width", "depth")
+        }
         rows.append(
             kept
             | {
@@ -135,20 +164,29 @@ def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
                 "hidden": spec.hidden,
                 "price_prompt": spec.price.prompt,
                 "price_completion": spec.price.completion,
-                "mean_prompt_tokens": row["prompt_tokens"] / row["calls"] if row["calls"] else math.nan,
-                "mean_completion_tokens": row["completion_tokens"] / row["calls"] if row["calls"] else math.nan,
+                "mean_prompt_tokens": (
+                    row["prompt_tokens"] / row["calls"] if row["calls"] else math.nan
+                ),
+                "mean_completion_tokens": (
+                    row["completion_tokens"] / row["calls"] if row["calls"] else math.nan
+                ),
             }
         )
     return pd.DataFrame(rows)
 
 
 def pilot_cases(
-    settings: PilotSettings, cost: CostModel, best_model: str, roles: Sequence[str], rng: np.random.Generator
+    settings: PilotSettings,
+    cost: CostModel,
+    best_model: str,
+    roles: Sequence[str],
+    rng: np.random.Generator,
 ) -> list[Case]:
-    """The sweeps behind the insights: width, depth, width x depth, families, sizes and topologies (section 4, A.3, A.6).
+    """The sweeps behind the insights: width, depth, width x depth, families, sizes and topologies
+    (section 4, A.3, A.6).
 
-    Width and depth use the best single model. Sinks are fusers, and voters too where the settings allow that role. The budget
-    bounds no sweep: insight 2 is about what lies beyond it, too.
+    Width and depth use the best single model. Sinks are fusers, and voters too where the settings
+    allow that role. The budget bounds no sweep: insight 2 is about what lies beyond it, too.
     """
     sinks = [role for role in ("fuser", "voter") if role in roles] or ["assistant"]
     cases = []
@@ -156,7 +194,9 @@ def pilot_cases(
         for width in settings.widths:
             graph = topologies.parallel([best_model] * width, best_model, sink)
             cases.append(_case("width", f"{counted(width, 'answer')}, {sink}", graph))
-    cases += [_case("depth", f"chain of {d}", topologies.chain([best_model] * d)) for d in settings.depths]
+    cases += [
+        _case("depth", f"chain of {d}", topologies.chain([best_model] * d)) for d in settings.depths
+    ]
     for width in settings.widths:
         for depth in settings.depths:
             if width * depth <= settings.max_nodes:
@@ -164,15 +204,23 @@ def pilot_cases(
                 cases.append(_case("width_x_depth", f"{width} x {depth}", graph))
 
     def at_random(sweep: str, counts: Counts, label: str) -> list[Case]:
-        drawn = [topologies.random_graph(counts, roles, cost, math.inf, rng) for _ in range(settings.random_graphs)]
+        drawn = [
+            topologies.random_graph(counts, roles, cost, math.inf, rng)
+            for _ in range(settings.random_graphs)
+        ]
         return [_case(sweep, label, graph) for graph in drawn]
 
     for pair in _family_pairs(cost.pool):
         counts = Counter(pair * 2)
-        cases += at_random("family", counts, " + ".join(f"{count} x {model}" for model, count in counts.items()))
+        cases += at_random(
+            "family", counts, " + ".join(f"{count} x {model}" for model, count in counts.items())
+        )
     cases += _size_cases(settings, cost, sinks[-1])
     for model in _small_and_middle(cost.pool, best_model):
-        cases += [*_shape_cases(model, sinks), *at_random("topology", {model: SHAPE_NODES}, f"random, {model}")]
+        cases += [
+            *_shape_cases(model, sinks),
+            *at_random("topology", {model: SHAPE_NODES}, f"random, {model}"),
+        ]
     return cases
 
 
@@ -181,14 +229,23 @@ def _case(sweep: str, label: str, graph: CollaborationGraph) -> Case:
 
 
 def _middle(models: Sequence[ModelSpec]) -> str:
-    """Of a family's models, smallest first, the one of middle size; of an even number the smaller."""
+    """Of a family's models, smallest first, the one of middle size; of an even number the
+    smaller.
+    """
     return models[(len(models) - 1) // 2].name
 
 
 def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
-    """Each pair of families, a family with itself included, by their smallest models and by those of middle size (figure 3)."""
-    levels = [[models[0].name for models in pool.families.values()], [_middle(models) for models in pool.families.values()]]
-    return list(dict.fromkeys((a, b) for level in levels for i, a in enumerate(level) for b in level[i:]))
+    """Each pair of families, a family with itself included, by their smallest models and by those
+    of middle size (figure 3).
+    """
+    levels = [
+        [models[0].name for models in pool.families.values()],
+        [_middle(models) for models in pool.families.values()],
+    ]
+    return list(
+        dict.fromkeys((a, b) for level in levels for i, a in enumerate(level) for b in level[i:])
+    )
 
 
 def _small_and_middle(pool: ModelPool, best_model: str) -> list[str]:
@@ -198,13 +255,24 @@ def _small_and_middle(pool: ModelPool, best_model: str) -> list[str]:
 
 
 def _size_cases(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
-    """Each model once, twice, and as often in parallel as the dearest model's single call costs; an LLM sink adds its own call."""
+    """Each model once, twice, and as often in parallel as the dearest model's single call costs; an
+    LLM sink adds its own call.
+    """
     dearest = max(cost.single(model) for model in cost.pool)
     cases = []
     for model in cost.pool:
-        as_dear = max(1, min(settings.max_nodes, round(dearest / cost.single(model)) if cost.single(model) else 1))
+        as_dear = max(
+            1,
+            min(
+                settings.max_nodes, round(dearest / cost.single(model)) if cost.single(model) else 1
+            ),
+        )
         for count in sorted({1, 2, as_dear}):
-            graph = topologies.single(model) if count == 1 else topologies.parallel([model] * count, model, sink)
+            graph = (
+                topologies.single(model)
+                if count == 1
+                else topologies.parallel([model] * count, model, sink)
+            )
             cases.append(_case("size", f"{count} x {model}", graph))
     return cases
 
@@ -213,14 +281,21 @@ def _shape_cases(model: str, sinks: Sequence[str]) -> list[Case]:
     """Four answering nodes in a row, side by side, and two by two."""
     cases = [_case("topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES))]
     for sink in sinks:
-        cases.append(_case("topology", f"parallel, {sink}, {model}", topologies.parallel([model] * SHAPE_NODES, model, sink)))
+        cases.append(
+            _case(
+                "topology",
+                f"parallel, {sink}, {model}",
+                topologies.parallel([model] * SHAPE_NODES, model, sink),
+            )
+        )
         hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
         cases.append(_case("topology", f"hybrid, {sink}, {model}", hybrid))
     return cases
 
 
 def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
-    """What the pilot found, as agents are told of it: each graph that could be scored, those over the budget included.
+    """What the pilot found, as agents are told of it: each graph that could be scored, those over
+    the budget included.
 
     `table` has the columns of schemas.Pilots.
     """
@@ -237,8 +312,12 @@ def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...
     )
 
 
-def trial_cases(multisets: Sequence[Counts], brief: Brief, topologies_each: int, rng: np.random.Generator) -> list[Case]:
-    """Random topologies with random roles for each multiset (section 5.2); a single instance has only one."""
+def trial_cases(
+    multisets: Sequence[Counts], brief: Brief, topologies_each: int, rng: np.random.Generator
+) -> list[Case]:
+    """Random topologies with random roles for each multiset (section 5.2); a single instance has
+    only one.
+    """
     cases = []
     for counts in multisets:
         label = json.dumps(dict(sorted(counts.items())))
@@ -261,13 +340,16 @@ async def evaluate_trials(
 ) -> pd.DataFrame:
     """As `evaluate_cases`, for trials of multisets (columns of schemas.Trials).
 
-    With races a multiset is run on growing batches, in all its topologies, until it is beaten: `stopped` says so.
+    With races a multiset is run on growing batches, in all its topologies, until it is beaten:
+    `stopped` says so.
     """
     if racing.enabled:
         feedbacks = await _raced(cases, environment, brief.objective, questions, racing, publish)
     else:
         feedbacks = await cases_feedback(cases, environment, questions, publish)
-    return cases_table(cases, feedbacks, brief.cost).assign(stopped=[feedback.stopped for feedback in feedbacks])
+    return cases_table(cases, feedbacks, brief.cost).assign(
+        stopped=[feedback.stopped for feedback in feedbacks]
+    )
 
 
 async def _raced(
@@ -278,7 +360,9 @@ async def _raced(
     racing: RacingSettings,
     publish: Publish,
 ) -> list[Feedback]:
-    """Feedback of each case, `stopped` where its multiset was beaten. Raises as `cases_feedback`."""
+    """Feedback of each case, `stopped` where its multiset was beaten. Raises as
+    `cases_feedback`.
+    """
     places: dict[str, list[int]] = defaultdict(list)
     for k, case in enumerate(cases):
         places[case.columns["counts"]].append(k)
@@ -289,10 +373,16 @@ async def _raced(
         jobs = [(cases[k].graph, questions[len(known[k].results) : size]) for k in asked]
         for k, more in zip(asked, await environment.evaluate_all(jobs, publish), strict=True):
             known[k] = joined(known[k], more)
-        return {label: np.mean([objective.shares(known[k]) for k in places[label]], axis=0) for label in labels}
+        return {
+            label: np.mean([objective.shares(known[k]) for k in places[label]], axis=0)
+            for label in labels
+        }
 
     stopped = await race(places, len(questions), racing, ask, settle=False)
-    feedbacks = [replace(feedback, stopped=case.columns["counts"] in stopped) for case, feedback in zip(cases, known, strict=True)]
+    feedbacks = [
+        replace(feedback, stopped=case.columns["counts"] in stopped)
+        for case, feedback in zip(cases, known, strict=True)
+    ]
     _require_scored(cases, feedbacks, environment)
     left = [pair for pair in zip(cases, feedbacks, strict=True) if not pair[1].stopped]
     publish(_best(*max(left, key=lambda pair: pair[1].accuracy)))
@@ -300,29 +390,44 @@ async def _raced(
 
 
 def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
-    """The trials of an init stage: one per multiset, its value under the objective averaged over topologies."""
+    """The trials of an init stage: one per multiset, its value under the objective averaged over
+    topologies.
+    """
     found = []
     for label, rows in table.groupby("counts", sort=False):
-        values = [objective.of(*pair) for pair in zip(rows["accuracy"], rows["latency_s"], strict=True)]
-        found.append(Trial(json.loads(str(label)), float(np.mean(values)), int(rows["n_scored"].sum())))
+        values = [
+            objective.of(*pair) for pair in zip(rows["accuracy"], rows["latency_s"], strict=True)
+        ]
+        found.append(
+            Trial(json.loads(str(label)), float(np.mean(values)), int(rows["n_scored"].sum()))
+        )
     return found
 
 
 def start_trial(table: pd.DataFrame, brief: Brief) -> Trial:
-    """The multiset that starts the search: the best by mean value; of the same models, the largest that can't be told from it.
+    """The multiset that starts the search: the best by mean value; of the same models, the largest
+    that can't be told from it.
 
-    `table` has the columns of schemas.Trials; multisets stopped in a race are out. Section 5.2 takes the best. But the loop
-    can leave nodes out and never add one, so among counts of the same models within a standard error of the best the largest leaves
-    the loop most room. On a tie the better one. Topologies share their questions, so the standard error counts each question once.
+    `table` has the columns of schemas.Trials; multisets stopped in a race are out. Section 5.2
+    takes the best. But the loop can leave nodes out and never add one, so among counts of the same
+    models within a standard error of the best the largest leaves the loop most room. On a tie the
+    better one. Topologies share their questions, so the standard error counts each question once.
     """
     table = table[~table["stopped"]]
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
-        raise BudgetError("expected at least one model multiset that fits the budget and could be scored, found none")
+        raise BudgetError(
+            "expected at least one model multiset that fits the budget and could be scored, found"
+            " none"
+        )
     best = max(trials, key=lambda t: (t.score, -_calls_cost(t.counts, brief)))
     questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
     error = math.sqrt(best.score * (1 - best.score) / questions)
-    close = [trial for trial in trials if set(trial.counts) == set(best.counts) and trial.score >= best.score - error]
+    close = [
+        trial
+        for trial in trials
+        if set(trial.counts) == set(best.counts) and trial.score >= best.score - error
+    ]
     return max(close, key=lambda t: (sum(t.counts.values()), t.score))
 
 
@@ -340,8 +445,9 @@ def test_cases(
     voting_model: str,
     votes_count: bool = True,  # noqa: PT028 (no test, by its name alone)
 ) -> list[Case]:
-    """What the found graph has to beat within the same budget: the best single model, as many votes of the voting model (the best
-    whose answers differ) as the budget and max_nodes hold, and the pilot's best topology that fits.
+    """What the found graph has to beat within the same budget: the best single model, as many votes
+    of the voting model (the best whose answers differ) as the budget and max_nodes hold, and the
+    pilot's best topology that fits.
 
     No votes where the task's kind has none (`votes_count`, as `can_vote` says).
     """
@@ -350,22 +456,37 @@ def test_cases(
         Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
     ]
     price = cost.single(voting_model)
-    votes = min(max_nodes - 1, int(budget / price) if cost.metric != "runtime" and price > 0 else max_nodes)
+    votes = min(
+        max_nodes - 1, int(budget / price) if cost.metric != "runtime" and price > 0 else max_nodes
+    )
     if votes >= 2 and votes_count:
         voting = topologies.parallel([voting_model] * votes, voting_model, "voter")
-        cases.append(Case(voting, {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"}))
-    fitting = pilot[pilot["budget_units"] <= budget].sort_values(["accuracy", "budget_units"], ascending=[False, True])
+        cases.append(
+            Case(
+                voting,
+                {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"},
+            )
+        )
+    fitting = pilot[pilot["budget_units"] <= budget].sort_values(
+        ["accuracy", "budget_units"], ascending=[False, True]
+    )
     if len(fitting):
         row: Any = fitting.iloc[0]
         graph = CollaborationGraph.from_json(row["graph"])
-        cases.append(Case(graph, {"arm": "fixed_topology", "label": f"{row['sweep']}: {row['label']}"}))
+        cases.append(
+            Case(graph, {"arm": "fixed_topology", "label": f"{row['sweep']}: {row['label']}"})
+        )
     return cases
 
 
-def best_single(profile: pd.DataFrame, cost: CostModel, budget: float, repeated: bool = False) -> str:
-    """The member of the pool with the best accuracy alone among those whose single call fits the budget; the cheaper one on a tie.
+def best_single(
+    profile: pd.DataFrame, cost: CostModel, budget: float, repeated: bool = False
+) -> str:
+    """The member of the pool with the best accuracy alone among those whose single call fits the
+    budget; the cheaper one on a tie.
 
-    `repeated` says that it is to be asked several times, which is of no use with a greedy variant: it is out if another fits.
+    `repeated` says that it is to be asked several times, which is of no use with a greedy variant:
+    it is out if another fits.
     """
     fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget]
     if not fits:

@@ -1,4 +1,6 @@
-"""What a search costs: a client that makes each call once and adds up what the calls that were made took."""
+"""What a search costs: a client that makes each call once and adds up what the calls that were made
+took.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ from pipeline.simulated.client import SimulatedClient
 
 @dataclass(slots=True)
 class Ledger:
-    """Calls that were made, by key, and their number, tokens and seconds; a call that is asked for again costs nothing.
+    """Calls that were made, by key, and their number, tokens and seconds; a call that is asked for
+    again costs nothing.
 
-    `seconds` adds up the calls' latencies: the time of one server that answers them one after another.
+    `seconds` adds up the calls' latencies: the time of one server that answers them one after
+    another.
     """
 
     known: dict[str, Completion] = field(default_factory=dict)
@@ -36,7 +40,8 @@ class LedgerClient:
     """A quick client in front of another one, which keeps the ledger."""
 
     def __init__(self, inner: SimulatedClient, ledger: Ledger) -> None:
-        self._inner, self.ledger = inner, ledger
+        self._inner = inner
+        self.ledger = ledger
 
     def begin(self, request: Request) -> Completion:
         """The known completion, or the inner client's."""

@@ -1,4 +1,6 @@
-"""reports/study/study_simulated.html: the study's tables and plots as one self-contained page, in the style of the reports."""
+"""reports/study/study_simulated.html: the study's tables and plots as one self-contained page, in
+the style of the reports.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from pipeline.base.style import SERIES
 from pipeline.reporting.page import page_templates
 from pipeline.study.tables import Columns, cells
 
-# matplotlib's colours -> the page's, so that a plot follows the theme: the series', black for words and axes, white for the ground.
+# matplotlib's colours -> the page's, so that a plot follows the theme: the series', black for words
+# and axes, white for the ground.
 _COLOURS = {colour: f"var(--series-{k})" for k, colour in enumerate(SERIES["light"])} | {
     "#000000": "var(--ink)",
     "#555555": "var(--quiet)",
@@ -27,7 +30,9 @@ _ID = re.compile(r'(?<=\bid=")|(?<=url\(#)|(?<=href="#)')
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A plot: its file beside the page, the same as part of the page, and what it shows in words."""
+    """A plot: its file beside the page, the same as part of the page, and what it shows in
+    words.
+    """
 
     file: str
     svg: str
@@ -51,7 +56,11 @@ class Section:
 def picture(folder: Path, name: str, alt: str) -> list[Picture]:
     """A plot that was written into the page's folder, if it was."""
     path = folder / f"{name}_simulated.svg"
-    return [Picture(path.name, _inlined(path.read_text(encoding="utf-8"), name), f"{alt}, simulated")] if path.exists() else []
+    return (
+        [Picture(path.name, _inlined(path.read_text(encoding="utf-8"), name), f"{alt}, simulated")]
+        if path.exists()
+        else []
+    )
 
 
 def _inlined(svg: str, name: str) -> str:
@@ -62,14 +71,27 @@ def _inlined(svg: str, name: str) -> str:
     return _COLOUR.sub(lambda found: _COLOURS[found[0]], _ID.sub(f"{name}-", body))
 
 
-def section(key: str, short: str, head: str, table: pd.DataFrame, columns: Columns, pictures: Sequence[Picture] = ()) -> Section:
+def section(
+    key: str,
+    short: str,
+    head: str,
+    table: pd.DataFrame,
+    columns: Columns,
+    pictures: Sequence[Picture] = (),
+) -> Section:
     """A section with a table, its figures as the Markdown report has them."""
-    words = {name for name in columns if table[name].map(lambda value: isinstance(value, str)).any()}
+    words = {
+        name for name in columns if table[name].map(lambda value: isinstance(value, str)).any()
+    }
     heads = [title if name in words else f"#{title}" for name, (title, _) in columns.items()]
-    return Section(key, short, head, "", pictures, heads, cells(table, columns), f"{key}_simulated.csv")
+    return Section(
+        key, short, head, "", pictures, heads, cells(table, columns), f"{key}_simulated.csv"
+    )
 
 
-def write_page(path: Path, about: str, holds: Sequence[str], sections: Sequence[Section], seeds: int) -> None:
+def write_page(
+    path: Path, about: str, holds: Sequence[str], sections: Sequence[Section], seeds: int
+) -> None:
     """Write the page."""
     page = page_templates(None).get_template("study.html.j2")
     write_text(path, page.render(about=about, holds=holds, sections=sections, seeds=seeds))

@@ -1,4 +1,6 @@
-"""What the paper reports (arXiv 2511.00086), to stand beside the study's figures; scores in %, times in seconds."""
+"""What the paper reports (arXiv 2511.00086), to stand beside the study's figures; scores in %,
+times in seconds.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,23 @@ TABLE_1: Mapping[str, Mapping[str, Row]] = {
 """Budget 80."""
 
 TABLE_2: Mapping[str, Mapping[str, tuple[float, float]]] = {
-    "math": {"full": (56, 804), "insight_1": (45, 1946), "insight_2": (49, 2208), "insight_3": (48, 1436), "roles": (52, 785)},
-    "mmlu": {"full": (54, 493), "insight_1": (42, 1293), "insight_2": (47, 896), "insight_3": (54, 487), "roles": (54, 677)},
+    "math": {
+        "full": (56, 804),
+        "insight_1": (45, 1946),
+        "insight_2": (49, 2208),
+        "insight_3": (48, 1436),
+        "roles": (52, 785),
+    },
+    "mmlu": {
+        "full": (54, 493),
+        "insight_1": (42, 1293),
+        "insight_2": (47, 896),
+        "insight_3": (54, 487),
+        "roles": (54, 677),
+    },
 }
-"""Score and search seconds of Agent-REINFORCE without one insight or without roles; `full` has all."""
+"""Score and search seconds of Agent-REINFORCE without one insight or without roles; `full` has all.
+"""
 
 TABLE_3: Mapping[str, Mapping[str, Row]] = {
     "5e-4 dollars": {
@@ -99,6 +114,10 @@ PILOTS: Mapping[tuple[str, str, str], float] = {
     ("figure 4c", "math", "1 x 8"): 38,
     ("figure 4c", "math", "3 x 4"): 47,
 }
-"""Figures that the text and the plots of section 4 give as numbers: (figure, task, what) -> accuracy; 3 x 4 is width x depth."""
+"""Figures that the text and the plots of section 4 give as numbers: (figure, task, what) ->
+accuracy; 3 x 4 is width x depth.
+"""
 
-BEST_GRAPH = "figure 6: an ensemble of small models, width 3, depth 4, biased to sequential refinement"
+BEST_GRAPH = (
+    "figure 6: an ensemble of small models, width 3, depth 4, biased to sequential refinement"
+)

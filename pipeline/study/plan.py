@@ -32,7 +32,8 @@ DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "resear
 
 
 class StudyQuestions(Closed):
-    """Questions of one task: the first `pool` of its source; the last `test` of those are the test questions of every search.
+    """Questions of one task: the first `pool` of its source; the last `test` of those are the test
+    questions of every search.
 
     `train` and `val` are drawn from the others with a search's seed; `pilot` from all.
     """
@@ -64,15 +65,18 @@ class StudySettings(Closed):
 
 
 Way = Literal["contest", "paper", "none"]
-"""What a method starts with: the contest's contenders, the paper's init stages where it uses them, or, a baseline, nothing."""
+"""What a method starts with: the contest's contenders, the paper's init stages where it uses them,
+or, a baseline, nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One search: task, method, what it starts with, which switches are off, budget and objective, and the seed.
+    """One search: task, method, what it starts with, which switches are off, budget and objective,
+    and the seed.
 
-    `without` names a switch of the agent or of the contest. With `loop` Agent-REINFORCE goes on after a contest. A baseline is a
-    plain graph, named in place of a method.
+    `without` names a switch of the agent or of the contest. With `loop` Agent-REINFORCE goes on
+    after a contest. A baseline is a plain graph, named in place of a method.
     """
 
     task: str
@@ -88,9 +92,19 @@ class Cell:
     @property
     def name(self) -> str:
         """For people."""
-        parts = [self.task, self.method, f"without {self.without}" if self.without else "", f"{self.metric} {self.budget:g}"]
-        parts += ["joint" if self.objective.joint else "", "with contenders" if self.way == "contest" else ""]
-        return " ".join(part for part in [*parts, "loop" if self.loop else "", f"seed {self.seed}"] if part)
+        parts = [
+            self.task,
+            self.method,
+            f"without {self.without}" if self.without else "",
+            f"{self.metric} {self.budget:g}",
+        ]
+        parts += [
+            "joint" if self.objective.joint else "",
+            "with contenders" if self.way == "contest" else "",
+        ]
+        return " ".join(
+            part for part in [*parts, "loop" if self.loop else "", f"seed {self.seed}"] if part
+        )
 
 
 def load_study(path: Path = STUDY) -> StudySettings:
@@ -99,7 +113,9 @@ def load_study(path: Path = STUDY) -> StudySettings:
 
 
 def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """On every task, at the profile's budget: every method with the contest's contenders and without them, and the baselines."""
+    """On every task, at the profile's budget: every method with the contest's contenders and
+    without them, and the baselines.
+    """
     where = profile.budget.metric, profile.budget.limit, seed
     found = []
     for task in settings.questions:
@@ -113,22 +129,35 @@ def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
     """Agent-REINFORCE as in the paper without each insight, and without roles."""
     tasks = [task for task in settings.questions if task in ("math", "mmlu")]
     budget = profile.budget
-    return [Cell(task, OURS, budget.metric, budget.limit, seed, without) for task in tasks for without in ("", *ABLATIONS)]
+    return [
+        Cell(task, OURS, budget.metric, budget.limit, seed, without)
+        for task in tasks
+        for without in ("", *ABLATIONS)
+    ]
 
 
 def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """The contest, without each of its parts, in the paper's way instead, and with the loop after it."""
+    """The contest, without each of its parts, in the paper's way instead, and with the loop after
+    it.
+    """
     where = profile.budget.metric, profile.budget.limit, seed
     found = []
     for task in settings.questions:
-        found += [Cell(task, OURS, *where, without, way="contest") for without in ("", *CONTEST_ABLATIONS)]
-        found += [Cell(task, OURS, *where, without, way="contest", loop=True) for without in ("", *LOOP_ABLATIONS)]
+        found += [
+            Cell(task, OURS, *where, without, way="contest") for without in ("", *CONTEST_ABLATIONS)
+        ]
+        found += [
+            Cell(task, OURS, *where, without, way="contest", loop=True)
+            for without in ("", *LOOP_ABLATIONS)
+        ]
         found.append(Cell(task, OURS, *where))
     return found
 
 
 def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
-    """On MATH under each other budget: the methods, the contest, and the contest for accuracy and latency."""
+    """On MATH under each other budget: the methods, the contest, and the contest for accuracy and
+    latency.
+    """
     return {
         name: [Cell("math", method, b.metric, b.limit, seed) for method in (*RIVALS, OURS)]
         + [Cell("math", OURS, b.metric, b.limit, seed, way="contest")]
@@ -142,7 +171,11 @@ def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[C
     """Every search of the study once, those of a task and seed together."""
     found: dict[str, Cell] = {}
     for seed in seeds:
-        cells = table_1(settings, profile, seed) + table_2(settings, profile, seed) + contest_table(settings, profile, seed)
+        cells = (
+            table_1(settings, profile, seed)
+            + table_2(settings, profile, seed)
+            + contest_table(settings, profile, seed)
+        )
         cells += [cell for column in table_3(settings, seed).values() for cell in column]
         found |= {cell.name: cell for cell in cells}
     for cell in found.values():
@@ -152,10 +185,14 @@ def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[C
 
 
 def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -> str:
-    """The key under which an outcome is kept: it changes with the settings, the simulated pool, and the code that is run."""
+    """The key under which an outcome is kept: it changes with the settings, the simulated pool, and
+    the code that is run.
+    """
     data = {
         "study": settings.model_dump(mode="json", exclude={"budgets", "joint"}),
-        "profile": {name: value for name, value in settings_identity(profile).items() if name not in DECIDED},
+        "profile": {
+            name: value for name, value in settings_identity(profile).items() if name not in DECIDED
+        },
         "code": _code(),
         "what": what,
     }
@@ -173,8 +210,12 @@ def _code() -> str:
 
 
 def require_simulated(profile: Profile, settings: StudySettings) -> None:
-    """Raises SettingsError unless the profile's pool is simulated and has the study's tasks and roles to switch off."""
+    """Raises SettingsError unless the profile's pool is simulated and has the study's tasks and
+    roles to switch off.
+    """
     if profile.engine.kind != "simulated":
-        raise SettingsError(f"the study needs a profile whose engine is simulated, found {profile.engine.kind}")
+        raise SettingsError(
+            f"the study needs a profile whose engine is simulated, found {profile.engine.kind}"
+        )
     for task in settings.questions:
         profile.task(task)

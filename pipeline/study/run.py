@@ -1,4 +1,6 @@
-"""One search of the study, from its questions to its test score; everything in one process and in memory."""
+"""One search of the study, from its questions to its test score; everything in one process and in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from pipeline.search.terms import plain_terms
 from pipeline.settings.profile import AgentSettings, Profile
 from pipeline.settings.stages import ContestSettings, RacingSettings
 from pipeline.simulated.client import SimulatedClient
-from pipeline.stages.trials import evaluate_cases, evaluate_trials, single_cases, start_trial, trial_cases, trials_of
+from pipeline.stages.trials import (
+    evaluate_cases,
+    evaluate_trials,
+    single_cases,
+    start_trial,
+    trial_cases,
+    trials_of,
+)
 from pipeline.study.ledger import Ledger, LedgerClient
 from pipeline.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from pipeline.tasks import get_task
@@ -40,7 +49,9 @@ Grades = dict[str, list[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the init stages came to: single-model accuracies, the multiset, the ledger of their calls, and the contenders."""
+    """What the init stages came to: single-model accuracies, the multiset, the ledger of their
+    calls, and the contenders.
+    """
 
     singles: Mapping[str, float]
     counts: Counts
@@ -49,11 +60,18 @@ class Start:
 
 
 class Laboratory:
-    """One task of the study: its simulated client, questions, grader and the starts found so far."""
+    """One task of the study: its simulated client, questions, grader and the starts found so
+    far.
+    """
 
-    def __init__(self, settings: StudySettings, profile: Profile, task: str, grades: Grades | None = None) -> None:
-        self.settings, self.profile, self.task = settings, profile, task
-        self.sizes, self.section = settings.questions[task], profile.task(task)
+    def __init__(
+        self, settings: StudySettings, profile: Profile, task: str, grades: Grades | None = None
+    ) -> None:
+        self.settings = settings
+        self.profile = profile
+        self.task = task
+        self.sizes = settings.questions[task]
+        self.section = profile.task(task)
         kind = get_task(self.section.kind)
         self.pool = load_questions(kind, self.section.source, seed=0)[: self.sizes.pool]
         self.prompt = self.section.prompt.prompt(kind, ())
@@ -66,32 +84,56 @@ class Laboratory:
         self._starts: dict[str, Start] = {}
 
     def questions(self, seed: int) -> dict[str, list[Question]]:
-        """Train and val of a seed, disjoint, and the test questions, which are the same for every seed."""
+        """Train and val of a seed, disjoint, and the test questions, which are the same for every
+        seed.
+        """
         sizes = self.sizes
-        others, test = self.pool[: -sizes.test], self.pool[-sizes.test :]
+        others = self.pool[: -sizes.test]
+        test = self.pool[-sizes.test :]
         order = np.random.default_rng([seed, 2]).permutation(len(others)).tolist()
         drawn = [others[k] for k in order[: sizes.train + sizes.val]]
         return {"train": drawn[: sizes.train], "val": drawn[sizes.train :], "test": test}
 
     def environment(self, ledger: Ledger) -> Environment:
         """An environment that notes calls in the ledger."""
-        pool, sampling = self.profile.model_pool(), self.section.sampling.sampling()
-        return Environment(self.prompt, sampling, pool, LedgerClient(self.client, ledger), grader=self.grader)
+        pool = self.profile.model_pool()
+        sampling = self.section.sampling.sampling()
+        return Environment(
+            self.prompt, sampling, pool, LedgerClient(self.client, ledger), grader=self.grader
+        )
 
-    async def start(self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]) -> Start:
-        """The init stages for these settings and this budget, run once: the contest, or the paper's (section 5.2)."""
+    async def start(
+        self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]
+    ) -> Start:
+        """The init stages for these settings and this budget, run once: the contest, or the paper's
+        (section 5.2).
+        """
         contest = self.settings.contest
         if cell.without in CONTEST_ABLATIONS:
             contest = contest.model_copy(update={cell.without: False})
-        chosen = contest.model_dump() if cell.way == "contest" else [agent.insight_1, self.settings.search.racing.model_dump()]
-        asked = [cell.seed, cell.metric, cell.budget, brief.objective.model_dump(), list(brief.roles), cell.way, chosen]
+        chosen = (
+            contest.model_dump()
+            if cell.way == "contest"
+            else [agent.insight_1, self.settings.search.racing.model_dump()]
+        )
+        asked = [
+            cell.seed,
+            cell.metric,
+            cell.budget,
+            brief.objective.model_dump(),
+            list(brief.roles),
+            cell.way,
+            chosen,
+        ]
         key = json.dumps(asked)
         if key not in self._starts:
             ledger = Ledger()
             environment = self.environment(ledger)
             brief = await with_singles(brief, environment, questions["train"])
             if cell.way == "contest":
-                self._starts[key] = await self._contest(contest, cell, brief, environment, ledger, questions)
+                self._starts[key] = await self._contest(
+                    contest, cell, brief, environment, ledger, questions
+                )
             else:
                 counts = await self._multiset(cell, agent, brief, environment, questions["train"])
                 self._starts[key] = Start(brief.single_scores, counts, ledger)
@@ -113,49 +155,82 @@ class Laboratory:
         return Start(brief.single_scores, contenders[0].graph.model_counts(), ledger, contenders)
 
     async def _multiset(
-        self, cell: Cell, agent: AgentSettings, brief: Brief, environment: Environment, train: list[Question]
+        self,
+        cell: Cell,
+        agent: AgentSettings,
+        brief: Brief,
+        environment: Environment,
+        train: list[Question],
     ) -> Counts:
         """The paper's: multisets judged by random topologies."""
-        init, rng = self.settings.init, np.random.default_rng([cell.seed, 1])
-        questions, chooser = train[: init.questions], make_agent(agent, rng)
+        init = self.settings.init
+        rng = np.random.default_rng([cell.seed, 1])
+        questions = train[: init.questions]
+        chooser = make_agent(agent, rng)
         cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
         tried = await evaluate_trials(cases, environment, brief, questions, RacingSettings())
         preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
-        cases = trial_cases(chooser.select_instances(brief, preference, init.candidates), brief, init.topologies, rng)
-        return start_trial(await evaluate_trials(cases, environment, brief, questions, self.settings.search.racing), brief).counts
+        cases = trial_cases(
+            chooser.select_instances(brief, preference, init.candidates),
+            brief,
+            init.topologies,
+            rng,
+        )
+        return start_trial(
+            await evaluate_trials(
+                cases, environment, brief, questions, self.settings.search.racing
+            ),
+            brief,
+        ).counts
 
 
 async def with_singles(brief: Brief, environment: Environment, train: list[Question]) -> Brief:
     """The brief with each model's accuracy alone, as the profile stage measures it."""
     profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
-    return replace(brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True)))
+    return replace(
+        brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True))
+    )
 
 
-async def run_cell(laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Search, then test: a flat row of figures, the found graph, the validation curve, and the terms.
+async def run_cell(
+    laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Search, then test: a flat row of figures, the found graph, the validation curve, and the
+    terms.
 
-    `parameters` are a method's own, for tuning. Costs are those of calls made for the search: init stages (for methods that start
-    from them), training batches and validation, not the test.
+    `parameters` are a method's own, for tuning. Costs are those of calls made for the search: init
+    stages (for methods that start from them), training batches and validation, not the test.
     """
     began = time.process_time()
-    profile, settings = laboratory.profile, laboratory.settings
+    profile = laboratory.profile
+    settings = laboratory.settings
     agent = profile.agent.model_copy(update=_agent_changes(cell))
     roles = profile.roles if agent.roles else ("assistant",)
-    cost, questions = profile.cost_model(cell.task, cell.metric), laboratory.questions(cell.seed)
+    cost = profile.cost_model(cell.task, cell.metric)
+    questions = laboratory.questions(cell.seed)
     cost.require_feasible(cell.budget)
     brief = Brief(cell.task, cost, cell.budget, {}, roles, profile.budget.max_nodes, cell.objective)
     if cell.way == "none":
-        return await _baseline(laboratory, cell, agent, brief, questions) | {"cpu_s": time.process_time() - began}
-    method, ledger, start = searcher_class(cell.method), Ledger(), Start({}, {}, Ledger())
+        return await _baseline(laboratory, cell, agent, brief, questions) | {
+            "cpu_s": time.process_time() - began
+        }
+    method = searcher_class(cell.method)
+    ledger = Ledger()
+    start = Start({}, {}, Ledger())
     if method.uses_start or cell.way == "contest":
         start = await laboratory.start(cell, agent, brief, questions)
-        brief, ledger = replace(brief, single_scores=start.singles), start.ledger.copy()
+        brief = replace(brief, single_scores=start.singles)
+        ledger = start.ledger.copy()
     init_calls = ledger.calls
-    problem = Problem(brief, settings.search, agent, dict(start.counts), cell.seed, contenders=start.contenders)
+    problem = Problem(
+        brief, settings.search, agent, dict(start.counts), cell.seed, contenders=start.contenders
+    )
     searcher = method(problem, **(parameters or {}))
     archive = Archive(None)
     driver = Driver(cost, settings.search, archive)
-    found = await driver.run(searcher, laboratory.environment(ledger), questions["train"], questions["val"])
+    found = await driver.run(
+        searcher, laboratory.environment(ledger), questions["train"], questions["val"]
+    )
     test = await laboratory.environment(Ledger()).evaluate(found.graph, questions["test"])
     table = archive.table()
     return {
@@ -200,9 +275,15 @@ def _agent_changes(cell: Cell) -> dict[str, Any]:
 
 
 async def _baseline(
-    laboratory: Laboratory, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]
+    laboratory: Laboratory,
+    cell: Cell,
+    agent: AgentSettings,
+    brief: Brief,
+    questions: dict[str, list[Question]],
 ) -> dict[str, Any]:
-    """The row of a plain graph of the models that score best alone; what it took is asking each model alone."""
+    """The row of a plain graph of the models that score best alone; what it took is asking each
+    model alone.
+    """
     ledger = Ledger()
     brief = await with_singles(brief, laboratory.environment(ledger), questions["train"])
     graph = baselines(Contenders(brief))[cell.method]
@@ -239,11 +320,15 @@ def _front_points(table: pd.DataFrame) -> list[list[float]]:
 
 
 async def grade_replies(settings: StudySettings, profile: Profile, task: str) -> Grades:
-    """The grade of every reply that the simulated pool can give to a task's questions, by the real grader."""
+    """The grade of every reply that the simulated pool can give to a task's questions, by the real
+    grader.
+    """
     laboratory = Laboratory(settings, profile, task)
 
     async def graded(question: Question) -> list[bool]:
-        return [bool(await laboratory.grader.grade(question, reply)) for reply in replies_to(question)]
+        return [
+            bool(await laboratory.grader.grade(question, reply)) for reply in replies_to(question)
+        ]
 
     rows = await asyncio.gather(*(graded(question) for question in laboratory.pool))
     return {question.id: row for question, row in zip(laboratory.pool, rows, strict=True)}

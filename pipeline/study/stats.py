@@ -10,12 +10,17 @@ import numpy as np
 from scipy.stats import t, wilcoxon
 
 CONFIDENCE = 0.95
-TEST = "two-sided Wilcoxon signed-rank tests over seeds, ties split, Holm-corrected over the comparisons of one block"
+TEST = (
+    "two-sided Wilcoxon signed-rank tests over seeds, ties split, Holm-corrected over the"
+    " comparisons of one block"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over seeds with its 95 % Student interval; the interval is infinite for a single seed."""
+    """A mean over seeds with its 95 % Student interval; the interval is infinite for a single
+    seed.
+    """
 
     value: float
     low: float
@@ -29,7 +34,11 @@ def mean_of(values: Sequence[float]) -> Mean:
     if n == 0:
         return Mean(math.nan, math.nan, math.nan, 0)
     mean = float(np.mean(values))
-    half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else math.inf
+    half = (
+        float(t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+        if n > 1
+        else math.inf
+    )
     return Mean(mean, mean - half, mean + half, n)
 
 
@@ -43,7 +52,8 @@ def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Holm's step-down correction: name -> adjusted p."""
-    adjusted, worst = {}, 0.0
+    adjusted = {}
+    worst = 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[name]))
         adjusted[name] = worst

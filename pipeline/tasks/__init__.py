@@ -1,4 +1,6 @@
-"""The kinds of questions ttsgraph knows. A kind of your own is one file that registers a Task, and its name in the first import."""
+"""The kinds of questions ttsgraph knows. A kind of your own is one file that registers a Task, and
+its name in the first import.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from typing import Any
 
 from pipeline.base.errors import SettingsError
 from pipeline.tasks import humaneval, math, mmlu, plain_kinds  # noqa: F401 (each registers its kinds)
-from pipeline.tasks.base import TASKS, AskingTask, CodeTask, ConfigurableTask, Question, Task, can_vote, register_task
+from pipeline.tasks.base import (
+    TASKS,
+    AskingTask,
+    CodeTask,
+    ConfigurableTask,
+    Question,
+    Task,
+    can_vote,
+    register_task,
+)
 from pipeline.tasks.sandbox import missing_layers
 
 __all__ = [
@@ -31,20 +42,28 @@ def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
     try:
         task = TASKS[kind]
     except KeyError:
-        raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}") from None
+        raise SettingsError(
+            f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}"
+        ) from None
     if not grading:
         return task
     if not isinstance(task, ConfigurableTask):
-        raise SettingsError(f"kind {kind!r} has no settings: expected no grading, found {', '.join(grading)}")
+        raise SettingsError(
+            f"kind {kind!r} has no settings: expected no grading, found {', '.join(grading)}"
+        )
     return task.configured(grading)
 
 
 def get_grader(kind: str, accept_weaker: bool, grading: Mapping[str, Any] | None = None) -> Task:
-    """The task of this kind, ready to grade. Raises as `get_task`, and IsolationError where a code task can't be isolated."""
+    """The task of this kind, ready to grade. Raises as `get_task`, and IsolationError where a code
+    task can't be isolated.
+    """
     task = get_task(kind, grading)
     return task.confined(accept_weaker) if isinstance(task, CodeTask) else task
 
 
 def missing_isolation(kind: str) -> dict[str, str]:
-    """The layers of isolation that this kind of task needs and this machine does not give, each with the reason."""
+    """The layers of isolation that this kind of task needs and this machine does not give, each
+    with the reason.
+    """
     return missing_layers() if isinstance(get_task(kind), CodeTask) else {}

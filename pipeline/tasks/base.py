@@ -1,4 +1,6 @@
-"""What a task is: how a raw row becomes a question, how a question is shown, and how an answer is read and graded."""
+"""What a task is: how a raw row becomes a question, how a question is shown, and how an answer is
+read and graded.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question. `meta` holds what only this task's grader needs (choices, unit tests, entry point)."""
+    """One question. `meta` holds what only this task's grader needs (choices, unit tests, entry
+    point).
+    """
 
     id: str
     text: str
@@ -28,7 +32,9 @@ class Task(Protocol):
     """The default sentence that tells a model what to do; a profile can replace it."""
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A raw row of a source as a Question. Raises DataError naming `where` when a field or the answer is missing."""
+        """A raw row of a source as a Question. Raises DataError naming `where` when a field or the
+        answer is missing.
+        """
         ...
 
     def render(self, question: Question) -> str:
@@ -36,7 +42,9 @@ class Task(Protocol):
         ...
 
     def extract(self, text: str) -> str | None:
-        """The answer in a model's text in a normal form that a vote can count, or None when there is none."""
+        """The answer in a model's text in a normal form that a vote can count, or None when there
+        is none.
+        """
         ...
 
     def grade(self, question: Question, text: str) -> float:
@@ -54,7 +62,9 @@ class CodeTask(Task, Protocol):
     """A task whose grader runs programs that models wrote."""
 
     def confined(self, accept_weaker: bool) -> Task:
-        """This task, ready to grade. Raises IsolationError where programs can't be isolated, unless less is accepted."""
+        """This task, ready to grade. Raises IsolationError where programs can't be isolated, unless
+        less is accepted.
+        """
         ...
 
 
@@ -69,7 +79,9 @@ class ConfigurableTask(Task, Protocol):
 
 @runtime_checkable
 class AskingTask(Task, Protocol):
-    """A kind whose grader asks models; `options.models` are these, by name, as settings of models."""
+    """A kind whose grader asks models; `options.models` are these, by name, as settings of
+    models.
+    """
 
     options: Any
 
@@ -84,7 +96,8 @@ TASKS: dict[str, Task] = {}
 
 
 def can_vote(task: Task) -> bool:
-    """Whether answers to this kind can be counted: it says what the same answer is (`same_answer`, words; "" where nothing is).
+    """Whether answers to this kind can be counted: it says what the same answer is (`same_answer`,
+    words; "" where nothing is).
 
     A kind that does not say has extracted answers, and equal ones are the same.
     """

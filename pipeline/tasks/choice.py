@@ -1,4 +1,6 @@
-"""One of several choices: those of the row, answered by a letter, or labels that a task's questions share."""
+"""One of several choices: those of the row, answered by a letter, or labels that a task's questions
+share.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,20 @@ from pipeline.tasks.rows import text_field
 
 LETTERS = "ABCDEFGHIJ"
 
-_SAID = re.compile(rf"(?i:\banswer(?:\s+is)?|\bchoice\s+is|\boption\s+is)\s*:?[\s*(\[$]*([{LETTERS}])(?![\w'])")
-# "A" and "I" are also words: at the start of a reply they count only when no further word follows them directly.
+_SAID = re.compile(
+    rf"(?i:\banswer(?:\s+is)?|\bchoice\s+is|\boption\s+is)\s*:?[\s*(\[$]*([{LETTERS}])(?![\w'])"
+)
+# "A" and "I" are also words: at the start of a reply they count only when no further word follows
+# them directly.
 _LEADING = re.compile(r"\W*(?:([B-HJ])(?![\w'])|([AI])(?![\w']|[ \t]+\w))")
 _MARKED = re.compile(rf"\(([{LETTERS}])\)|\[([{LETTERS}])\]|\*\*([{LETTERS}])\*\*")
 _LOWERCASE = re.compile(rf"\W*([{LETTERS.lower()}])\W*")
 
 
 class ChoiceOptions(Closed):
-    """`choices`: the labels that all questions of the task share; without them each row has `choices` of its own."""
+    """`choices`: the labels that all questions of the task share; without them each row has
+    `choices` of its own.
+    """
 
     choices: tuple[str, ...] = ()
 
@@ -33,19 +40,25 @@ class ChoiceOptions(Closed):
     @classmethod
     def _told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
         if choices and len({normalised(choice) for choice in choices}) < max(2, len(choices)):
-            raise ValueError(f"expected at least two choices, each different, found {', '.join(choices)}")
+            raise ValueError(
+                f"expected at least two choices, each different, found {', '.join(choices)}"
+            )
         return choices
 
 
 class ChoiceTask(PlainTask):
-    """Rows {question, choices, answer}, the answer a letter, an index from 0 or a choice's text; or labels as answers."""
+    """Rows {question, choices, answer}, the answer a letter, an index from 0 or a choice's text; or
+    labels as answers.
+    """
 
     name = "choice"
     Options = ChoiceOptions
 
     def __init__(self, options: ChoiceOptions | None = None) -> None:
         super().__init__(options)
-        self.instruction = "Choose one answer. Think step by step, then end with: The answer is (X)."
+        self.instruction = (
+            "Choose one answer. Think step by step, then end with: The answer is (X)."
+        )
         self.same_answer = "the same letter"
         if choices := self.options.choices:
             self.instruction = f"Choose one of: {', '.join(choices)}. End with: Answer: <choice>"
@@ -53,10 +66,14 @@ class ChoiceTask(PlainTask):
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """A row as a Question. Raises DataError when the answer is none of the choices."""
-        question = super().parse(row, where)  # which finds the answer, so says first which question it is missing of
+        question = super().parse(
+            row, where
+        )  # which finds the answer, so says first which question it is missing of
         if self.options.choices:
             return question
-        return Question(question.id, question.text, question.answer, {"choices": _choices(row, where)})
+        return Question(
+            question.id, question.text, question.answer, {"choices": _choices(row, where)}
+        )
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The label or letter that is right. Raises DataError."""
@@ -66,7 +83,10 @@ class ChoiceTask(PlainTask):
         if self.options.choices:
             if alike:
                 return [choices[alike[0]]]
-            raise DataError(f"{where}: expected an answer among grading.choices ({', '.join(choices)}), found {given[:40]!r}")
+            raise DataError(
+                f"{where}: expected an answer among grading.choices ({', '.join(choices)}), found"
+                f" {given[:40]!r}"
+            )
         letters = LETTERS[: len(choices)]
         if len(given) == 1 and given.upper() in letters:
             return [given.upper()]
@@ -75,16 +95,24 @@ class ChoiceTask(PlainTask):
         if alike:
             return [letters[alike[0]]]
         raise DataError(
-            f"{where}: expected an answer among {', '.join(letters)}, 0 to {len(choices) - 1} or the choices, found {given[:40]!r}"
+            f"{where}: expected an answer among {', '.join(letters)}, 0 to {len(choices) - 1} or"
+            f" the choices, found {given[:40]!r}"
         )
 
     def render(self, question: Question) -> str:
         """The question and its choices, one a line: "A. ..."."""
         choices = question.meta.get("choices") or []
-        return "\n".join([question.text, *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))])
+        return "\n".join(
+            [
+                question.text,
+                *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)),
+            ]
+        )
 
     def extract(self, text: str) -> str | None:
-        """The letter or the label that a reply gives, stated ones first, the last that it names otherwise."""
+        """The letter or the label that a reply gives, stated ones first, the last that it names
+        otherwise.
+        """
         return self._label(text) if self.options.choices else _letter(text)
 
     def grade(self, question: Question, text: str) -> bool:
@@ -119,7 +147,10 @@ def _letter(text: str) -> str | None:
 def _choices(row: Mapping[str, Any], where: str) -> list[str]:
     raw = row.get("choices", row.get("options"))
     if isinstance(raw, str) or not isinstance(raw, Iterable):
-        raise DataError(f"{where}: expected a list in field 'choices', or labels that all questions share: grading.choices")
+        raise DataError(
+            f"{where}: expected a list in field 'choices', or labels that all questions share:"
+            " grading.choices"
+        )
     choices = [str(choice) for choice in raw]
     if not 2 <= len(choices) <= len(LETTERS):
         raise DataError(f"{where}: expected 2 to {len(LETTERS)} choices, found {len(choices)}")

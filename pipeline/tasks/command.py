@@ -1,4 +1,6 @@
-"""Answers graded by a program of the user's, which reads question and answer as JSON and prints a score."""
+"""Answers graded by a program of the user's, which reads question and answer as JSON and prints a
+score.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from pipeline.tasks.sandbox import SandboxLimits, missing_layers, run_scorer
 class CommandOptions(Closed):
     """`program`: a Python file, for the standard library alone.
 
-    It reads {"question", "answer", "reply", "row"} as JSON from stdin, where `row` is the whole row, and prints a score from 0 to 1
-    (or true or false) on its last line. It is kept with each question, so that a changed one is a changed question.
+    It reads {"question", "answer", "reply", "row"} as JSON from stdin, where `row` is the whole
+    row, and prints a score from 0 to 1 (or true or false) on its last line. It is kept with each
+    question, so that a changed one is a changed question.
     """
 
     program: Path | None = None
@@ -41,30 +44,46 @@ class CommandTask(PlainTask):
         self.accept_weaker = accept_weaker
 
     def confined(self, accept_weaker: bool) -> CommandTask:
-        """This task, once it is known that programs can be isolated here or less is accepted. Raises IsolationError."""
+        """This task, once it is known that programs can be isolated here or less is accepted.
+        Raises IsolationError.
+        """
         require(missing_layers(), accept_weaker)
         return CommandTask(self.options, accept_weaker)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A row as a Question that carries the program. Raises DataError, also where there is no such program."""
+        """A row as a Question that carries the program. Raises DataError, also where there is no
+        such program.
+        """
         question = super().parse(row, where)
         program = self.options.program
         if program is None:
             return question
-        return Question(question.id, question.text, question.answer, {"program": _source(program), "row": dict(row)})
+        return Question(
+            question.id,
+            question.text,
+            question.answer,
+            {"program": _source(program), "row": dict(row)},
+        )
 
     def extract(self, text: str) -> str | None:
         """Nothing that a vote could count: the program alone knows what is the same."""
         return None
 
     def grade(self, question: Question, text: str) -> float:
-        """The program's score. Raises CallFailed where it gives none: that says nothing about the answer."""
+        """The program's score. Raises CallFailed where it gives none: that says nothing about the
+        answer.
+        """
         if not text.strip():
             return 0.0
         program = question.meta.get("program")
         if program is None:
             raise CallFailed("kind command: expected grading with a program, found none")
-        told = {"question": question.text, "answer": question.answer, "reply": text, "row": question.meta["row"]}
+        told = {
+            "question": question.text,
+            "answer": question.answer,
+            "reply": text,
+            "row": question.meta["row"],
+        }
         limits = SandboxLimits(wall_s=self.options.seconds)
         said = run_scorer(program, json.dumps(told), limits, self.accept_weaker)
         try:
@@ -72,7 +91,10 @@ class CommandTask(PlainTask):
         except (ValueError, TypeError):
             score = -1.0
         if not 0 <= score <= 1:
-            raise CallFailed(f"the program that grades: expected a score from 0 to 1 on its last line, found {said[:60]!r}")
+            raise CallFailed(
+                "the program that grades: expected a score from 0 to 1 on its last line, found"
+                f" {said[:60]!r}"
+            )
         return score
 
 
@@ -80,11 +102,15 @@ def _source(program: Path) -> str:
     try:
         source = program.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"grading.program {program}: expected a Python program, but it can't be read: {error}") from None
+        raise DataError(
+            f"grading.program {program}: expected a Python program, but it can't be read: {error}"
+        ) from None
     try:
         compile(source, str(program), "exec")
     except (SyntaxError, ValueError) as error:
-        raise DataError(f"grading.program {program}: expected a Python program, but {error}") from None
+        raise DataError(
+            f"grading.program {program}: expected a Python program, but {error}"
+        ) from None
     return source
 
 

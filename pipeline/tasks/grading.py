@@ -1,4 +1,6 @@
-"""Grading that is done once: graders are pure, so the same answer to the same question is not graded again."""
+"""Grading that is done once: graders are pure, so the same answer to the same question is not
+graded again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ MAX_REMEMBERED = 200_000
 
 
 class Grader:
-    """A task's grader with a memory of its verdicts, by text and by the answer extracted from it."""
+    """A task's grader with a memory of its verdicts, by text and by the answer extracted from
+    it.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -23,11 +27,13 @@ class Grader:
         self.judged: list[Completion] = []
         """Of a kind that asks models: the calls that grading took."""
 
-    async def grade(self, question: Question, text: str, client: ModelClient | None = None) -> float:
+    async def grade(
+        self, question: Question, text: str, client: ModelClient | None = None
+    ) -> float:
         """Whether a text answers the question, or its score in [0, 1].
 
-        A kind that asks models does so through `client`. Raises CallFailed as the task's grader does, which is not remembered, and
-        SettingsError for a grade that is none.
+        A kind that asks models does so through `client`. Raises CallFailed as the task's grader
+        does, which is not remembered, and SettingsError for a grade that is none.
         """
         as_text = (question.id, question.text, "text", text)
         verdict = self._verdicts.get(as_text)
@@ -35,7 +41,8 @@ class Grader:
             as_answer = self._as_answer(question, text)
             verdict = self._verdicts.get(as_answer)
             if verdict is None:
-                # Graders can be slow (a program is run, an expression simplified), so they leave the event loop free.
+                # Graders can be slow (a program is run, an expression simplified), so they leave
+                # the event loop free.
                 verdict = self._checked(await self._graded(question, text, client), question)
             self._keep(as_text, as_answer, verdict)
         return verdict
@@ -51,13 +58,15 @@ class Grader:
         if isinstance(verdict, int | float) and 0 <= verdict <= 1:  # which NaN is not
             return verdict
         raise SettingsError(
-            f"kind {self.task.name!r}: expected a grade that is right, wrong or a score from 0 to 1, "
-            f"found {verdict!r} for question {question.id}"
+            f"kind {self.task.name!r}: expected a grade that is right, wrong or a score from 0 to"
+            f" 1, found {verdict!r} for question {question.id}"
         )
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
         """Take a verdict as known, for this text and for all with the same answer."""
-        self._keep((question.id, question.text, "text", text), self._as_answer(question, text), verdict)
+        self._keep(
+            (question.id, question.text, "text", text), self._as_answer(question, text), verdict
+        )
 
     def _keep(self, as_text: Key, as_answer: Key, verdict: float) -> None:
         if len(self._verdicts) >= MAX_REMEMBERED:
@@ -65,7 +74,9 @@ class Grader:
         self._verdicts[as_text] = self._verdicts[as_answer] = verdict
 
     def _as_answer(self, question: Question, text: str) -> Key:
-        """The key of all texts with this one's answer, or of this text alone where a kind has no answers; takes longer."""
+        """The key of all texts with this one's answer, or of this text alone where a kind has no
+        answers; takes longer.
+        """
         form = self.task.extract(text)
         if form is None and not can_vote(self.task):
             return (question.id, question.text, "text", text)

@@ -1,4 +1,6 @@
-"""Writing a Python function from its signature and docstring, graded by its unit tests (HumanEval, pass@1)."""
+"""Writing a Python function from its signature and docstring, graded by its unit tests (HumanEval,
+pass@1).
+"""
 
 from __future__ import annotations
 
@@ -16,31 +18,44 @@ from pipeline.tasks.rows import row_id, text_field
 from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
 
 _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
-_CODE_START = re.compile(r"^(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]+ import )", re.MULTILINE)
+_CODE_START = re.compile(
+    r"^(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]+ import )", re.MULTILINE
+)
 # What ends a body that came without indentation ...
 _STATEMENT = re.compile(r"\n(?=class |print\(|if __name__|#|assert |```)")
 # ... and what ends functions and indented bodies: a line at the margin that belongs to no function.
 _MARGIN = re.compile(r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import |#)(?=[^\s)\]}])")
-_MARGIN_IN_BODY = re.compile(r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import )(?=[^\s)\]}])")
+_MARGIN_IN_BODY = re.compile(
+    r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import )(?=[^\s)\]}])"
+)
 
 
 class HumanEvalTask:
-    """Rows {task_id, prompt, entry_point, test, canonical_solution}. Programs may use the standard library only."""
+    """Rows {task_id, prompt, entry_point, test, canonical_solution}. Programs may use the standard
+    library only.
+    """
 
     name = "humaneval"
-    instruction = "Complete the Python function. Reply with the whole function in one code block and nothing else."
+    instruction = (
+        "Complete the Python function. Reply with the whole function in one code block and nothing"
+        " else."
+    )
 
     def __init__(self, limits: SandboxLimits | None = None, accept_weaker: bool = False) -> None:
         self.limits = limits or SandboxLimits()
         self.accept_weaker = accept_weaker
 
     def confined(self, accept_weaker: bool) -> HumanEvalTask:
-        """This task, once it is known that programs can be isolated here or less is accepted. Raises IsolationError."""
+        """This task, once it is known that programs can be isolated here or less is accepted.
+        Raises IsolationError.
+        """
         require(missing_layers(), accept_weaker)
         return HumanEvalTask(self.limits, accept_weaker)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A row as a Question whose text is the prompt and whose answer is the canonical solution. Raises DataError."""
+        """A row as a Question whose text is the prompt and whose answer is the canonical solution.
+        Raises DataError.
+        """
         prompt = text_field(row, ("prompt",), "a function's signature and docstring", where)
         answer = text_field(row, ("canonical_solution", "answer"), "an answer", where)
         meta = {
@@ -54,14 +69,18 @@ class HumanEvalTask:
         return question.text.rstrip()
 
     def extract(self, text: str) -> str | None:
-        """The code of a reply: a module with a function, or one function's body indented by four; None when there is none."""
+        """The code of a reply: a module with a function, or one function's body indented by four;
+        None when there is none.
+        """
         return program_of(text) or self._part(text)
 
     def _part(self, text: str) -> str | None:
-        """What a reply holds that is no whole module: functions, or a function's body indented by four.
+        """What a reply holds that is no whole module: functions, or a function's body indented by
+        four.
 
-        It is the last fenced block that can be a body, else the first one, else the text from its first definition or import, else
-        the text. It ends at the first line at the margin that starts anything but a function or an import.
+        It is the last fenced block that can be a body, else the first one, else the text from its
+        first definition or import, else the text. It ends at the first line at the margin that
+        starts anything but a function or an import.
         """
         text = answer_of(text)
         blocks = ["\n".join(block) for block in blocks_of(text)]
@@ -72,7 +91,8 @@ class HumanEvalTask:
             head, definition, rest = code[start.start() :].partition("def ")
             kept, *cut = _MARGIN.split(rest, maxsplit=1)
             functions = head + definition + kept.rstrip()
-            # A body may start with an inner function and have lost the first line's indentation, or all of it.
+            # A body may start with an inner function and have lost the first line's indentation, or
+            # all of it.
             inner = (cut and cut[0].startswith("return ")) or not _parses(functions)
             if code[: start.start()].strip() or not inner:
                 return functions
@@ -82,7 +102,8 @@ class HumanEvalTask:
     def grade(self, question: Question, text: str) -> bool:
         """Whether the function passes all its tests within the limits.
 
-        Raises IsolationError, and CallFailed when no child process can be had, as `run_checked` does.
+        Raises IsolationError, and CallFailed when no child process can be had, as `run_checked`
+        does.
         """
         entry_point = question.meta["entry_point"]
         head = _head(question.text, entry_point) or ""
@@ -96,20 +117,27 @@ class HumanEvalTask:
 
 
 def _body(code: str) -> str:
-    """A function's body, indented. Servers may strip a reply, which takes the first line's indentation; models may omit it all."""
+    """A function's body, indented. Servers may strip a reply, which takes the first line's
+    indentation; models may omit it all.
+    """
     if code[0].isspace():
         return _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
-    indented = re.sub(r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE)
+    indented = re.sub(
+        r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE
+    )
     if _parses(f"def function():\n{indented}\n"):
         return indented
     return _MARGIN_IN_BODY.split(f"    {code}", maxsplit=1)[0].rstrip()
 
 
 def _is_body(code: str) -> bool:
-    """Whether it is what stands below a function's head: it parses there, and returns or yields something."""
+    """Whether it is what stands below a function's head: it parses there, and returns or yields
+    something.
+    """
     function = "def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n"
     return _parses(function) and any(
-        isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in ast.walk(ast.parse(function))
+        isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)
+        for node in ast.walk(ast.parse(function))
     )
 
 
@@ -131,7 +159,9 @@ def _definition(entry_point: str) -> re.Pattern[str]:
 
 
 def _head(prompt: str, entry_point: str) -> str | None:
-    """What a prompt gives beside the function: imports and helpers, which tests may use; None where it lacks the function."""
+    """What a prompt gives beside the function: imports and helpers, which tests may use; None where
+    it lacks the function.
+    """
     start = _definition(entry_point).search(prompt)
     return prompt[: start.start()] if start is not None else None
 

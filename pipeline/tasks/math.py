@@ -1,4 +1,6 @@
-r"""Mathematical questions: a final answer, read from \boxed{} or plain text, graded by value rather than by spelling."""
+r"""Mathematical questions: a final answer, read from \boxed{} or plain text, graded by value rather
+than by spelling.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,39 @@ from pipeline.tasks.symbolic import FormulaComparer
 MAX_SYMBOLIC = 200
 """Answers longer than this are compared as text only."""
 
-# Atomic groups (?>...), because "100,200,300, ..." can be cut into thousands in exponentially many ways.
+# Atomic groups (?>...), because "100,200,300, ..." can be cut into thousands in exponentially many
+# ways.
 _UNSIGNED = r"(?>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
-# A minus counts as a sign only where no operand stands before it, so that "9-3" ends in 3 and "= -3" in -3.
+# A minus counts as a sign only where no operand stands before it, so that "9-3" ends in 3 and "=
+# -3" in -3.
 _NUMBER = re.compile(rf"(?:(?<![\w)\]}}])-|(?<![\d.])){_UNSIGNED}(?:/\d+)?")
 _PLAIN = re.compile(rf"[+-]?{_UNSIGNED}")
 _RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d+)\}\{(\d+)\}|\\frac(\d)(\d)|(\d+)/(\d+))")
-_ONLY_NUMBERS = re.compile(rf"[\s=:*]*(-?{_UNSIGNED}(?:/\d+)?)(?:[\s,;]+-?{_UNSIGNED}(?:/\d+)?)*+[\s.,;*]*")
+_ONLY_NUMBERS = re.compile(
+    rf"[\s=:*]*(-?{_UNSIGNED}(?:/\d+)?)(?:[\s,;]+-?{_UNSIGNED}(?:/\d+)?)*+[\s.,;*]*"
+)
 _STATED = re.compile(r"(?i:\banswer\s*(?:is\s*:?|:|=)|####)[ \t]*(\S.*)")
 _INLINE = re.compile(r"\$([^$]+)\$|\\\((.+?)\\\)")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
-# Math delimiters, \left and \right, thin spaces, dollars, percent signs, bold; `\\ ` between a matrix's rows stays.
+# Math delimiters, \left and \right, thin spaces, dollars, percent signs, bold; `\\ ` between a
+# matrix's rows stays.
 _SPACING = re.compile(r"(?<!\\)\\(?:left(?![A-Za-z])|right(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*")
 _comparer = FormulaComparer()
 
 
 class MathTask:
-    r"""Rows {question or problem, answer}, or {problem, solution} with the answer in the solution's last \boxed{}."""
+    r"""Rows {question or problem, answer}, or {problem, solution} with the answer in the solution's
+    last \boxed{}.
+    """
 
     name = "math"
     instruction = "Solve the problem step by step. Put the final answer in \\boxed{}."
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        r"""A row as a Question. Raises DataError when there is no answer, or no \boxed{} in the solution that should hold it."""
+        r"""A row as a Question. Raises DataError when there is no answer, or no \boxed{} in the
+        solution that should hold it.
+        """
         text = text_field(row, ("question", "problem"), "a question", where).strip()
         solution = row.get("solution")
         if row.get("answer") in (None, "") and isinstance(solution, str):
@@ -58,10 +69,11 @@ class MathTask:
         r"""The final answer in normal form (see `normalise`), by the first rule that applies.
 
         1. the last \boxed{...};
-        2. what follows the last "answer is", "answer:" or "####", up to the end of the sentence: a formula as it is, the first
-           number of a phrase ("12 apples"), else the phrase;
+        2. what follows the last "answer is", "answer:" or "####", up to the end of the sentence: a
+           formula as it is, the first number of a phrase ("12 apples"), else the phrase;
         3. a first line of nothing but numbers ("12", "12, 13, 14") gives its first number;
-        4. a one-line reply without words is a formula: what stands after "=" where the left side is arithmetic, else all of it;
+        4. a one-line reply without words is a formula: what stands after "=" where the left side is
+           arithmetic, else all of it;
         5. the last number of the text.
         """
         boxed = last_boxed(text)
@@ -74,13 +86,19 @@ class MathTask:
         first, _, rest = plain.partition("\n")
         if numbers := _ONLY_NUMBERS.fullmatch(first):
             return normalise(numbers[1])
-        if plain and not rest.strip() and not _has_words(plain) and (answer := _right_side(normalise(plain))):
+        if (
+            plain
+            and not rest.strip()
+            and not _has_words(plain)
+            and (answer := _right_side(normalise(plain)))
+        ):
             return answer
         found = _NUMBER.findall(plain)
         return normalise(found[-1]) if found else None
 
     def grade(self, question: Question, text: str) -> bool:
-        r"""Whether the reply's answer equals the question's in value: \frac{1}{2} is 0.5. Safe in any thread.
+        r"""Whether the reply's answer equals the question's in value: \frac{1}{2} is 0.5. Safe in
+        any thread.
 
         Raises CallFailed when formulas can't be compared because no child process can be had.
         """
@@ -89,7 +107,9 @@ class MathTask:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested to any depth; else None."""
+    r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested
+    to any depth; else None.
+    """
     if "boxed" not in text:
         return None
     closing: dict[int, int] = {}
@@ -111,14 +131,19 @@ def last_boxed(text: str) -> str | None:
 def normalise(answer: str) -> str:
     r"""One spelling for answers that differ in form only.
 
-    Drops math delimiters, percent signs, \left, \right, thin spaces, a final period, spaces around operators and "x =" before
-    a value; plain numbers lose thousands commas and needless zeros.
+    Drops math delimiters, percent signs, \left, \right, thin spaces, a final period, spaces around
+    operators and "x =" before a value; plain numbers lose thousands commas and needless zeros.
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
     text = _SPACING.sub("", answer.replace("−", "-").replace("{,}", ","))
     text = re.sub(r"\\[dt]frac", r"\\frac", text)
-    text = re.sub(r"\s*([-+*/=(),\[\]{}<>^|])\s*", r"\1", re.sub(r"\s+", " ", text)).strip().rstrip(".").strip()
+    text = (
+        re.sub(r"\s*([-+*/=(),\[\]{}<>^|])\s*", r"\1", re.sub(r"\s+", " ", text))
+        .strip()
+        .rstrip(".")
+        .strip()
+    )
     if text.count("=") == 1 and "," not in text:
         text = re.sub(r"^[A-Za-z]=", "", text)
     if len(text) > 100 or not _PLAIN.fullmatch(text):
@@ -129,7 +154,9 @@ def normalise(answer: str) -> str:
 
 @lru_cache(maxsize=4096)
 def same_value(right: str, answer: str) -> bool:
-    """Whether two normalised answers are equal: as text, as numbers, or by math-verify (which plain numbers never need)."""
+    """Whether two normalised answers are equal: as text, as numbers, or by math-verify (which plain
+    numbers never need).
+    """
     if right == answer:
         return True
     numbers = fraction_of(right), fraction_of(answer)
@@ -141,7 +168,9 @@ def same_value(right: str, answer: str) -> bool:
 
 
 def fraction_of(text: str) -> Fraction | None:
-    """The value of a normalised answer that is a plain number or a ratio; None for anything else."""
+    """The value of a normalised answer that is a plain number or a ratio; None for anything
+    else.
+    """
     if len(text) > 100:
         return None
     if _PLAIN.fullmatch(text):

@@ -13,37 +13,56 @@ from pipeline.tasks.rows import missing_field, row_id, text_field
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
 LETTERS = "ABCDE"
 
-_STATED = re.compile(r"(?i:\banswer(?:\s+is)?|\bchoice\s+is|\boption\s+is)\s*:?[\s*(\[$]*(?:\\boxed\{\W*)?([A-E])(?![\w'])")
-# "A" is also a word: at the start of a reply it counts only when no further word follows it directly.
+_STATED = re.compile(
+    r"(?i:\banswer(?:\s+is)?|\bchoice\s+is|\boption\s+is)\s*:?[\s*(\[$]*(?:\\boxed\{\W*)?([A-E])(?![\w'])"
+)
+# "A" is also a word: at the start of a reply it counts only when no further word follows it
+# directly.
 _LEADING = re.compile(r"\W*(?:([B-E])(?![\w'])|(A)(?![\w']|[ \t]+\w))")
 _MARKED = re.compile(r"\(([A-E])\)|\\boxed\{\W*(?:\\text\{)?\W*([A-E])\W*\}")
 _LOWERCASE = re.compile(r"\W*([a-e])\W*")
 
 
 class MmluTask:
-    """Rows {question, choices, answer, subject}; `answer` is a letter or an index from 0, `subject` may be missing."""
+    """Rows {question, choices, answer, subject}; `answer` is a letter or an index from 0, `subject`
+    may be missing.
+    """
 
     name = "mmlu"
-    instruction = "Answer the multiple-choice question. Think step by step, then end with: The answer is (X)."
+    instruction = (
+        "Answer the multiple-choice question. Think step by step, then end with: The answer is (X)."
+    )
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A row as a Question whose answer is a letter. Raises DataError when the answer is none of the choices."""
+        """A row as a Question whose answer is a letter. Raises DataError when the answer is none of
+        the choices.
+        """
         text = text_field(row, ("question",), "a question", where).strip()
         choices = _choices(row, where)
         answer = _letter(row, len(choices), where)
         subject = str(row.get("subject") or "")
-        return Question(row_id(row, self.name, "\n".join([text, *choices])), text, answer, {"choices": choices, "subject": subject})
+        return Question(
+            row_id(row, self.name, "\n".join([text, *choices])),
+            text,
+            answer,
+            {"choices": choices, "subject": subject},
+        )
 
     def render(self, question: Question) -> str:
         """The question and its choices, one a line: "A. ..."."""
         choices: list[str] = question.meta.get("choices") or []
-        return "\n".join([question.text, *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))])
+        return "\n".join(
+            [
+                question.text,
+                *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)),
+            ]
+        )
 
     def extract(self, text: str) -> str | None:
         """The letter a reply gives.
 
-        The first rule that applies: the last "answer is X"; a letter that starts the reply ("B", "(B)", "**B**", "B. foo");
-        the last letter in parentheses or in a box.
+        The first rule that applies: the last "answer is X"; a letter that starts the reply ("B",
+        "(B)", "**B**", "B. foo"); the last letter in parentheses or in a box.
         """
         stated = _STATED.findall(text)
         if stated:
@@ -78,7 +97,10 @@ def _letter(row: Mapping[str, Any], count: int, where: str) -> str:
         return given.upper()
     if given.isdecimal() and int(given) < count:
         return letters[int(given)]
-    raise DataError(f"{where}: expected an answer among {', '.join(letters)} or 0 to {count - 1}, found {given!r}")
+    raise DataError(
+        f"{where}: expected an answer among {', '.join(letters)} or 0 to {count - 1}, found"
+        f" {given!r}"
+    )
 
 
 register_task(MmluTask())

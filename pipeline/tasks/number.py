@@ -18,7 +18,9 @@ _READER = MathTask()
 
 
 class NumberOptions(Closed):
-    """How far off a number may be and still be right: in itself, or as a share of the right one; the wider of both counts."""
+    """How far off a number may be and still be right: in itself, or as a share of the right one;
+    the wider of both counts.
+    """
 
     tolerance: float = Field(default=0.0, ge=0)
     relative: float = Field(default=0.0, ge=0, le=1)
@@ -35,8 +37,13 @@ class NumberTask(PlainTask):
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """The row's number. Raises DataError where it is none."""
         found = super().answers(row, where)
-        if (odd := next((answer for answer in found if self.extract(answer) is None), None)) is not None:
-            raise DataError(f"{where}: expected a number as the answer, found {odd[:40]!r}; for texts choose exact or similarity")
+        if (
+            odd := next((answer for answer in found if self.extract(answer) is None), None)
+        ) is not None:
+            raise DataError(
+                f"{where}: expected a number as the answer, found {odd[:40]!r}; for texts choose"
+                " exact or similarity"
+            )
         return found
 
     def extract(self, text: str) -> str | None:
@@ -48,13 +55,17 @@ class NumberTask(PlainTask):
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is as near to the right number as it has to be."""
         found = self.extract(text)
-        return found is not None and any(self._near(found, answer) for answer in self.accepted(question))
+        return found is not None and any(
+            self._near(found, answer) for answer in self.accepted(question)
+        )
 
     def _near(self, found: str, answer: str) -> bool:
         right = self.extract(answer)
         assert right is not None  # the row was read
         off = abs(Fraction(found) - Fraction(right))
-        room = max(Fraction(self.options.tolerance), Fraction(self.options.relative) * abs(Fraction(right)))
+        room = max(
+            Fraction(self.options.tolerance), Fraction(self.options.relative) * abs(Fraction(right))
+        )
         return off <= room
 
 

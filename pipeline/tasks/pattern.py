@@ -17,8 +17,10 @@ MOST_S = 0.5
 
 
 class RegexOptions(Closed):
-    """`pattern` finds the answer in a reply (its first group, else the whole match; the last match counts), to be compared with the
-    row's answer. Without it the row's answer is itself an expression, that a right reply matches somewhere."""
+    """`pattern` finds the answer in a reply (its first group, else the whole match; the last match
+    counts), to be compared with the row's answer. Without it the row's answer is itself an
+    expression, that a right reply matches somewhere.
+    """
 
     pattern: str | None = None
 
@@ -46,7 +48,10 @@ class RegexTask(PlainTask):
         found = super().answers(row, where)
         for answer in found if self.options.pattern is None else []:
             if why := _broken(answer):
-                raise DataError(f"{where}: expected a regular expression as the answer, but {why}: {answer[:60]!r}")
+                raise DataError(
+                    f"{where}: expected a regular expression as the answer, but {why}:"
+                    f" {answer[:60]!r}"
+                )
         return found
 
     def extract(self, text: str) -> str | None:

@@ -1,4 +1,6 @@
-"""What the kinds that need no code share: rows with a question and its answer, settings of their own, and texts in normal form."""
+"""What the kinds that need no code share: rows with a question and its answer, settings of their
+own, and texts in normal form.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class PlainTask:
 
     name: str = ""
     instruction: str = ""
-    same_answer: str = "texts that are equal once case, punctuation at the edges and articles are dropped"
+    same_answer: str = (
+        "texts that are equal once case, punctuation at the edges and articles are dropped"
+    )
     """When two answers count as the same for a vote, in words; "" where nothing does."""
 
     Options: ClassVar[type[Closed]] = Closed
@@ -44,10 +48,15 @@ class PlainTask:
         return Question(row_id(row, self.name, text), text, answers[0], meta)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """The answers that a row accepts, at least one: a text, or a list of texts. Raises DataError."""
+        """The answers that a row accepts, at least one: a text, or a list of texts. Raises
+        DataError.
+        """
         for name in ANSWER_FIELDS:
             if isinstance(row.get(name), list) and row[name]:
-                return [text_field({name: each}, (name,), "a text in the list", where).strip() for each in row[name]]
+                return [
+                    text_field({name: each}, (name,), "a text in the list", where).strip()
+                    for each in row[name]
+                ]
         return [text_field(row, ANSWER_FIELDS, "an answer", where).strip()]
 
     def render(self, question: Question) -> str:
@@ -60,25 +69,33 @@ class PlainTask:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text for comparing: lower case, without punctuation at their edges, without articles if others are left."""
+    """The words of a text for comparing: lower case, without punctuation at their edges, without
+    articles if others are left.
+    """
     words = [word.strip(_EDGES) for word in unicodedata.normalize("NFKC", text).casefold().split()]
     words = [word for word in words if word]
     return [word for word in words if word not in _ARTICLES] or words
 
 
 def normalised(text: str) -> str:
-    """A text as its words; texts that differ in case, spacing, edges of words and articles alone are the same."""
+    """A text as its words; texts that differ in case, spacing, edges of words and articles alone
+    are the same.
+    """
     return " ".join(words_of(text))
 
 
 def stated(text: str) -> str:
-    """What a reply says its answer is ("Answer: ..."), the last time it does; else the whole reply."""
+    """What a reply says its answer is ("Answer: ..."), the last time it does; else the whole
+    reply.
+    """
     found = _STATED.findall(text)
     return str(found[-1]) if found else text
 
 
 def require_answer(row: Mapping[str, Any], where: str) -> Any:
-    """The first answer field that a row has, whatever it holds. Raises DataError where there is none."""
+    """The first answer field that a row has, whatever it holds. Raises DataError where there is
+    none.
+    """
     for name in ANSWER_FIELDS:
         if row.get(name) not in (None, "", [], {}):
             return row[name]

@@ -1,4 +1,6 @@
-"""Questions as a table and back: the form in which they cross stages (columns of schemas.Questions)."""
+"""Questions as a table and back: the form in which they cross stages (columns of
+schemas.Questions).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ def questions_table(splits: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
     """One row per question, with its split."""
     return pd.DataFrame(
         [
-            {"split": split, "id": q.id, "text": q.text, "answer": q.answer, "meta": json.dumps(dict(q.meta), sort_keys=True)}
+            {
+                "split": split,
+                "id": q.id,
+                "text": q.text,
+                "answer": q.answer,
+                "meta": json.dumps(dict(q.meta), sort_keys=True),
+            }
             for split, questions in splits.items()
             for q in questions
         ],
@@ -34,5 +42,7 @@ def questions_of(table: pd.DataFrame) -> dict[str, list[Question]]:
     """Split -> its questions; a split without rows is empty."""
     found: dict[str, list[Question]] = {split: [] for split in SPLITS}
     for row in table.to_dict("records"):
-        found[row["split"]].append(Question(row["id"], row["text"], row["answer"], json.loads(row["meta"])))
+        found[row["split"]].append(
+            Question(row["id"], row["text"], row["answer"], json.loads(row["meta"]))
+        )
     return found

@@ -1,6 +1,8 @@
-"""The program in a model's reply: Markdown around it, drafts before it, and prose between its lines.
+"""The program in a model's reply: Markdown around it, drafts before it, and prose between its
+lines.
 
-What is a program and what it defines is decided by Python's own parser and symbol tables, never by how its text looks.
+What is a program and what it defines is decided by Python's own parser and symbol tables, never by
+how its text looks.
 """
 
 from __future__ import annotations
@@ -15,27 +17,34 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-MOST_LINES, MOST_CHARACTERS = 2000, 100_000
-"""Of a reply that is looked through line by line: many times the longest program that a task asks for."""
+MOST_LINES = 2000
+MOST_CHARACTERS = 100_000
+"""Of a reply that is looked through line by line: many times the longest program that a task asks
+for.
+"""
 
 MOST_ATTEMPTS = 200
 """Lines taken out of a reply to find a program between them."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
-# A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in whatever way.
+# A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in
+# whatever way.
 _OPENS = re.compile(
-    r"(?P<before>[ \t]*(?:>[ \t]?)*(?:(?:[-*+]|\d+[.)])[ \t]+)?)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
+    r"(?P<before>[ \t]*(?:>[ \t]?)*(?:(?:[-*+]|\d+[.)])["
+    r" \t]+)?)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
 )
 _CLOSES = re.compile(r"[ \t]*(?:>[ \t]?)*[ \t]*(`{3,}|~{3,})")
 _QUOTED = re.compile(r"[ \t]*>[ \t]?")
 
 
 def program_of(reply: str, function: str | None = None, given: str = "") -> str | None:
-    """The module in a reply that defines a function, by any statement, or any function if none is named; None when there is none.
+    """The module in a reply that defines a function, by any statement, or any function if none is
+    named; None when there is none.
 
-    It is the last block of code that does, with those other blocks that define what it lacks; without blocks, the reply without
-    the lines that are no Python. What follows the model's thoughts goes before what is in them. `given` defines names too.
+    It is the last block of code that does, with those other blocks that define what it lacks;
+    without blocks, the reply without the lines that are no Python. What follows the model's
+    thoughts goes before what is in them. `given` defines names too.
     """
     for text in dict.fromkeys((answer_of(reply), _lines_joined(reply))):
         blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
@@ -52,13 +61,17 @@ def answer_of(reply: str) -> str:
 
 
 def _lines_joined(reply: str) -> str:
-    """A reply with Python's own ends of lines, cut where it is longer than any program that is asked for."""
+    """A reply with Python's own ends of lines, cut where it is longer than any program that is
+    asked for.
+    """
     return "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS].removeprefix("\ufeff"))[:MOST_LINES])
 
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """A program that parses, with the names that it defines and those that it uses and does not define."""
+    """A program that parses, with the names that it defines and those that it uses and does not
+    define.
+    """
 
     text: str
     defines: frozenset[str]
@@ -76,9 +89,14 @@ def _module(text: str) -> _Module | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tree, table = ast.parse(text), symtable.symtable(text, "reply", "exec")
-    defines = frozenset(s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported())
-    functions = frozenset(s.name for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef))
+        tree = ast.parse(text)
+        table = symtable.symtable(text, "reply", "exec")
+    defines = frozenset(
+        s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()
+    )
+    functions = frozenset(
+        s.name for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
     return _Module(text, defines, functions, frozenset(_used(table)) - defines - set(dir(builtins)))
 
 
@@ -104,50 +122,74 @@ def _used(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def _readable(block: Sequence[str]) -> _Module | None:
-    """The program in a block of code, which may be indented as a whole, end in a statement that was cut off, or hold prose."""
+    """The program in a block of code, which may be indented as a whole, end in a statement that was
+    cut off, or hold prose.
+    """
     lines = textwrap.dedent("\n".join(block)).split("\n")
-    return _module("\n".join(lines)) or _module("\n".join(_without_prose(lines))) or _without_end(lines)
+    return (
+        _module("\n".join(lines))
+        or _module("\n".join(_without_prose(lines)))
+        or _without_end(lines)
+    )
 
 
 def _without_end(lines: Sequence[str]) -> _Module | None:
     """The program in the first of these lines, up to a statement at the margin that is none."""
-    margins = [number for number, line in enumerate(lines) if line[:1] not in ("", " ", "\t", ")", "]", "}", "#")]
+    margins = [
+        number
+        for number, line in enumerate(lines)
+        if line[:1] not in ("", " ", "\t", ")", "]", "}", "#")
+    ]
     cuts = (_module("\n".join(lines[:end])) for end in reversed(margins[1:][-MOST_ATTEMPTS:]))
     return next((module for module in cuts if module is not None), None)
 
 
 def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Module | None:
     """The last module that defines the function, with those others that define what it lacks."""
-    last = max((number for number, module in enumerate(modules) if module.has(function)), default=None)
+    last = max(
+        (number for number, module in enumerate(modules) if module.has(function)), default=None
+    )
     if last is None:
         return None
     known = _module(given)
-    taken, lacks = {last}, modules[last].lacks - (known.defines if known else frozenset())
+    taken = {last}
+    lacks = modules[last].lacks - (known.defines if known else frozenset())
     for number in sorted(range(len(modules)), key=lambda n: (n > last, -n)):
         if number not in taken and modules[number].defines & lacks:
             taken.add(number)
             lacks = (lacks | modules[number].lacks) - modules[number].defines
-    # What a block says of the language's future holds for those that follow it, and has to come first.
+    # What a block says of the language's future holds for those that follow it, and has to come
+    # first.
     future = [number for number in range(last) if "from __future__" in modules[number].text]
     order = [*future, *sorted(taken - {*future})]
     return _module("\n\n".join(modules[number].text for number in order)) or modules[last]
 
 
 def blocks_of(text: str) -> list[list[str]]:
-    """The lines of each block of code in a Markdown text, without what a list or a quotation puts before them.
+    """The lines of each block of code in a Markdown text, without what a list or a quotation puts
+    before them.
 
-    A block ends at the first fence with which it is a program, as fences may stand in a docstring; else at the first one that does
-    not stand in a string.
+    A block ends at the first fence with which it is a program, as fences may stand in a docstring;
+    else at the first one that does not stand in a string.
     """
-    lines, blocks, at = text.split("\n"), [], 0
+    lines = text.split("\n")
+    blocks = []
+    at = 0
     while at < len(lines):
         opens = _opens(lines[at])
         at += 1
         if opens is None:
             continue
-        ends = [n for n in range(at, len(lines)) if (m := _CLOSES.match(lines[n])) and m[1].startswith(opens["fence"])]
+        ends = [
+            n
+            for n in range(at, len(lines))
+            if (m := _CLOSES.match(lines[n])) and m[1].startswith(opens["fence"])
+        ]
         indent = "" if opens["words"] else opens["before"]
-        candidates = [(end, [_outdented(line, indent) for line in lines[at:end]]) for end in [*ends[:20], len(lines)]]
+        candidates = [
+            (end, [_outdented(line, indent) for line in lines[at:end]])
+            for end in [*ends[:20], len(lines)]
+        ]
         end, block = next((c for c in candidates if _is_program(c[1])), None) or next(
             (c for c in candidates if not _ends_in_string(c[1])), candidates[0]
         )
@@ -165,7 +207,10 @@ def _opens(line: str) -> re.Match[str] | None:
 
 
 def _is_program(block: Sequence[str]) -> bool:
-    return any(line.strip() for line in block) and _module(textwrap.dedent("\n".join(block))) is not None
+    return (
+        any(line.strip() for line in block)
+        and _module(textwrap.dedent("\n".join(block))) is not None
+    )
 
 
 def _ends_in_string(block: Sequence[str]) -> bool:
@@ -216,8 +261,9 @@ def _session(text: str) -> _Module | None:
 
 
 def _without_prose(lines: Sequence[str]) -> list[str]:
-    """The lines without those that Python's parser refuses and that belong to no statement: they stand at the margin, or below
-    others that were left out."""
+    """The lines without those that Python's parser refuses and that belong to no statement: they
+    stand at the margin, or below others that were left out.
+    """
     kept = list(lines)
     left_out: set[int] = set()
     for _ in range(MOST_ATTEMPTS):
@@ -238,13 +284,17 @@ def _refused(lines: Sequence[str]) -> int | None:
     if not isinstance(error, SyntaxError):
         return None
     number = min(max(error.lineno or 1, 1), len(lines)) - 1
-    if isinstance(error, IndentationError) and "expected an indented block" in error.msg:  # said of the line below
+    if (
+        isinstance(error, IndentationError) and "expected an indented block" in error.msg
+    ):  # said of the line below
         number = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), number)
     return number
 
 
 def _without_words(module: _Module) -> str:
-    """A program without the statements that only name something, or call what nothing defines: words that happen to be Python."""
+    """A program without the statements that only name something, or call what nothing defines:
+    words that happen to be Python.
+    """
     lines = module.text.split("\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,8 +1,9 @@
 """Verdicts on programs written by a model.
 
-A solution runs in one child process and its tests in another (see sandbox_child.py), both confined (see isolation.py) and limited,
-without environment, each in a session of its own, and killed as a group at the time limit. The verdict comes from the process of
-the tests, which the solution can reach only with plain data.
+A solution runs in one child process and its tests in another (see sandbox_child.py), both confined
+(see isolation.py) and limited, without environment, each in a session of its own, and killed as a
+group at the time limit. The verdict comes from the process of the tests, which the solution can
+reach only with plain data.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ _LOOK_S = 0.05
 """How often a solution's folder is looked at."""
 _MAX_SAID = 1024
 _NO_SPACE = f"[Errno {errno.ENOSPC}]"
-_TIMED_OUT, _OVERFULL = "it ran out of time", "it wrote more than its folder may hold"
+_TIMED_OUT = "it ran out of time"
+_OVERFULL = "it wrote more than its folder may hold"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What a solution may use: seconds of clock and of processor, bytes of memory and per file, open files, and its folder.
+    """What a solution may use: seconds of clock and of processor, bytes of memory and per file,
+    open files, and its folder.
 
-    It may start no process and no thread. A busy machine stretches the clock but not the processor time, so the clock's limit is
-    the generous one.
+    It may start no process and no thread. A busy machine stretches the clock but not the processor
+    time, so the clock's limit is the generous one.
     """
 
     wall_s: float = 20.0
@@ -72,7 +75,9 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxVerdict:
-    """Whether a solution passed; if not, whether the clock ran out, and what was said of it (not to be relied on)."""
+    """Whether a solution passed; if not, whether the clock ran out, and what was said of it (not to
+    be relied on).
+    """
 
     passed: bool
     timed_out: bool = False
@@ -83,9 +88,10 @@ class SandboxVerdict:
 class CheckedProgram:
     """A solution and its tests, as source code for the standard library.
 
-    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted as they are and runs before the
-    solution too, and `function` by its name; they see nothing else of the solution, and what they pass to it must be plain data,
-    instances of given classes, or what it returned.
+    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted
+    as they are and runs before the solution too, and `function` by its name; they see nothing else
+    of the solution, and what they pass to it must be plain data, instances of given classes, or
+    what it returned.
     """
 
     solution: str
@@ -95,12 +101,16 @@ class CheckedProgram:
 
 
 def run_checked(
-    program: CheckedProgram, limits: SandboxLimits | None = None, accept_weaker: bool = False, python: str = sys.executable
+    program: CheckedProgram,
+    limits: SandboxLimits | None = None,
+    accept_weaker: bool = False,
+    python: str = sys.executable,
 ) -> SandboxVerdict:
     """Test a solution. What it changes in an argument is not seen by the tests.
 
-    Raises IsolationError when its processes can't be isolated, unless less is accepted, and CallFailed when they could not be
-    started or the tests themselves are no program, because neither says anything about the solution.
+    Raises IsolationError when its processes can't be isolated, unless less is accepted, and
+    CallFailed when they could not be started or the tests themselves are no program, because
+    neither says anything about the solution.
     """
     missing = missing_layers()
     require(missing, accept_weaker)
@@ -111,16 +121,34 @@ def run_checked(
         with _folder() as folder, contextlib.ExitStack() as stack:
             calls_read, calls_write = _pipe(stack)
             answers_read, answers_write = _pipe(stack)
-            task = {"role": "host", "given": program.given, "source": program.solution, "function": program.function}
-            host = _Child(stack, task, limits, required, python, folder, (calls_read, answers_write))
-            task = {"role": "checker", "given": program.given, "tests": program.tests, "function": program.function}
-            checker = _Child(stack, task, limits, required, python, None, (answers_read, calls_write))
+            task = {
+                "role": "host",
+                "given": program.given,
+                "source": program.solution,
+                "function": program.function,
+            }
+            host = _Child(
+                stack, task, limits, required, python, folder, (calls_read, answers_write)
+            )
+            task = {
+                "role": "checker",
+                "given": program.given,
+                "tests": program.tests,
+                "function": program.function,
+            }
+            checker = _Child(
+                stack, task, limits, required, python, None, (answers_read, calls_write)
+            )
             fault = _listen(host, checker, limits, folder)
     except OSError as error:
         raise CallFailed(f"no process for a program could be started: {error}") from error
-    verdict, _, detail = checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
+    verdict, _, detail = (
+        checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
+    )
     if verdict == BROKEN:
-        raise CallFailed(f"the tests of {program.function} are no program that can check it: {detail}")
+        raise CallFailed(
+            f"the tests of {program.function} are no program that can check it: {detail}"
+        )
     host.require_ready()
     if fault == _OVERFULL:  # it may have been quicker than the checker's start
         return SandboxVerdict(False, detail=fault)
@@ -131,10 +159,18 @@ def run_checked(
     return SandboxVerdict(False, fault == _TIMED_OUT, _OVERFULL if _NO_SPACE in said else said)
 
 
-def run_scorer(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool = False, python: str = sys.executable) -> str:
-    """The last line that a program prints which reads this text, confined and limited as a solution is.
+def run_scorer(
+    program: str,
+    stdin: str,
+    limits: SandboxLimits,
+    accept_weaker: bool = False,
+    python: str = sys.executable,
+) -> str:
+    """The last line that a program prints which reads this text, confined and limited as a solution
+    is.
 
-    Raises IsolationError as `run_checked` does, and CallFailed when the program fails, prints nothing or runs out of time.
+    Raises IsolationError as `run_checked` does, and CallFailed when the program fails, prints
+    nothing or runs out of time.
     """
     missing = missing_layers()
     require(missing, accept_weaker)
@@ -142,13 +178,25 @@ def run_scorer(program: str, stdin: str, limits: SandboxLimits, accept_weaker: b
     try:
         with _folder() as folder, contextlib.ExitStack() as stack:
             child = _Child(
-                stack, {"role": "scorer", "source": program, "stdin": stdin}, limits, required, python, folder, _pipe(stack)
+                stack,
+                {"role": "scorer", "source": program, "stdin": stdin},
+                limits,
+                required,
+                python,
+                folder,
+                _pipe(stack),
             )
             fault = _hear_out(child, limits, folder)
     except OSError as error:
-        raise CallFailed(f"no process for the program that grades could be started: {error}") from error
+        raise CallFailed(
+            f"no process for the program that grades could be started: {error}"
+        ) from error
     child.require_ready()
-    verdict, _, said = child.lines[1].partition(" ") if len(child.lines) > 1 else (FAILED, "", fault or "it ended without a word")
+    verdict, _, said = (
+        child.lines[1].partition(" ")
+        if len(child.lines) > 1
+        else (FAILED, "", fault or "it ended without a word")
+    )
     if verdict != PASSED or fault:
         raise CallFailed(f"the program that grades failed: {said or fault}")
     return said
@@ -160,7 +208,10 @@ def _hear_out(child: _Child, limits: SandboxLimits, folder: str) -> str:
     with selectors.DefaultSelector() as selector:
         selector.register(child.pipe, selectors.EVENT_READ)
         while True:
-            if selector.select(max(0.0, min(_LOOK_S, deadline - time.monotonic()))) and not child.hear():
+            if (
+                selector.select(max(0.0, min(_LOOK_S, deadline - time.monotonic())))
+                and not child.hear()
+            ):
                 return ""
             if time.monotonic() >= deadline:
                 return _TIMED_OUT
@@ -175,17 +226,24 @@ def missing_layers() -> dict[str, str]:
     Costs one process, once. Raises CallFailed when it can't be had.
     """
     with _folder() as folder, contextlib.ExitStack() as stack:
-        child = _Child(stack, {"role": "probe"}, SandboxLimits(), [], sys.executable, folder, _pipe(stack))
+        child = _Child(
+            stack, {"role": "probe"}, SandboxLimits(), [], sys.executable, folder, _pipe(stack)
+        )
         while child.hear():
             pass
     if not child.lines:
-        raise CallFailed(f"the process for a program ended with status {child.process.returncode} before it was confined")
+        raise CallFailed(
+            f"the process for a program ended with status {child.process.returncode} before it was"
+            " confined"
+        )
     errors: dict[str, str] = json.loads(child.lines[0])
     return {layer: why for layer, why in errors.items() if layer in REQUIRED}
 
 
 class _Child:
-    """One confined process, killed when the stack is left. Given the ends of pipes that it may use; these are closed here."""
+    """One confined process, killed when the stack is left. Given the ends of pipes that it may use;
+    these are closed here.
+    """
 
     def __init__(
         self,
@@ -203,7 +261,11 @@ class _Child:
         config = task | {
             "limits": limits.kernel(),
             "paths": readable_paths(folder),
-            "disk": {"folder": folder, "size": limits.folder_size, "files": limits.folder_files} if folder else None,
+            "disk": (
+                {"folder": folder, "size": limits.folder_size, "files": limits.folder_files}
+                if folder
+                else None
+            ),
             "filter": base64.b64encode(system_call_filter()).decode(),
             "required": required,
             "read": read.fileno(),
@@ -242,7 +304,10 @@ class _Child:
         """Raises CallFailed when it ended before it could start its work."""
         if self.lines[:1] != [READY]:
             reason = f": {self.lines[0]}" if self.lines else ""
-            raise CallFailed(f"the process for a program ended with status {self.process.returncode} before it ran it{reason}")
+            raise CallFailed(
+                f"the process for a program ended with status {self.process.returncode} before it"
+                f" ran it{reason}"
+            )
 
     def _kill(self) -> None:
         """The whole process group is dead afterwards."""
@@ -270,7 +335,9 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
 
 
 def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
-    """Whether the files of a folder are too many or too large, those counted that a process has deleted and still holds."""
+    """Whether the files of a folder are too many or too large, those counted that a process has
+    deleted and still holds.
+    """
     files = size = 0
     for entry in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):
@@ -281,10 +348,14 @@ def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
 
 
 def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
-    """Inode -> bytes of files of this device that have no name any more and are open, or mapped: those are as large as may be."""
+    """Inode -> bytes of files of this device that have no name any more and are open, or mapped:
+    those are as large as may be.
+    """
     held: dict[int, int] = {}
     with contextlib.suppress(OSError):  # it has ended, or /proc is not for us
-        for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             parts = line.split(None, 5)
             if line.endswith(" (deleted)") and int(parts[4]) and _device(parts[3]) == device:
                 held[int(parts[4])] = file_size
@@ -304,10 +375,13 @@ def _device(shown: str) -> int:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[str]:
-    """A private folder, removed afterwards; by a later process if this one is killed. Raises OSError."""
+    """A private folder, removed afterwards; by a later process if this one is killed. Raises
+    OSError.
+    """
     _remove_left_folders(tempfile.gettempdir())
     unlocked = Path(tempfile.mkdtemp(prefix="ttsgraph-new-"))
-    folder, lock = unlocked.with_name(unlocked.name.replace("-new-", "-run-", 1)), os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
+    folder = unlocked.with_name(unlocked.name.replace("-new-", "-run-", 1))
+    lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         unlocked.rename(folder)  # under the name that is looked for only once it is locked

@@ -1,9 +1,10 @@
-"""The processes behind a verdict, run as a program by sandbox.py: a host runs a solution, a checker its tests; or a scorer alone.
+"""The processes behind a verdict, run as a program by sandbox.py: a host runs a solution, a checker
+its tests; or a scorer alone.
 
-They share no memory, and the host never holds anything that makes a pass. The checker calls the solution through a pair of pipes
-on which only data travels (see sandbox_values.py), compares what comes back in its own interpreter, and alone holds the pipe of the
-verdict.
-Uses the standard library only, and imports what it needs before it confines itself.
+They share no memory, and the host never holds anything that makes a pass. The checker calls the
+solution through a pair of pipes on which only data travels (see sandbox_values.py), compares what
+comes back in its own interpreter, and alone holds the pipe of the verdict. Uses the standard
+library only, and imports what it needs before it confines itself.
 """
 
 from __future__ import annotations
@@ -21,14 +22,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from pipeline.tasks.sandbox_values import OPERATIONS, Codec, Held, Remote, Unsendable, classes_of, exception_of, met, raised_by
+    from pipeline.tasks.sandbox_values import (
+        OPERATIONS,
+        Codec,
+        Held,
+        Remote,
+        Unsendable,
+        classes_of,
+        exception_of,
+        met,
+        raised_by,
+    )
 else:  # run as a program, which finds nothing beside the standard library
     sys.path.append(str(Path(__file__).parent))  # at the end: there is a math.py beside it
-    from sandbox_values import OPERATIONS, Codec, Held, Remote, Unsendable, classes_of, exception_of, met, raised_by
+    from sandbox_values import (
+        OPERATIONS,
+        Codec,
+        Held,
+        Remote,
+        Unsendable,
+        classes_of,
+        exception_of,
+        met,
+        raised_by,
+    )
 
     sys.path.pop()
 
-READY, LOADED, PASSED, FAILED, BROKEN = "ready", "loaded", "passed", "failed", "broken"
+READY = "ready"
+LOADED = "loaded"
+PASSED = "passed"
+FAILED = "failed"
+BROKEN = "broken"
 MAX_MESSAGE = 16 << 20
 """Bytes of one call or one answer."""
 DEFINITIONS = (
@@ -38,11 +63,28 @@ DEFINITIONS = (
 """Statements at the margin of a module after which nothing but examples may come."""
 
 # From the kernel's headers; the Landlock numbers are the same on every architecture.
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x08000000, 0x10000000, 0x40000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
-LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT, LANDLOCK_VERSION, LANDLOCK_PATH_BENEATH = 444, 445, 446, 1, 1
-WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_REG, TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
+PR_SET_PDEATHSIG = 1
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+LANDLOCK_CREATE = 444
+LANDLOCK_ADD = 445
+LANDLOCK_RESTRICT = 446
+LANDLOCK_VERSION = 1
+LANDLOCK_PATH_BENEATH = 1
+WRITE_FILE = 1 << 1
+READ_FILE = 1 << 2
+READ_DIR = 1 << 3
+REMOVE_FILE = 1 << 5
+MAKE_REG = 1 << 8
+TRUNCATE = 1 << 14
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 """Landlock version -> how many rights on files it knows; 16 from version 5 on."""
 
@@ -50,11 +92,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(config: Mapping[str, Any]) -> dict[str, str]:
-    """Give up everything a solution needs not; returns layer -> why it failed, empty if all hold. Limits raise OSError."""
+    """Give up everything a solution needs not; returns layer -> why it failed, empty if all hold.
+    Limits raise OSError.
+    """
     errors: dict[str, str] = {}
     for name, limit in config["limits"].items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
-    user, group = os.getuid(), os.getgid()
+    user = os.getuid()
+    group = os.getgid()
     layers: dict[str, Callable[[], object]] = {
         "namespaces": lambda: _checked(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC)),
         # Before the files: Landlock allows no mount.
@@ -81,20 +126,33 @@ def _checked(result: int) -> int:
 
 
 def _prctl(option: int, *values: int | ctypes.c_void_p) -> None:
-    padded = [*(ctypes.c_ulong(v) if isinstance(v, int) else v for v in values), *[ctypes.c_ulong(0)] * (4 - len(values))]
+    padded = [
+        *(ctypes.c_ulong(v) if isinstance(v, int) else v for v in values),
+        *[ctypes.c_ulong(0)] * (4 - len(values)),
+    ]
     _checked(_libc.prctl(option, *padded))
 
 
 def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None:
-    """Put a file system of its own, in memory and no larger than it may be, where the working directory is."""
+    """Put a file system of its own, in memory and no larger than it may be, where the working
+    directory is.
+    """
     if disk is None:
         return
     _checked(_libc.unshare(CLONE_NEWNS))
-    for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    for name, line in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
         Path("/proc/self", name).write_text(line, encoding="ascii")
     folder = str(disk["folder"]).encode()
     options = f"size={disk['size']},nr_inodes={disk['files'] + 1},mode=700".encode()
-    _checked(_libc.mount(b"tmpfs", folder, b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV | MS_NOEXEC), options))
+    _checked(
+        _libc.mount(
+            b"tmpfs", folder, b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV | MS_NOEXEC), options
+        )
+    )
     os.chdir(folder)
 
 
@@ -112,12 +170,19 @@ def _filter_calls(program: bytes) -> None:
 
 def _restrict_files(paths: Mapping[str, int]) -> None:
     """From here on only these paths, with these rights on them and all below, by Landlock."""
-    version = _checked(_libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION)))
+    version = _checked(
+        _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION))
+    )
     handled = (1 << FILE_RIGHTS.get(version, 16)) - 1
-    # All rights on files; binding and connecting TCP (from version 4); abstract sockets and signals (from version 6).
+    # All rights on files; binding and connecting TCP (from version 4); abstract sockets and signals
+    # (from version 6).
     fields = [handled, 3, 3][: 1 + (version >= 4) + (version >= 6)]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
-    rules = _checked(_libc.syscall(LANDLOCK_CREATE, attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint(0)))
+    rules = _checked(
+        _libc.syscall(
+            LANDLOCK_CREATE, attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint(0)
+        )
+    )
 
     class Rule(ctypes.Structure):
         _pack_ = 1
@@ -129,7 +194,11 @@ def _restrict_files(paths: Mapping[str, int]) -> None:
         except OSError:
             continue  # what isn't there needs no permission
         rule = Rule(rights & handled, parent)
-        _checked(_libc.syscall(LANDLOCK_ADD, rules, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint(0)))
+        _checked(
+            _libc.syscall(
+                LANDLOCK_ADD, rules, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint(0)
+            )
+        )
         os.close(parent)
     _checked(_libc.syscall(LANDLOCK_RESTRICT, rules, ctypes.c_uint(0)))
     os.close(rules)
@@ -139,7 +208,8 @@ class Channel:
     """Messages of one line each on a pair of pipes."""
 
     def __init__(self, read: int, write: int) -> None:
-        self._read, self._write = os.fdopen(read, "rb"), os.fdopen(write, "wb")
+        self._read = os.fdopen(read, "rb")
+        self._write = os.fdopen(write, "wb")
 
     def send(self, message: Any) -> None:
         """Write one message. Raises OSError when nobody reads it."""
@@ -147,7 +217,9 @@ class Channel:
         self._write.flush()
 
     def receive(self) -> Any:
-        """The next message. Raises EOFError when there is none, ValueError when it is too long or not JSON."""
+        """The next message. Raises EOFError when there is none, ValueError when it is too long or
+        not JSON.
+        """
         line = self._read.readline(MAX_MESSAGE)
         if not line.endswith(b"\n"):
             raise ValueError("an answer was too long") if line else EOFError
@@ -160,7 +232,10 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
     held = Held()
     operations = OPERATIONS | {"some": held.some, "fail": held.fail}
     try:
-        exec(compile(config["given"].encode(errors="replace"), "given", "exec", dont_inherit=True), program)
+        exec(
+            compile(config["given"].encode(errors="replace"), "given", "exec", dont_inherit=True),
+            program,
+        )
         codec = Codec(held.hold, held.find, classes_of(program))
         _run(config["source"].encode(errors="replace"), program, config["function"])
         calls.send(LOADED)
@@ -180,18 +255,33 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
 
 
 def _run(source: bytes, program: dict[str, Any], function: str) -> None:
-    """Run a module as it would be imported, but for what follows its last definition: examples and tests of its own, mostly.
+    """Run a module as it would be imported, but for what follows its last definition: examples and
+    tests of its own, mostly.
 
     Those are run too, as they may fill a table, but what they raise is no fault of the function.
     """
     module = ast.parse(source, "solution")
-    defines = [number for number, statement in enumerate(module.body, 1) if isinstance(statement, DEFINITIONS)]
+    defines = [
+        number
+        for number, statement in enumerate(module.body, 1)
+        if isinstance(statement, DEFINITIONS)
+    ]
     end = max(defines, default=len(module.body))
-    exec(compile(ast.Module(module.body[:end], module.type_ignores), "solution", "exec", dont_inherit=True), program)
+    exec(
+        compile(
+            ast.Module(module.body[:end], module.type_ignores),
+            "solution",
+            "exec",
+            dont_inherit=True,
+        ),
+        program,
+    )
     failure: BaseException = KeyError(function)
     for statement in module.body[end:]:
         try:
-            exec(compile(ast.Module([statement], []), "solution", "exec", dont_inherit=True), program)
+            exec(
+                compile(ast.Module([statement], []), "solution", "exec", dont_inherit=True), program
+            )
         except (Exception, SystemExit) as error:
             failure = error
     if function not in program:
@@ -199,11 +289,18 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
 
 
 def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run a program on a text as its stdin, and say the last line that it printed; or that it failed, and why."""
-    sys.stdin, sys.stdout = io.StringIO(config["stdin"]), io.StringIO()
-    printed, why = sys.stdout, ""
+    """Run a program on a text as its stdin, and say the last line that it printed; or that it
+    failed, and why.
+    """
+    sys.stdin = io.StringIO(config["stdin"])
+    sys.stdout = io.StringIO()
+    printed = sys.stdout
+    why = ""
     try:
-        exec(compile(config["source"], "program", "exec", dont_inherit=True), {"__name__": "__main__"})
+        exec(
+            compile(config["source"], "program", "exec", dont_inherit=True),
+            {"__name__": "__main__"},
+        )
     except SystemExit as error:
         why = f"it ended with {error.code!r}" if error.code else ""
     except BaseException as error:
@@ -221,7 +318,9 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
         say(verdict)
         os._exit(0)
 
-    lent: dict[int, tuple[Any, Any]] = {}  # the iterators that stand for objects of the host, which keeps them in being
+    lent: dict[
+        int, tuple[Any, Any]
+    ] = {}  # the iterators that stand for objects of the host, which keeps them in being
 
     def meet(content: Any) -> Any:
         found = met(ask, content)
@@ -243,7 +342,11 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
         try:
             calls.send(call)
             reply = calls.receive()
-            if operation == "next" and "value" not in reply and reply["raised"]["name"] == "StopIteration":
+            if (
+                operation == "next"
+                and "value" not in reply
+                and reply["raised"]["name"] == "StopIteration"
+            ):
                 failure: Exception = StopIteration()
             elif "value" in reply:
                 return codec.decode(reply["value"])
@@ -251,7 +354,9 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
                 failure = exception_of(reply["raised"], codec)
         except EOFError:
             end(FAILED)
-        except Exception as error:  # a solution that answers with anything else than data has failed, whatever a test makes of it
+        # a solution that answers with anything else than data has failed, whatever a test makes of
+        # it
+        except Exception as error:
             end(f"{FAILED} {type(error).__name__}: {error}"[:200])
         raise failure
 
@@ -290,7 +395,9 @@ def main() -> None:
     errors = confine(config)
     if config["role"] == "probe":
         say(json.dumps(errors))
-    elif lacking := [f"{name}: {why}" for name, why in errors.items() if name in config["required"]]:
+    elif lacking := [
+        f"{name}: {why}" for name, why in errors.items() if name in config["required"]
+    ]:
         say(f"can't be confined ({'; '.join(lacking)})")
     else:
         say(READY)

@@ -1,9 +1,10 @@
 """How values travel between the two processes behind a verdict.
 
-Plain data, and what the standard library's own types hold, is sent and rebuilt, so that the checker compares values of its own. Any
-other object stays where it lives: the checker gets a `Remote`, which asks for attributes, items, text and calls, and takes each
-answer as a value again. No comparison and no arithmetic is asked for, as those would let a lying object decide a test.
-Uses the standard library only.
+Plain data, and what the standard library's own types hold, is sent and rebuilt, so that the checker
+compares values of its own. Any other object stays where it lives: the checker gets a `Remote`,
+which asks for attributes, items, text and calls, and takes each answer as a value again. No
+comparison and no arithmetic is asked for, as those would let a lying object decide a test. Uses the
+standard library only.
 """
 
 from __future__ import annotations
@@ -41,14 +42,18 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 """What a checker may ask of an object that lives in the host."""
 
 MOST_AT_ONCE = 1024
-"""Items of an iterator asked for at once, after one, two, four and so on: endless ones end where the tests stop."""
+"""Items of an iterator asked for at once, after one, two, four and so on: endless ones end where
+the tests stop.
+"""
 
 
 class Unsendable(TypeError):
     """A value that is not plain data."""
 
 
-_COLLECTIONS: dict[str, type[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any] | deque[Any]]] = {
+_COLLECTIONS: dict[
+    str, type[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any] | deque[Any]]
+] = {
     "list": list,
     "tuple": tuple,
     "set": set,
@@ -66,7 +71,8 @@ _VIEWS: dict[str, tuple[type[Any], Callable[[list[Any]], Any]]] = {
     "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),
     "items": (type({}.items()), lambda items: dict(items).items()),
 }
-# What each is made of, as the arguments that make it again; of these types exactly, as a subclass may lie.
+# What each is made of, as the arguments that make it again; of these types exactly, as a subclass
+# may lie.
 _PARTS: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     range: lambda value: (value.start, value.stop, value.step),
     slice: lambda value: (value.start, value.stop, value.step),
@@ -88,8 +94,9 @@ _CONSTANTS = {"Ellipsis": ..., "NotImplemented": NotImplemented}
 class Codec:
     """Values as JSON and back, in one of the two processes.
 
-    `hold` gives an object that stays here a number, or raises Unsendable; `meet` makes something of an object that lives, or lived,
-    elsewhere. Instances of the classes that are `given` to both, by their names, are sent as their state.
+    `hold` gives an object that stays here a number, or raises Unsendable; `meet` makes something of
+    an object that lives, or lived, elsewhere. Instances of the classes that are `given` to both, by
+    their names, are sent as their state.
     """
 
     hold: Callable[[Any], Any]
@@ -97,7 +104,9 @@ class Codec:
     given: Mapping[str, type[Any]] = field(default_factory=dict)
 
     def encode(self, value: Any) -> Any:
-        """A value as JSON: plain data as itself, or as [kind, content]; subclasses as what they extend. Raises Unsendable."""
+        """A value as JSON: plain data as itself, or as [kind, content]; subclasses as what they
+        extend. Raises Unsendable.
+        """
         if value is None or isinstance(value, bool | float | str):
             return value
         if isinstance(value, int):
@@ -111,7 +120,11 @@ class Codec:
             if isinstance(value, collection):
                 return [name, self._encode_all(value)]
         if isinstance(value, dict):
-            name = kind.__name__ if _MAPPINGS.get(kind.__name__) in (Counter, OrderedDict) or kind is defaultdict else "dict"
+            name = (
+                kind.__name__
+                if _MAPPINGS.get(kind.__name__) in (Counter, OrderedDict) or kind is defaultdict
+                else "dict"
+            )
             return [name, [self._encode_all(pair) for pair in value.items()]]
         for name, (view, _) in _VIEWS.items():
             if isinstance(value, view):
@@ -121,7 +134,10 @@ class Codec:
         if isinstance(value, bytes | bytearray):
             return ["bytes", bytes(value).hex()]
         if isinstance(value, Fraction | Decimal):
-            return [type(value).__name__ if type(value).__name__ in _NUMBERS else _base(value), str(value)]
+            return [
+                type(value).__name__ if type(value).__name__ in _NUMBERS else _base(value),
+                str(value),
+            ]
         for name, constant in _CONSTANTS.items():
             if value is constant:
                 return ["constant", name]
@@ -139,7 +155,9 @@ class Codec:
         return [self.encode(item) for item in values]
 
     def decode(self, value: Any) -> Any:
-        """The inverse of `encode`: nothing but values made here, whatever was sent. Raises on what is malformed."""
+        """The inverse of `encode`: nothing but values made here, whatever was sent. Raises on what
+        is malformed.
+        """
         if not isinstance(value, list):
             if isinstance(value, dict):
                 raise ValueError("expected plain data")
@@ -184,9 +202,14 @@ class Codec:
 
 
 def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
-    """The state of an instance that was sent. Raises ValueError where a solution's object stands in for a method of a trusted
-    class, as it would answer in its place."""
-    taken = [name for name, value in dict(state).items() if isinstance(value, Remote) and callable(getattr(kind, name, None))]
+    """The state of an instance that was sent. Raises ValueError where a solution's object stands in
+    for a method of a trusted class, as it would answer in its place.
+    """
+    taken = [
+        name
+        for name, value in dict(state).items()
+        if isinstance(value, Remote) and callable(getattr(kind, name, None))
+    ]
     if taken:
         raise ValueError(f"{kind.__name__}.{taken[0]} was replaced")
     return dict(state)
@@ -197,12 +220,27 @@ def _base(value: Any) -> str:
 
 
 def classes_of(names: Mapping[str, Any]) -> dict[str, type[Any]]:
-    """The classes that a program defined, by their names: those whose instances are sent as their state."""
+    """The classes that a program defined, by their names: those whose instances are sent as their
+    state.
+    """
     here = names.get("__name__")
-    return {name: kind for name, kind in names.items() if isinstance(kind, type) and kind.__module__ == here}
+    return {
+        name: kind
+        for name, kind in names.items()
+        if isinstance(kind, type) and kind.__module__ == here
+    }
 
 
-_ASKED = ("__iter__", "__next__", "__len__", "__getitem__", "__call__", "__int__", "__float__", "__index__")
+_ASKED = (
+    "__iter__",
+    "__next__",
+    "__len__",
+    "__getitem__",
+    "__call__",
+    "__int__",
+    "__float__",
+    "__index__",
+)
 
 
 class Held:
@@ -221,14 +259,22 @@ class Held:
         kind: Any = type(value)
         iterates = isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools")
         asked = [name for name in _ASKED if getattr(kind, name, None) is not None]
-        return [number, kind.__name__, [] if iterates else asked, iterates, kind.__eq__ is not object.__eq__]
+        return [
+            number,
+            kind.__name__,
+            [] if iterates else asked,
+            iterates,
+            kind.__eq__ is not object.__eq__,
+        ]
 
     def find(self, content: Any) -> Any:
         """The object of a number."""
         return self._objects[content[0]]
 
     def some(self, iterator: Iterator[Any], most: int) -> tuple[list[Any], str]:
-        """Its next items, and whether there are `more` after them, an `end`, or an error, which `fail` raises."""
+        """Its next items, and whether there are `more` after them, an `end`, or an error, which
+        `fail` raises.
+        """
         items: list[Any] = []
         try:
             for item in islice(iterator, most):
@@ -244,8 +290,9 @@ class Held:
 
 
 class Remote:
-    """An object that lives in the host, for the checker. It is equal to itself, and to one of its class in the same state if
-    the class compares at all."""
+    """An object that lives in the host, for the checker. It is equal to itself, and to one of its
+    class in the same state if the class compares at all.
+    """
 
     _ask: Callable[..., Any]
     _content: Any
@@ -255,7 +302,12 @@ class Remote:
         object.__setattr__(self, "_content", content)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in ("__name__", "__qualname__", "__doc__", "__dict__"):
+        if name.startswith("__") and name not in (
+            "__name__",
+            "__qualname__",
+            "__doc__",
+            "__dict__",
+        ):
             raise AttributeError(name)
         return self._ask("attribute", self, name)
 
@@ -267,7 +319,9 @@ class Remote:
             return False
         if self._content[0] == other._content[0]:
             return True
-        compares = self._content[4] and other._content[4]  # their class says what makes two of them equal, but not to us
+        compares = (
+            self._content[4] and other._content[4]
+        )  # their class says what makes two of them equal, but not to us
         if not compares or type(self).__name__ != type(other).__name__:
             return False
         try:
@@ -304,7 +358,9 @@ _ASKS: dict[str, Callable[..., Any]] = {
 
 
 def met(ask: Callable[..., Any], content: Any) -> Any:
-    """What stands for an object of the host: a generator for an iterator of Python's own, else a Remote with what it can do."""
+    """What stands for an object of the host: a generator for an iterator of Python's own, else a
+    Remote with what it can do.
+    """
     _, name, asked, iterates, _ = content
     methods = {method: _ASKS[method] for method in asked}
     remote = type(str(name), (Remote,), methods)(ask, content)
@@ -312,11 +368,14 @@ def met(ask: Callable[..., Any], content: Any) -> Any:
 
 
 def iterated(ask: Callable[..., Any], items: Any) -> Iterator[Any]:
-    """The items of an iterator in the host, each asked for when it is wanted; of anything else, as it iterates itself."""
+    """The items of an iterator in the host, each asked for when it is wanted; of anything else, as
+    it iterates itself.
+    """
     if not isinstance(items, Remote):
         yield from items
         return
-    most, after = 1, "more"
+    most = 1
+    after = "more"
     while after == "more":
         some, after = ask("some", items, most)
         yield from some
@@ -326,7 +385,9 @@ def iterated(ask: Callable[..., Any], items: Any) -> Iterator[Any]:
 
 
 def raised_by(error: Exception, codec: Codec) -> dict[str, Any]:
-    """An exception as JSON: its class's name, the built-in classes it extends, its arguments, state and text."""
+    """An exception as JSON: its class's name, the built-in classes it extends, its arguments, state
+    and text.
+    """
     kind = type(error)
     told: dict[str, Any] = {
         "name": kind.__name__,
@@ -350,12 +411,23 @@ def raised_by(error: Exception, codec: Codec) -> dict[str, Any]:
 
 
 def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
-    """An exception to raise here: of the same built-in class, or of a class like the program's that extends the same ones."""
-    bases = [kind for name in told["bases"] if isinstance(kind := getattr(builtins, str(name), None), type)]
+    """An exception to raise here: of the same built-in class, or of a class like the program's that
+    extends the same ones.
+    """
+    bases = [
+        kind
+        for name in told["bases"]
+        if isinstance(kind := getattr(builtins, str(name), None), type)
+    ]
     bases = [kind for kind in bases if issubclass(kind, Exception)]
-    nearest = tuple(kind for kind in bases if not any(other is not kind and issubclass(other, kind) for other in bases))
+    nearest = tuple(
+        kind
+        for kind in bases
+        if not any(other is not kind and issubclass(other, kind) for other in bases)
+    )
     arguments = tuple(codec.decode(argument) for argument in told["arguments"])
-    state, text = codec.decode(told["state"]), str(told["text"])
+    state = codec.decode(told["state"])
+    text = str(told["text"])
     if nearest and issubclass(nearest[0], StopIteration | StopAsyncIteration):
         # It would end the loop of a test that calls the solution, as no function's error may.
         return RuntimeError(f"{told['name']}: {text}")
@@ -364,7 +436,9 @@ def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
     else:
         known = codec.given.get(str(told["name"]))
         kind = (
-            known if known is not None and issubclass(known, Exception) else _like(str(told["name"]), nearest or (Exception,), text)
+            known
+            if known is not None and issubclass(known, Exception)
+            else _like(str(told["name"]), nearest or (Exception,), text)
         )
         error = _made(kind, arguments)
     if isinstance(state, dict):
@@ -382,7 +456,9 @@ def _like(name: str, bases: tuple[type[Exception], ...], text: str) -> type[Exce
 def _made(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
     try:
         error = kind.__new__(kind, *arguments)
-        with contextlib.suppress(TypeError):  # which sets what the built-in class has beside its arguments
+        with contextlib.suppress(
+            TypeError
+        ):  # which sets what the built-in class has beside its arguments
             built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
             built_in.__init__(error, *arguments)
         error.args = arguments

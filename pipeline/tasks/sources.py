@@ -1,4 +1,6 @@
-"""Where questions come from: the Hugging Face hub, JSONL files, Python packages, generators, made-up ones, and mixtures."""
+"""Where questions come from: the Hugging Face hub, JSONL files, Python packages, generators,
+made-up ones, and mixtures.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class _Source(BaseModel):
 
 
 class HubSource(_Source):
-    """A data set on the Hugging Face hub; several configurations (`name`) are read one after another."""
+    """A data set on the Hugging Face hub; several configurations (`name`) are read one after
+    another.
+    """
 
     kind: Literal["hf"]
     path: str
@@ -51,7 +55,9 @@ class JsonlSource(_Source):
 
 
 class PackageSource(_Source):
-    """A file inside an installed Python package: JSON lines, or lm-eval's MMLU examples with reasoning."""
+    """A file inside an installed Python package: JSON lines, or lm-eval's MMLU examples with
+    reasoning.
+    """
 
     kind: Literal["package"]
     package: str
@@ -60,9 +66,11 @@ class PackageSource(_Source):
 
 
 class GeneratorSource(_Source):
-    """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is kept.
+    """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is
+    kept.
 
-    `template` says how a question is written around that text. `size` counts what is generated, equal questions too.
+    `template` says how a question is written around that text. `size` counts what is generated,
+    equal questions too.
     """
 
     kind: Literal["generator"]
@@ -80,7 +88,9 @@ class GeneratorSource(_Source):
         except re.error as error:
             raise ValueError(f"expected a regular expression, but {error}") from None
         if groups != 1:
-            raise ValueError(f"expected a regular expression with one group, found {groups} in {pattern!r}")
+            raise ValueError(
+                f"expected a regular expression with one group, found {groups} in {pattern!r}"
+            )
         return pattern
 
     @field_validator("template")
@@ -92,31 +102,40 @@ class GeneratorSource(_Source):
 
 
 class SyntheticSource(_Source):
-    """The first `size` made-up questions of a kind, which the simulated pool answers; the same for every seed."""
+    """The first `size` made-up questions of a kind, which the simulated pool answers; the same for
+    every seed.
+    """
 
     kind: Literal["synthetic"]
     task: synthetic.Kind
     size: PositiveInt
 
 
-Part = Annotated[HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource, Field(discriminator="kind")]
+Part = Annotated[
+    HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource,
+    Field(discriminator="kind"),
+]
 
 
 class MixtureSource(_Source):
-    """Several sources as one, spread evenly: in any stretch of it, each has the share that it has of all rows."""
+    """Several sources as one, spread evenly: in any stretch of it, each has the share that it has
+    of all rows.
+    """
 
     kind: Literal["mixture"]
     parts: Annotated[tuple[Part, ...], Field(min_length=1)]
 
 
 Source = Annotated[
-    HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource | MixtureSource, Field(discriminator="kind")
+    HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource | MixtureSource,
+    Field(discriminator="kind"),
 ]
 Row = dict[str, Any]
 
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
-    """All questions of a source, ids and texts unique (the first of equal texts is kept), in the source's order.
+    """All questions of a source, ids and texts unique (the first of equal texts is kept), in the
+    source's order.
 
     Raises DataError that names the file and line (or row) of what is missing or wrong.
     """
@@ -127,7 +146,9 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
         if task.render(question) in questions:
             continue
         if question.id in ids:
-            question = Question(f"{question.id}#{len(ids)}", question.text, question.answer, question.meta)
+            question = Question(
+                f"{question.id}#{len(ids)}", question.text, question.answer, question.meta
+            )
         ids.add(question.id)
         questions[task.render(question)] = question
     return list(questions.values())
@@ -159,7 +180,10 @@ def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a question file, but there is none; put it there, or correct the path") from None
+        raise DataError(
+            f"{path}: expected a question file, but there is none; put it there, or correct the"
+            " path"
+        ) from None
     except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
     rows = []
@@ -170,7 +194,9 @@ def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise DataError(f"{where}: expected a JSON object, but {error.msg} at column {error.colno}") from None
+            raise DataError(
+                f"{where}: expected a JSON object, but {error.msg} at column {error.colno}"
+            ) from None
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
         rows.append((where, row))
@@ -188,7 +214,9 @@ def _package_file(source: PackageSource) -> Path:
     folders = list(spec.submodule_search_locations or ()) if spec else []
     if not folders:
         hint = INSTALL.get(source.package, f"pip install {source.package}")
-        raise DataError(f"package {source.package!r} is not installed; its questions come with: {hint}")
+        raise DataError(
+            f"package {source.package!r} is not installed; its questions come with: {hint}"
+        )
     return Path(folders[0]) / source.file
 
 
@@ -196,38 +224,49 @@ def _hub_rows(source: HubSource) -> list[tuple[str, Row]]:
     try:
         from datasets import load_dataset
     except ImportError:
-        raise DataError("questions from the hub need the package datasets: pip install 'ttsgraph[tasks]'") from None
+        raise DataError(
+            "questions from the hub need the package datasets: pip install 'ttsgraph[tasks]'"
+        ) from None
     names = source.name if isinstance(source.name, tuple) else (source.name,)
     rows = []
     for name in names:
         label = f"{source.path}{f'/{name}' if name else ''}[{source.split}]"
         try:
             table = load_dataset(source.path, name, split=source.split, revision=source.revision)
-        except Exception as error:  # the library raises many kinds: offline, gated, renamed, a wrong split
+        except (
+            Exception
+        ) as error:  # the library raises many kinds: offline, gated, renamed, a wrong split
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(
-                f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the name and the network, or "
-                "point HF_HOME at a cache that holds it"
+                f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the"
+                " name and the network, or point HF_HOME at a cache that holds it"
             ) from None
         rows += [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
     return rows
 
 
-# In a child process with a fixed hash seed: some generators iterate over sets, and would differ from process to process.
+# In a child process with a fixed hash seed: some generators iterate over sets, and would differ
+# from process to process.
 GENERATE = """
 import json, sys
 import reasoning_gym
 wanted = json.load(sys.stdin)
 out, sys.stdout = sys.stdout, sys.stderr
-data = reasoning_gym.create_dataset(wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"])
+data = reasoning_gym.create_dataset(
+    wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["config"]
+)
 json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], out)
 """
 
 
 def _generated_rows(source: GeneratorSource, seed: int) -> list[tuple[str, Row]]:
     if find_spec("reasoning_gym") is None:
-        raise DataError(f"package 'reasoning_gym' is not installed; it comes with: {INSTALL['reasoning_gym']}")
-    wanted = json.dumps({"dataset": source.dataset, "size": source.size, "seed": seed, "config": source.config})
+        raise DataError(
+            f"package 'reasoning_gym' is not installed; it comes with: {INSTALL['reasoning_gym']}"
+        )
+    wanted = json.dumps(
+        {"dataset": source.dataset, "size": source.size, "seed": seed, "config": source.config}
+    )
     done = subprocess.run(
         [sys.executable, "-c", GENERATE],
         input=wanted,
@@ -238,28 +277,39 @@ def _generated_rows(source: GeneratorSource, seed: int) -> list[tuple[str, Row]]
     )
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise DataError(f"generator {source.dataset!r}: expected {source.size} questions, but {reason}")
+        raise DataError(
+            f"generator {source.dataset!r}: expected {source.size} questions, but {reason}"
+        )
     rows = []
     for number, row in enumerate(json.loads(done.stdout)):
         where = f"{source.dataset}:{number}"
         if source.pattern is not None:
             match = re.search(source.pattern, row["question"])
             if match is None:
-                raise DataError(f"{where}: pattern {source.pattern!r} does not match {row['question']!r}")
+                raise DataError(
+                    f"{where}: pattern {source.pattern!r} does not match {row['question']!r}"
+                )
             row["question"] = match.group(1)
         row["question"] = source.template.replace("{question}", row["question"])
         rows.append((where, row))
     return rows
 
 
-def split_questions(questions: Sequence[Question], sizes: Mapping[str, int], seed: int) -> dict[str, list[Question]]:
-    """Disjoint splits of the given sizes, drawn in their order from a seeded shuffle. Raises DataError when there are too few."""
+def split_questions(
+    questions: Sequence[Question], sizes: Mapping[str, int], seed: int
+) -> dict[str, list[Question]]:
+    """Disjoint splits of the given sizes, drawn in their order from a seeded shuffle. Raises
+    DataError when there are too few.
+    """
     needed = sum(sizes.values())
     if needed > len(questions):
         wanted = ", ".join(f"{split} {size}" for split, size in sizes.items())
-        raise DataError(f"expected at least {needed} different questions ({wanted}), found {len(questions)}")
+        raise DataError(
+            f"expected at least {needed} different questions ({wanted}), found {len(questions)}"
+        )
     order = np.random.default_rng(seed).permutation(len(questions)).tolist()
-    found, start = {}, 0
+    found = {}
+    start = 0
     for split, size in sizes.items():
         found[split] = [questions[k] for k in order[start : start + size]]
         start += size

@@ -15,7 +15,9 @@ from pipeline.tasks.plain import PlainTask, normalised, require_answer
 
 
 class JsonOptions(Closed):
-    """`schema` (JSON Schema): a reply that breaks it scores 0. `fields`: the keys that count; if not given, those of the answer."""
+    """`schema` (JSON Schema): a reply that breaks it scores 0. `fields`: the keys that count; if
+    not given, those of the answer.
+    """
 
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     fields: tuple[str, ...] = ()
@@ -35,7 +37,9 @@ class JsonOptions(Closed):
 
 
 class JsonTask(PlainTask):
-    """Rows {question, answer}; the answer is an object or a list, as JSON or as text that holds it."""
+    """Rows {question, answer}; the answer is an object or a list, as JSON or as text that holds
+    it.
+    """
 
     name = "json"
     instruction = "Answer the question with one JSON value and nothing else."
@@ -48,9 +52,14 @@ class JsonTask(PlainTask):
         try:
             value = json.loads(given) if isinstance(given, str) else given
         except json.JSONDecodeError as error:
-            raise DataError(f"{where}: expected JSON as the answer, but {error.msg} at column {error.colno}") from None
+            raise DataError(
+                f"{where}: expected JSON as the answer, but {error.msg} at column {error.colno}"
+            ) from None
         if not isinstance(value, dict | list):
-            raise DataError(f"{where}: expected a JSON object or list as the answer, found {json.dumps(value)[:40]}")
+            raise DataError(
+                f"{where}: expected a JSON object or list as the answer, found"
+                f" {json.dumps(value)[:40]}"
+            )
         if why := self._breaks(value):
             raise DataError(f"{where}: expected an answer that keeps the schema, but {why}")
         return [canonical(value)]
@@ -61,8 +70,11 @@ class JsonTask(PlainTask):
         return None if found is None else canonical(found)
 
     def grade(self, question: Question, text: str) -> float:
-        """The share of the fields that are right; of a list, whether it is the answer. 0 for what breaks the schema."""
-        found, wanted = _last_value(text), json.loads(question.answer)
+        """The share of the fields that are right; of a list, whether it is the answer. 0 for what
+        breaks the schema.
+        """
+        found = _last_value(text)
+        wanted = json.loads(question.answer)
         if found is None or self._breaks(found):
             return 0.0
         if not isinstance(wanted, dict):
@@ -74,7 +86,9 @@ class JsonTask(PlainTask):
         return sum(key in there and _same(wanted.get(key), there[key]) for key in keys) / len(keys)
 
     def passes(self, text: str) -> bool:
-        """Whether a reply has a value that keeps the schema: what can be checked without knowing the answer."""
+        """Whether a reply has a value that keeps the schema: what can be checked without knowing
+        the answer.
+        """
         found = _last_value(text)
         return found is not None and not self._breaks(found)
 
@@ -85,7 +99,9 @@ class JsonTask(PlainTask):
             return ""
         import jsonschema
 
-        error = jsonschema.exceptions.best_match(jsonschema.validators.validator_for(schema)(schema).iter_errors(value))
+        error = jsonschema.exceptions.best_match(
+            jsonschema.validators.validator_for(schema)(schema).iter_errors(value)
+        )
         return "" if error is None else f"{error.json_path}: {error.message[:120]}"
 
 
@@ -102,8 +118,12 @@ def _same(wanted: Any, found: Any) -> bool:
 
 
 def _last_value(text: str) -> Any:
-    """The last object or list that a text holds and that is in no other; None where there is none."""
-    decoder, found, place = json.JSONDecoder(), None, 0
+    """The last object or list that a text holds and that is in no other; None where there is
+    none.
+    """
+    decoder = json.JSONDecoder()
+    found = None
+    place = 0
     while place < len(text):
         if text[place] in "{[":
             try:

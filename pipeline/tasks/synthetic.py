@@ -1,7 +1,8 @@
-"""Made-up questions for the simulated pool: any number of each kind, from their number alone, without a file or a network.
+"""Made-up questions for the simulated pool: any number of each kind, from their number alone,
+without a file or a network.
 
-Each says which one it is ("Synthetic problem math-17: ..."), has a right answer that the kind's own grader accepts, and a few wrong
-ones that someone in a hurry could give.
+Each says which one it is ("Synthetic problem math-17: ..."), has a right answer that the kind's own
+grader accepts, and a few wrong ones that someone in a hurry could give.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ MARK = re.compile(r"Synthetic problem (math|mmlu|humaneval)-(\d{1,9}):")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question as a source's raw row, and the replies to it: the right one first, then the wrong ones, the likeliest first."""
+    """A question as a source's raw row, and the replies to it: the right one first, then the wrong
+    ones, the likeliest first.
+    """
 
     name: str
     row: dict[str, Any]
@@ -49,16 +52,25 @@ def _parts(found: tuple[Kind, str]) -> tuple[Kind, int]:
 
 
 def _math(name: str, rng: random.Random) -> Problem:
-    a, b, c = rng.randint(12, 98), rng.randint(12, 98), rng.randint(3, 97)
+    a = rng.randint(12, 98)
+    b = rng.randint(12, 98)
+    c = rng.randint(3, 97)
     right = a * b + c
     wrong = [a * b - c, right + 10, a * (b + c)]
     rng.shuffle(wrong)
-    row = {"id": name, "question": f"Synthetic problem {name}: what is {a} * {b} + {c}?", "answer": str(right)}
-    return Problem(name, row, tuple(f"The answer is \\boxed{{{value}}}." for value in (right, *wrong)))
+    row = {
+        "id": name,
+        "question": f"Synthetic problem {name}: what is {a} * {b} + {c}?",
+        "answer": str(right),
+    }
+    return Problem(
+        name, row, tuple(f"The answer is \\boxed{{{value}}}." for value in (right, *wrong))
+    )
 
 
 def _mmlu(name: str, rng: random.Random) -> Problem:
-    a, b = rng.randint(12, 98), rng.randint(12, 98)
+    a = rng.randint(12, 98)
+    b = rng.randint(12, 98)
     values = [a + b, a + b + 10, a + b - 1, abs(a - b)]
     order = rng.sample(range(4), 4)
     letters = ["ABCD"[order.index(k)] for k in range(4)]
@@ -74,15 +86,27 @@ def _mmlu(name: str, rng: random.Random) -> Problem:
 def _humaneval(name: str, rng: random.Random) -> Problem:
     a, b = rng.sample(range(2, 30), 2)
     head = "def solve(x: int) -> int:\n"
-    bodies = [f"    return {a} * x + {b}", f"    return {a} * x - {b}", f"    return {a} * (x + {b})", f"    return {b} * x + {a}"]
+    bodies = [
+        f"    return {a} * x + {b}",
+        f"    return {a} * x - {b}",
+        f"    return {a} * (x + {b})",
+        f"    return {b} * x + {a}",
+    ]
     row = {
         "task_id": name,
         "prompt": f'{head}    """Synthetic problem {name}: {a} times x, plus {b}."""\n',
         "canonical_solution": f"{bodies[0]}\n",
-        "test": f"def check(candidate):\n    assert [candidate(x) for x in range(4)] == {[a * x + b for x in range(4)]}\n",
+        "test": (
+            "def check(candidate):\n    assert [candidate(x) for x in range(4)] =="
+            f" {[a * x + b for x in range(4)]}\n"
+        ),
         "entry_point": "solve",
     }
     return Problem(name, row, tuple(f"```python\n{head}{body}\n```" for body in bodies))
 
 
-_MAKERS: dict[str, Callable[[str, random.Random], Problem]] = {"math": _math, "mmlu": _mmlu, "humaneval": _humaneval}
+_MAKERS: dict[str, Callable[[str, random.Random], Problem]] = {
+    "math": _math,
+    "mmlu": _mmlu,
+    "humaneval": _humaneval,
+}

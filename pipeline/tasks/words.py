@@ -14,10 +14,14 @@ from pipeline.tasks.plain import PlainTask, normalised, stated, words_of
 
 
 class ExactTask(PlainTask):
-    """Right if the answer is one of those accepted, but for case, punctuation at the edges of words, spaces and articles."""
+    """Right if the answer is one of those accepted, but for case, punctuation at the edges of
+    words, spaces and articles.
+    """
 
     name = "exact"
-    instruction = "Answer the question. End with the answer alone, in as few words as possible: Answer: ..."
+    instruction = (
+        "Answer the question. End with the answer alone, in as few words as possible: Answer: ..."
+    )
 
     def extract(self, text: str) -> str | None:
         """What the reply says its answer is, else all of it, in normal form."""
@@ -49,8 +53,8 @@ class ContainsTask(PlainTask):
 class SimilarityOptions(Closed):
     """How near a reply comes to the reference.
 
-    token_f1  the harmonic mean of precision and recall of its words, as for SQuAD
-    rouge1    ROUGE's F-measure: of words, of pairs of words, of the longest common subsequence (package rouge-score)
+    token_f1  the harmonic mean of precision and recall of its words, as for SQuAD rouge1    ROUGE's
+    F-measure: of words, of pairs of words, of the longest common subsequence (package rouge-score)
     """
 
     metric: Literal["token_f1", "rouge1", "rouge2", "rougeL"] = "token_f1"
@@ -79,7 +83,8 @@ class SimilarityTask(PlainTask):
 
 def token_f1(reference: str, text: str) -> float:
     """F1 of a text's words against the reference's, each counted as often as it occurs."""
-    wanted, said = words_of(reference), words_of(text)
+    wanted = words_of(reference)
+    said = words_of(text)
     common = _in_common(wanted, said)
     return 2 * common / (len(wanted) + len(said)) if common else 0.0
 
@@ -93,7 +98,9 @@ def _rouge(metric: str) -> Any:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
-        raise SettingsError(f"metric {metric} needs the package rouge-score: pip install 'ttsgraph[rouge]'") from None
+        raise SettingsError(
+            f"metric {metric} needs the package rouge-score: pip install 'ttsgraph[rouge]'"
+        ) from None
     scorer = RougeScorer([metric], use_stemmer=True)
 
     def score(reference: str, text: str) -> float:

@@ -1,1 +1,3 @@
-"""Simulated worlds: pools whose models behave otherwise than those that a search was tuned on. All their figures are simulated."""
+"""Simulated worlds: pools whose models behave otherwise than those that a search was tuned on. All
+their figures are simulated.
+"""

@@ -1,7 +1,9 @@
-"""The simulated pool as arrays: all questions at once, the same stochastic model as `pipeline/simulated/client.py`, drawn anew.
+"""The simulated pool as arrays: all questions at once, the same stochastic model as
+`pipeline/simulated/client.py`, drawn anew.
 
-A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000 questions takes milliseconds. The
-draws differ from the text client's, their distribution doesn't (tests/worlds/test_worlds.py compares the two).
+A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000
+questions takes milliseconds. The draws differ from the text client's, their distribution doesn't
+(tests/worlds/test_worlds.py compares the two).
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ REPLIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One node's answers: which reply to each question (Q,), and how many revisions each has been through (Q,)."""
+    """One node's answers: which reply to each question (Q,), and how many revisions each has been
+    through (Q,).
+    """
 
     replies: IntArray
     revisions: FloatArray
@@ -43,12 +47,18 @@ class Said:
 class ArrayWorld:
     """`count` questions of a world, drawn with `seed`, and what the pool's models answer to them.
 
-    A node's answers depend on its call signature and the seed alone, so that graphs share the calls that a cache would share.
-    `kept` bounds how many nodes' answers are remembered.
+    A node's answers depend on its call signature and the seed alone, so that graphs share the calls
+    that a cache would share. `kept` bounds how many nodes' answers are remembered.
     """
 
-    def __init__(self, traits: TaskTraits, pool: ModelPool, count: int, seed: int, kept: int = 3000) -> None:
-        self.traits, self.pool, self.count, self.seed, self.kept = traits, pool, count, seed, kept
+    def __init__(
+        self, traits: TaskTraits, pool: ModelPool, count: int, seed: int, kept: int = 3000
+    ) -> None:
+        self.traits = traits
+        self.pool = pool
+        self.count = count
+        self.seed = seed
+        self.kept = kept
         rng = np.random.default_rng([seed, 0])
         z = rng.standard_normal(count)
         low, high = traits.favourite
@@ -63,7 +73,9 @@ class ArrayWorld:
             hard = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own[spec.family]
             skill = traits.skill[name]
             self._alone[name] = expit(skill - traits.spread * hard)
-            self._repair[name] = traits.repair * expit(skill + traits.insight - traits.spread * hard)
+            self._repair[name] = traits.repair * expit(
+                skill + traits.insight - traits.spread * hard
+            )
             self._habit[name] = rng.random(count), rng.random(count)
         self._said: OrderedDict[int, Said] = OrderedDict()
 
@@ -87,9 +99,14 @@ class ArrayWorld:
             found[i] = said
         return found
 
-    def _say(self, graph: CollaborationGraph, i: int, found: Mapping[int, Said], signature: int) -> Said:
-        """What a node answers: a predecessor's reply as it came where it votes or its gate stays closed, else its own."""
-        node, before = graph.node(i), graph.predecessors[i]
+    def _say(
+        self, graph: CollaborationGraph, i: int, found: Mapping[int, Said], signature: int
+    ) -> Said:
+        """What a node answers: a predecessor's reply as it came where it votes or its gate stays
+        closed, else its own.
+        """
+        node = graph.node(i)
+        before = graph.predecessors[i]
         speaks = get_role(node.role).calls_model
         own = self._speak(node, [found[p] for p in graph.reads[i]], signature) if speaks else None
         if own is not None and not node.adaptive:
@@ -110,33 +127,44 @@ class ArrayWorld:
         return self._react(node, inputs, draws)
 
     def _answer(self, model: str, draws: FloatArray) -> IntArray:
-        first, last = draws[0], draws[3]
+        first = draws[0]
+        last = draws[3]
         if self.traits.alike:
-            habitual, habit = draws[1] < self.traits.alike, self._habit[model]
-            first, last = np.where(habitual, habit[0], first), np.where(habitual, habit[1], last)
+            habitual = draws[1] < self.traits.alike
+            habit = self._habit[model]
+            first = np.where(habitual, habit[0], first)
+            last = np.where(habitual, habit[1], last)
         return np.where(first < self._alone[model], 0, self._wrong(last))
 
     def _react(self, node: Node, inputs: Sequence[Said], draws: FloatArray) -> Said:
-        traits, model = self.traits, node.model
+        traits = self.traits
+        model = node.model
         replies = np.stack([said.replies for said in inputs])
         revisions = np.stack([said.revisions for said in inputs])
-        most, fuse = revisions.max(axis=0), node.role == "fuser"
+        most = revisions.max(axis=0)
+        fuse = node.role == "fuser"
         revision = 1 + (np.round(traits.carry * most) if fuse else most)
         share = (len(inputs) + traits.growth * revisions.sum(axis=0)) / traits.capacity[model]
         lost = -np.expm1(-(share**traits.steepness))
         by_chance = np.where(draws[1] < traits.chance, 0, self._wrong(draws[3]))
         if fuse:
-            taken = self._chosen(replies, traits.discernment * np.exp(-traits.blur * share), draws[1])
+            taken = self._chosen(
+                replies, traits.discernment * np.exp(-traits.blur * share), draws[1]
+            )
             reply = np.where(draws[2] < traits.mend * self._repair[model], 0, taken)
         else:
             taken = replies[(draws[1] * len(inputs)).astype(np.intp), np.arange(self.count)]
-            spoilt = np.where(draws[2] < traits.corrupt * (1 - self._alone[model]), self._wrong(draws[3]), 0)
+            spoilt = np.where(
+                draws[2] < traits.corrupt * (1 - self._alone[model]), self._wrong(draws[3]), 0
+            )
             repaired = np.where(draws[2] < self._repair[model], 0, taken)
             reply = np.where(taken == 0, spoilt, repaired)
         return Said(np.where(draws[0] < lost, by_chance, reply), revision)
 
     def _chosen(self, replies: IntArray, discernment: FloatArray, draws: FloatArray) -> IntArray:
-        """The reply that a fuser takes: odds grow with its supporters, and are better for the right one."""
+        """The reply that a fuser takes: odds grow with its supporters, and are better for the right
+        one.
+        """
         supporters = np.stack([(replies == k).sum(axis=0) for k in range(REPLIES)]).astype(float)
         odds = np.where(supporters > 0, supporters**self.traits.majority, 0.0)
         odds[0] *= discernment
@@ -147,17 +175,22 @@ class ArrayWorld:
         """One of the wrong replies: the favourite with its share, the others evenly."""
         others = REPLIES - 2
         rest = (draws - self._favourite) / (1 - self._favourite) * others
-        return np.where(draws < self._favourite, 1, 2 + np.clip(rest, 0, others - 1).astype(np.intp))
+        return np.where(
+            draws < self._favourite, 1, 2 + np.clip(rest, 0, others - 1).astype(np.intp)
+        )
 
 
 class ArrayEnvironment:
-    """An Evaluator over an ArrayWorld that counts calls as a call cache would: what was made is not made again.
+    """An Evaluator over an ArrayWorld that counts calls as a call cache would: what was made is not
+    made again.
 
     `seconds` are model seconds of one server that answers one call after another.
     """
 
     def __init__(self, world: ArrayWorld, questions: Sequence[Question], lengths: Lengths) -> None:
-        self.world, self.questions, self.lengths = world, questions, lengths
+        self.world = world
+        self.questions = questions
+        self.lengths = lengths
         self._places = {question.id: place for place, question in enumerate(questions)}
         self._made: dict[int, BoolArray] = {}
         self.calls = 0
@@ -167,7 +200,8 @@ class ArrayEnvironment:
         """The same state, to go on from."""
         other = ArrayEnvironment(self.world, self.questions, self.lengths)
         other._made = {signature: made.copy() for signature, made in self._made.items()}
-        other.calls, other.seconds = self.calls, self.seconds
+        other.calls = self.calls
+        other.seconds = self.seconds
         return other
 
     def failed(self, feedback: Feedback) -> bool:
@@ -178,7 +212,9 @@ class ArrayEnvironment:
         """Feedback for each graph on its questions."""
         return [self._evaluate(graph, questions) for graph, questions in jobs]
 
-    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
         """As `evaluate_all`, for one graph."""
         return self._evaluate(graph, questions)
 
@@ -199,21 +235,32 @@ class ArrayEnvironment:
                 question.id,
                 correct[graph.sink][k],
                 latency_s=float(latency[k]),
-                nodes={i: NodeResult(correct[i][k], str(forms[i][k])) for i in columns if wanted is None or wanted.stages[i][k]},
+                nodes={
+                    i: NodeResult(correct[i][k], str(forms[i][k]))
+                    for i in columns
+                    if wanted is None or wanted.stages[i][k]
+                },
             )
             for k, question in enumerate(questions)
         )
         return Feedback(results, usage, 0.0)
 
-    def _pay(self, graph: CollaborationGraph, places: IntArray, wanted: Needs | None) -> tuple[Usage, Mapping[int, float]]:
-        """What the calls use that questions need, and what one call of each node takes; those made before cost nothing."""
-        usage, seconds = Usage(), {node.id: 0.0 for node in graph.nodes}
+    def _pay(
+        self, graph: CollaborationGraph, places: IntArray, wanted: Needs | None
+    ) -> tuple[Usage, Mapping[int, float]]:
+        """What the calls use that questions need, and what one call of each node takes; those made
+        before cost nothing.
+        """
+        usage = Usage()
+        seconds = {node.id: 0.0 for node in graph.nodes}
         for i, signature in call_signatures(graph).items():
             node = graph.node(i)
             if not get_role(node.role).calls_model:
                 continue
             spec = self.world.pool[node.model]
-            prompt = self.lengths.prompt_tokens + len(graph.reads[i]) * self.lengths.generated_tokens
+            prompt = (
+                self.lengths.prompt_tokens + len(graph.reads[i]) * self.lengths.generated_tokens
+            )
             written = self.lengths.generated_tokens
             per_prompt_token, per_written_token = spec.speed or (0.0, 0.0)
             seconds[i] = prompt * per_prompt_token + written * per_written_token
@@ -223,6 +270,9 @@ class ArrayEnvironment:
             made[asked] = True
             self.calls += new
             self.seconds += new * seconds[i]
-            price, n = spec.dollars(prompt, written), len(asked)
-            usage += Usage(round(n * prompt), round(n * written), n * price, new * price, n, n - new)
+            price = spec.dollars(prompt, written)
+            n = len(asked)
+            usage += Usage(
+                round(n * prompt), round(n * written), n * price, new * price, n, n - new
+            )
         return usage, seconds

@@ -19,13 +19,16 @@ from pipeline.worlds.settings import BestSettings
 CLIMBERS = 12
 """Graphs that are changed, the better ones more often."""
 
-TRUTH_SEED, CLIMB_SEED = 1_000_001, 1_000_002
+TRUTH_SEED = 1_000_001
+CLIMB_SEED = 1_000_002
 """Of the questions that judge, and of those that the climb looks at; searches have others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best graph known, its accuracy on the judging questions, that of the best structured graph, and how it was found."""
+    """The best graph known, its accuracy on the judging questions, that of the best structured
+    graph, and how it was found.
+    """
 
     graph: CollaborationGraph
     accuracy: float
@@ -38,15 +41,24 @@ def truth(traits: TaskTraits, pool: ModelPool, settings: BestSettings) -> ArrayW
     return ArrayWorld(traits, pool, settings.truth, TRUTH_SEED, kept=400)
 
 
-def best_known(traits: TaskTraits, brief: Brief, settings: BestSettings, before: CollaborationGraph | None = None) -> Best:
-    """Enumerate the structured graphs, climb from the best of them, and measure the best of both on the judging questions.
+def best_known(
+    traits: TaskTraits,
+    brief: Brief,
+    settings: BestSettings,
+    before: CollaborationGraph | None = None,
+) -> Best:
+    """Enumerate the structured graphs, climb from the best of them, and measure the best of both on
+    the judging questions.
 
-    `before` is the best that was known: the climb starts from it too, so that looking again can only find better ones.
+    `before` is the best that was known: the climb starts from it too, so that looking again can
+    only find better ones.
 
-    The best of several measured is a little optimistic, by less than their standard error of about half a point.
+    The best of several measured is a little optimistic, by less than their standard error of about
+    half a point.
     """
     pool = brief.cost.pool
-    world, rng = ArrayWorld(traits, pool, settings.questions, CLIMB_SEED), np.random.default_rng(CLIMB_SEED)
+    world = ArrayWorld(traits, pool, settings.questions, CLIMB_SEED)
+    rng = np.random.default_rng(CLIMB_SEED)
     scores = {model: world.accuracy(topologies.single(model)) for model in pool}
     brief = Brief(brief.task, brief.cost, brief.budget, scores, brief.roles, brief.max_nodes)
     known = {graph: world.accuracy(graph) for graph in contenders(brief)}

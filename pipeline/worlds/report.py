@@ -1,4 +1,6 @@
-"""reports/worlds: shortfall from the best graph known, per world, budget and method. Everything in it is simulated, and says so."""
+"""reports/worlds: shortfall from the best graph known, per world, budget and method. Everything in
+it is simulated, and says so.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ from pipeline.worlds.run import OURS
 from pipeline.worlds.settings import WorldSettings
 
 FEWEST = 6
-"""Seeds from which on a two-sided Wilcoxon signed-rank test can come below 0.05 at all; Holm's correction asks for more."""
+"""Seeds from which on a two-sided Wilcoxon signed-rank test can come below 0.05 at all; Holm's
+correction asks for more.
+"""
 
 
 def shortfalls(rows: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
-    """One row per world, budget and method: shortfall in points with its interval over seeds, calls, and p against ours.
+    """One row per world, budget and method: shortfall in points with its interval over seeds,
+    calls, and p against ours.
 
-    p is of a paired two-sided Wilcoxon test over seeds, Holm-corrected over the methods and baselines of a world and budget.
+    p is of a paired two-sided Wilcoxon test over seeds, Holm-corrected over the methods and
+    baselines of a world and budget.
     """
     rows = rows.merge(best[["world", "budget", "best_accuracy"]], on=["world", "budget"])
     rows["shortfall"] = 100 * (rows["best_accuracy"] - rows["accuracy"])
@@ -58,22 +64,42 @@ def _p_values(table: pd.DataFrame) -> Mapping[str, float]:
     return holm(found)
 
 
-def write_report(folder: Path, table: pd.DataFrame, worlds: Mapping[str, WorldSettings], cpu_s: float) -> Path:
+def write_report(
+    folder: Path, table: pd.DataFrame, worlds: Mapping[str, WorldSettings], cpu_s: float
+) -> Path:
     """Write shortfall.csv and index.md into the folder."""
     write_text(folder / "shortfall.csv", table.to_csv(index=False, float_format="%.4g"))
     ours = table[table["method"] == OURS]
     text = [
         "# Worlds (simulated)\n",
-        "No language model answered anything here: a stochastic model of six models did, in worlds whose traits differ.",
-        "Shortfall is in points of accuracy below the best graph known of a world and budget (worlds/best_known.csv).",
-        "Calls are those from the init stages on; the profile stage's stand apart in shortfall.csv.",
+        (
+            "No language model answered anything here: a stochastic model of six models did, in"
+            " worlds whose traits differ."
+        ),
+        (
+            "Shortfall is in points of accuracy below the best graph known of a world and budget"
+            " (worlds/best_known.csv)."
+        ),
+        (
+            "Calls are those from the init stages on; the profile stage's stand apart in"
+            " shortfall.csv."
+        ),
         f"{int(table['seeds'].max())} seeds; worlds that constants were tuned on are marked *.\n",
     ]
     if table["seeds"].max() < 9:
         text.append("With fewer than nine seeds, no corrected test can be significant.\n")
-    for kinds, title in ((("contest", "with contenders"), "With contenders"), (("baseline", "without contenders"), "Others")):
+    for kinds, title in (
+        (("contest", "with contenders"), "With contenders"),
+        (("baseline", "without contenders"), "Others"),
+    ):
         text.append(f"## {title}: mean over worlds\n")
-        means = table[table["kind"].isin(kinds)].groupby(["method", "budget"])[["shortfall", "calls"]].mean().round(2).unstack()
+        means = (
+            table[table["kind"].isin(kinds)]
+            .groupby(["method", "budget"])[["shortfall", "calls"]]
+            .mean()
+            .round(2)
+            .unstack()
+        )
         text += [_markdown(pd.DataFrame(means)), ""]
     text.append("## By world, agent_reinforce\n")
     for budget, rows in ours.groupby("budget"):
@@ -81,10 +107,16 @@ def write_report(folder: Path, table: pd.DataFrame, worlds: Mapping[str, WorldSe
         text.append("| world | shortfall | calls | significantly better |\n|---|---|---|---|")
         for row in rows.to_dict("records"):
             rivals = table[(table["world"] == row["world"]) & (table["budget"] == budget)]
-            better = rivals[(rivals["p_against_ours"] < 0.05) & (rivals["shortfall"] < row["shortfall"])]
+            better = rivals[
+                (rivals["p_against_ours"] < 0.05) & (rivals["shortfall"] < row["shortfall"])
+            ]
             half = (row["shortfall_high"] - row["shortfall_low"]) / 2
             mark = "*" if worlds[str(row["world"])].tuned_on else ""
-            cells = [f"{row['world']}{mark}", f"{row['shortfall']:.1f} ± {half:.1f}", f"{row['calls']:.0f}"]
+            cells = [
+                f"{row['world']}{mark}",
+                f"{row['shortfall']:.1f} ± {half:.1f}",
+                f"{row['calls']:.0f}",
+            ]
             text.append(f"| {' | '.join([*cells, ', '.join(better['method']) or '-'])} |")
         text.append("")
     text.append(f"{cpu_s:.0f} CPU s in all searches.")
@@ -96,5 +128,8 @@ def write_report(folder: Path, table: pd.DataFrame, worlds: Mapping[str, WorldSe
 def _markdown(means: pd.DataFrame) -> str:
     heads = [f"{column[0]} at {column[1]:g}" for column in means.columns.to_list()]
     lines = [["method", *heads], ["---"] * (len(heads) + 1)]
-    lines += [[str(method), *(f"{value:.1f}" for value in row)] for method, row in zip(means.index, means.to_numpy(), strict=True)]
+    lines += [
+        [str(method), *(f"{value:.1f}" for value in row)]
+        for method, row in zip(means.index, means.to_numpy(), strict=True)
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

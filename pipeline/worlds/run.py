@@ -1,4 +1,6 @@
-"""One world, budget and seed: the contest, every method with and without its contenders, and the baselines, judged alike."""
+"""One world, budget and seed: the contest, every method with and without its contenders, and the
+baselines, judged alike.
+"""
 
 from __future__ import annotations
 
@@ -41,29 +43,44 @@ class WorldCell:
 
 
 class WorldRun:
-    """One cell: its questions, the environment after the profile stage, and the brief that every method gets.
+    """One cell: its questions, the environment after the profile stage, and the brief that every
+    method gets.
 
     `judge` has the questions that all graphs of the world are judged by.
     """
 
     def __init__(
-        self, cell: WorldCell, world: WorldSettings, settings: WorldsSettings, profile: Profile, judge: ArrayWorld
+        self,
+        cell: WorldCell,
+        world: WorldSettings,
+        settings: WorldsSettings,
+        profile: Profile,
+        judge: ArrayWorld,
     ) -> None:
-        self.cell, self.settings, self.profile = cell, settings, profile
+        self.cell = cell
+        self.settings = settings
+        self.profile = profile
         self.traits = world.of(profile, f"worlds/{cell.world}.yaml")
-        pool, lengths = profile.model_pool(), profile.task(world.task).lengths.value()
+        pool = profile.model_pool()
+        lengths = profile.task(world.task).lengths.value()
         sizes = settings.questions
         questions = [Question(f"q{k}", str(k), "") for k in range(sizes.train + sizes.val)]
-        self.train, self.val = questions[: sizes.train], questions[sizes.train :]
+        self.train = questions[: sizes.train]
+        self.val = questions[sizes.train :]
         drawn = ArrayWorld(self.traits, pool, len(questions), cell.seed)
         self.environment = ArrayEnvironment(drawn, questions, lengths)
         self.judge = judge
         singles = [topologies.single(model) for model in pool]
-        alone = asyncio.run(self.environment.evaluate_all([(graph, self.train) for graph in singles]))
-        self.profile_calls, self.environment.calls = self.environment.calls, 0
+        alone = asyncio.run(
+            self.environment.evaluate_all([(graph, self.train) for graph in singles])
+        )
+        self.profile_calls = self.environment.calls
+        self.environment.calls = 0
         scores = {model: feedback.accuracy for model, feedback in zip(pool, alone, strict=True)}
         cost = profile.cost_model(world.task)
-        self.brief = Brief(world.task, cost, cell.budget, scores, settings.roles, profile.budget.max_nodes)
+        self.brief = Brief(
+            world.task, cost, cell.budget, scores, settings.roles, profile.budget.max_nodes
+        )
         self.rows: list[dict[str, Any]] = []
 
     def run(self) -> list[dict[str, Any]]:
@@ -73,8 +90,17 @@ class WorldRun:
         began = time.process_time()
         environment = self.environment.copy()
         contenders = self._contest(environment)
-        found = asyncio.run(self._search(OURS, environment, contenders, contenders[0].graph.model_counts()))
-        self._row(OURS, found.graph, environment.calls, "contest", time.process_time() - began, found.contender)
+        found = asyncio.run(
+            self._search(OURS, environment, contenders, contenders[0].graph.model_counts())
+        )
+        self._row(
+            OURS,
+            found.graph,
+            environment.calls,
+            "contest",
+            time.process_time() - began,
+            found.contender,
+        )
         contest_calls = environment.calls
         for method in SEARCHERS:
             if method != OURS:
@@ -86,38 +112,86 @@ class WorldRun:
         return self.rows
 
     def _contest(self, environment: ArrayEnvironment) -> tuple[Contender, ...]:
-        settings = self.settings.contest.model_copy(update={"calls": self.settings.budgets[self.cell.budget]})
-        contest = Contest(self.brief, self.train, self.val, settings, np.random.default_rng([self.cell.seed, 1]))
+        settings = self.settings.contest.model_copy(
+            update={"calls": self.settings.budgets[self.cell.budget]}
+        )
+        contest = Contest(
+            self.brief, self.train, self.val, settings, np.random.default_rng([self.cell.seed, 1])
+        )
         asyncio.run(contest.run(environment))
         return contest.contenders(settings.kept)
 
     def _rival(self, method: str, contenders: tuple[Contender, ...], contest_calls: int) -> None:
-        """A method with the contenders, and what it found by itself. Its own calls are counted as if no contest had been."""
-        began, environment = time.process_time(), self.environment.copy()
-        asyncio.run(environment.evaluate_all([(contender.graph, self.val) for contender in contenders]))
+        """A method with the contenders, and what it found by itself. Its own calls are counted as
+        if no contest had been.
+        """
+        began = time.process_time()
+        environment = self.environment.copy()
+        asyncio.run(
+            environment.evaluate_all([(contender.graph, self.val) for contender in contenders])
+        )
         environment.calls = 0
         found = asyncio.run(self._search(method, environment, contenders, {}))
         seconds = time.process_time() - began
-        self._row(method, found.graph, contest_calls + environment.calls, "with contenders", seconds, found.contender)
+        self._row(
+            method,
+            found.graph,
+            contest_calls + environment.calls,
+            "with contenders",
+            seconds,
+            found.contender,
+        )
         if found.own is not None:
             self._row(f"{method} {ALONE}", found.own[0], environment.calls, ALONE, seconds)
 
-    async def _search(self, method: str, environment: ArrayEnvironment, contenders: tuple[Contender, ...], start: Counts) -> Found:
-        problem = Problem(self.brief, self.settings.search, AgentSettings(), start, self.cell.seed, contenders=contenders)
+    async def _search(
+        self,
+        method: str,
+        environment: ArrayEnvironment,
+        contenders: tuple[Contender, ...],
+        start: Counts,
+    ) -> Found:
+        problem = Problem(
+            self.brief,
+            self.settings.search,
+            AgentSettings(),
+            start,
+            self.cell.seed,
+            contenders=contenders,
+        )
         driver = Driver(self.brief.cost, self.settings.search, Archive(None))
         return await driver.run(SEARCHERS[method](problem), environment, self.train, self.val)
 
     def _start(self, environment: ArrayEnvironment) -> Counts:
         """The paper's init stages: multisets judged by random topologies (section 5.2)."""
-        init, rng = InitSettings(), np.random.default_rng([self.cell.seed, 1])
-        agent, questions, none = make_agent(AgentSettings(), rng), self.train[: init.questions], RacingSettings()
+        init = InitSettings()
+        rng = np.random.default_rng([self.cell.seed, 1])
+        agent = make_agent(AgentSettings(), rng)
+        questions = self.train[: init.questions]
+        none = RacingSettings()
         cases = trial_cases(family_size_trials(self.brief), self.brief, init.topologies, rng)
         table = asyncio.run(evaluate_trials(cases, environment, self.brief, questions, none))
         preference = agent.select_family_size(self.brief, trials_of(table, self.brief.objective))
-        cases = trial_cases(agent.select_instances(self.brief, preference, init.candidates), self.brief, init.topologies, rng)
-        return start_trial(asyncio.run(evaluate_trials(cases, environment, self.brief, questions, none)), self.brief).counts
+        cases = trial_cases(
+            agent.select_instances(self.brief, preference, init.candidates),
+            self.brief,
+            init.topologies,
+            rng,
+        )
+        return start_trial(
+            asyncio.run(evaluate_trials(cases, environment, self.brief, questions, none)),
+            self.brief,
+        ).counts
 
-    def _row(self, method: str, graph: CollaborationGraph, calls: int, kind: str, cpu_s: float, contender: str = "") -> None:
+    def _row(
+        self,
+        method: str,
+        graph: CollaborationGraph,
+        calls: int,
+        kind: str,
+        cpu_s: float,
+        contender: str = "",
+    ) -> None:
         self.rows.append(
             {
                 "world": self.cell.world,

@@ -1,4 +1,6 @@
-"""Worlds as files: `worlds/<name>.yaml` says which calibrated task a world starts from and which traits it changes."""
+"""Worlds as files: `worlds/<name>.yaml` says which calibrated task a world starts from and which
+traits it changes.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ SETTINGS = Path("worlds.yaml")
 
 
 class WorldSettings(Closed):
-    """One world. `traits` replace those of the task's simulation; of a trait per model, only the models named change.
+    """One world. `traits` replace those of the task's simulation; of a trait per model, only the
+    models named change.
 
-    `tuned_on` says that constants of the search were chosen while looking at this world, on other seeds than are reported.
+    `tuned_on` says that constants of the search were chosen while looking at this world, on other
+    seeds than are reported.
     """
 
     description: str
@@ -29,27 +33,37 @@ class WorldSettings(Closed):
     tuned_on: bool = False
 
     def of(self, profile: Profile, where: str) -> TaskTraits:
-        """The world's traits on a profile's pool. Raises SettingsError that names the file and the trait."""
+        """The world's traits on a profile's pool. Raises SettingsError that names the file and the
+        trait.
+        """
         if self.task not in profile.simulation.tasks:
             known = ", ".join(profile.simulation.tasks)
             raise SettingsError(f"{where}: expected task as one of {known}, found {self.task!r}")
         base = profile.simulation.tasks[self.task].model_dump()
         for name, value in self.traits.items():
-            base[name] = {**base[name], **value} if isinstance(value, dict) and isinstance(base.get(name), dict) else value
+            base[name] = (
+                {**base[name], **value}
+                if isinstance(value, dict) and isinstance(base.get(name), dict)
+                else value
+            )
         return parse(TaskTraits, base, where)
 
 
 class WorldQuestions(Closed):
-    """Questions of each search: `train` that the profile stage asks every model, `val` for selection."""
+    """Questions of each search: `train` that the profile stage asks every model, `val` for
+    selection.
+    """
 
     train: PositiveInt = 256
     val: PositiveInt = 48
 
 
 class BestSettings(Closed):
-    """How the best graph known of a world and budget is found: by enumerating structures, then by climbing from the best of them.
+    """How the best graph known of a world and budget is found: by enumerating structures, then by
+    climbing from the best of them.
 
-    Both on `questions`; the best `confirmed` of each are measured on as many others as `truth`, which judge all graphs.
+    Both on `questions`; the best `confirmed` of each are measured on as many others as `truth`,
+    which judge all graphs.
     """
 
     questions: PositiveInt = 3000
@@ -59,7 +73,9 @@ class BestSettings(Closed):
 
 
 class WorldsSettings(Closed):
-    """worlds.yaml: what `make worlds` runs. `calls` are those that a contest may make, per budget."""
+    """worlds.yaml: what `make worlds` runs. `calls` are those that a contest may make, per
+    budget.
+    """
 
     profile: str
     budgets: dict[PositiveFloat, PositiveInt]

@@ -1,4 +1,6 @@
-"""What stops and gates would have cost and answered, by answers that are known: as the executor does it, and as it turns out."""
+"""What stops and gates would have cost and answered, by answers that are known: as the executor
+does it, and as it turns out.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK, voting_grap
 from tests.support.fakes import ScriptedClient, unit_draw
 
 ROOT = Path(__file__).parents[2]
-SMALL, MIDDLE, LARGE, OTHER = "llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "gemma-1.1-7b"
+SMALL = "llama-3.2-1b"
+MIDDLE = "llama-3.2-3b"
+LARGE = "llama-3.1-8b"
+OTHER = "gemma-1.1-7b"
 BETA = Stop("beta", 0.95)
 COLUMNS = 12
 
@@ -48,7 +53,9 @@ def cascade(cheap, count, dear, more, over=0.0, waves=()):
 
 
 def own_answers(graph, seed):
-    """Node id -> (C,) what it says if it is asked, by its model, draw and in-degree: -1 is an answer without a form."""
+    """Node id -> (C,) what it says if it is asked, by its model, draw and in-degree: -1 is an
+    answer without a form.
+    """
     manners = {name: manner_of(POOL[name], Sampling(), PROMPT) for name in POOL}
     replicas = replica_numbers(graph, manners)
     found = {}
@@ -66,16 +73,24 @@ def test_arrays_settle_as_the_executor_does(graph, seed):
     for i in graph.order:
         classes[i] = answered(graph, i, classes, lambda i=i: own[i])
     wanted = needs(graph, classes)
-    by_call = {(graph.node(i).model, replica, len(graph.reads[i])): i for i, replica in replicas.items()}
+    by_call = {
+        (graph.node(i).model, replica, len(graph.reads[i])): i for i, replica in replicas.items()
+    }
     for column in range(COLUMNS):
 
         def reply(request, column=column):
             text = request.messages[-1].content
-            node = by_call[request.model, request.replica, text.count("Draft: ") + text.count("Candidate: ")]
+            node = by_call[
+                request.model, request.replica, text.count("Draft: ") + text.count("Candidate: ")
+            ]
             return "no idea" if own[node][column] < 0 else str(own[node][column])
 
-        answer = asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(reply)))
-        assert {i: int(used[column]) for i, used in wanted.stages.items() if used[column]} == dict(answer.stages)
+        answer = asyncio.run(
+            run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(reply))
+        )
+        assert {i: int(used[column]) for i, used in wanted.stages.items() if used[column]} == dict(
+            answer.stages
+        )
         assert {i for i, made in wanted.calls.items() if made[column]} == set(answer.completions)
         for i, text in answer.node_texts.items():
             form = TASK.extract(text)
@@ -91,7 +106,10 @@ def recorded(world: ArrayWorld, models: list[str], draws: int) -> dict[str, np.n
     """`draws` answers of each model to each question of a world."""
     graph = topologies.parallel(models * draws, models[0], "voter")
     said = world.nodes(graph)
-    return {m: np.stack([said[n.id].replies for n in graph.nodes if n.model == m and n.role != "voter"]) for m in models}
+    return {
+        m: np.stack([said[n.id].replies for n in graph.nodes if n.model == m and n.role != "voter"])
+        for m in models
+    }
 
 
 ADAPTIVE = {
@@ -107,10 +125,15 @@ ADAPTIVE = {
 
 @pytest.mark.parametrize("task", ["math", "mmlu", "humaneval"])
 def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(profile, task):
-    pool, lengths = profile.model_pool(), profile.task(task).lengths.value()
-    traits, cost = profile.simulation.tasks[task], CostModel(profile.model_pool(), lengths)
-    train, held_out = ArrayWorld(traits, pool, 750, seed=11), ArrayWorld(traits, pool, 3000, seed=12)
-    agreement = RecordedDraws(recorded(train, [SMALL, MIDDLE, LARGE, OTHER], 15), np.random.default_rng(0)).agreement()
+    pool = profile.model_pool()
+    lengths = profile.task(task).lengths.value()
+    traits = profile.simulation.tasks[task]
+    cost = CostModel(profile.model_pool(), lengths)
+    train = ArrayWorld(traits, pool, 750, seed=11)
+    held_out = ArrayWorld(traits, pool, 3000, seed=12)
+    agreement = RecordedDraws(
+        recorded(train, [SMALL, MIDDLE, LARGE, OTHER], 15), np.random.default_rng(0)
+    ).agreement()
     for name, graph in ADAPTIVE.items():
         expected = agreement.expected(graph, cost)
         wanted = needs(graph, {i: said.replies for i, said in held_out.nodes(graph).items()})
@@ -124,10 +147,13 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
 
 
 def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
-    pool, lengths = profile.model_pool(), profile.task("math").lengths.value()
+    pool = profile.model_pool()
+    lengths = profile.task("math").lengths.value()
     world = ArrayWorld(profile.simulation.tasks["math"], pool, 300, seed=3)
     worst = CostModel(pool, lengths)
-    mean = MeanCost(worst, RecordedDraws(recorded(world, [LARGE], 9), np.random.default_rng(0)).agreement())
+    mean = MeanCost(
+        worst, RecordedDraws(recorded(world, [LARGE], 9), np.random.default_rng(0)).agreement()
+    )
     graph = voters([LARGE] * 9, (3, 1), BETA)
     assert mean.graph_cost(graph) < worst.graph_cost(graph)
     assert mean.expected(graph).worst == worst.graph_cost(graph)
@@ -138,20 +164,27 @@ def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
 
 
 def test_seconds_of_waves_add_up_on_average(profile):
-    pool, lengths = profile.model_pool(), profile.task("math").lengths.value()
+    pool = profile.model_pool()
+    lengths = profile.task("math").lengths.value()
     draws = {LARGE: np.array([[0, 0], [0, 1], [0, 0]])}
     agreement = RecordedDraws(draws, np.random.default_rng(0), samples=400).agreement()
     cost = CostModel(pool, lengths, "runtime")
-    graph, call = voters([LARGE] * 3, (2, 1)), cost.single(LARGE)
-    # The first question is clear after one wave; the second where its first two draws agree, which is so once in three.
-    assert agreement.expected(graph, cost).mean == pytest.approx((1 + (1 / 3 + 2 * 2 / 3)) / 2 * call, rel=0.05)
+    graph = voters([LARGE] * 3, (2, 1))
+    call = cost.single(LARGE)
+    # The first question is clear after one wave; the second where its first two draws agree, which
+    # is so once in three.
+    assert agreement.expected(graph, cost).mean == pytest.approx(
+        (1 + (1 / 3 + 2 * 2 / 3)) / 2 * call, rel=0.05
+    )
     assert agreement.expected(graph, cost).worst == pytest.approx(2 * call)
 
 
 def test_draws_say_nothing_of_calls_that_read_others(profile):
     draws = RecordedDraws({LARGE: np.zeros((3, 4), dtype=np.intp)}, np.random.default_rng(0))
     for graph in (topologies.chain([LARGE] * 2), voters([LARGE] * 4, (1,))):
-        with pytest.raises(BudgetError, match="a call that asks the question alone, with one of 3 draws"):
+        with pytest.raises(
+            BudgetError, match="a call that asks the question alone, with one of 3 draws"
+        ):
             draws.classes(graph)
 
 
@@ -160,9 +193,13 @@ def test_evidence_leaves_out_what_was_not_asked(profile):
     questions = [Question(f"q{k}", str(k), "") for k in range(60)]
     world = ArrayWorld(profile.simulation.tasks["math"], pool, 60, seed=5)
     environment = ArrayEnvironment(world, questions, profile.task("math").lengths.value())
-    nodes = [*(Node(i, "assistant", LARGE) for i in range(5)), Node(5, "voter", LARGE, waves=(3, 1))]
+    nodes = [
+        *(Node(i, "assistant", LARGE) for i in range(5)),
+        Node(5, "voter", LARGE, waves=(3, 1)),
+    ]
     graph = CollaborationGraph(
-        (*nodes, Node(6, "fuser", MIDDLE, gate=Gate(0.0, (0, 1)))), (*((i, 5) for i in range(5)), (0, 6), (1, 6), (5, 6))
+        (*nodes, Node(6, "fuser", MIDDLE, gate=Gate(0.0, (0, 1)))),
+        (*((i, 5) for i in range(5)), (0, 6), (1, 6), (5, 6)),
     )
     feedback = asyncio.run(environment.evaluate(graph, questions))
     wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
@@ -187,12 +224,20 @@ def contest_of(profile, brief, calls=700):
     questions = [Question(f"q{k}", str(k), "") for k in range(200)]
     world = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 200, seed=2)
     environment = ArrayEnvironment(world, questions, profile.task("math").lengths.value())
-    contest = Contest(brief, questions[:160], questions[160:], ContestSettings(calls=calls), np.random.default_rng(0))
+    contest = Contest(
+        brief,
+        questions[:160],
+        questions[160:],
+        ContestSettings(calls=calls),
+        np.random.default_rng(0),
+    )
     return asyncio.run(contest.run(environment))
 
 
 @pytest.mark.slow
-def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case_allows(profile, brief):
+def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case_allows(
+    profile, brief
+):
     standings = contest_of(profile, brief)
     assert all(standing.units <= brief.budget for standing in standings)
     larger = [s for s in standings if brief.cost.graph_cost(s.graph) > brief.budget]
@@ -200,14 +245,21 @@ def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case
     assert all(s.graph.adaptive for s in larger)
     held_out = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 3000, seed=9)
     for standing in larger[:5]:
-        wanted = needs(standing.graph, {i: said.replies for i, said in held_out.nodes(standing.graph).items()})
-        costs = {n.id: brief.cost.node_cost(n, len(standing.graph.reads[n.id])) for n in standing.graph.nodes}
+        wanted = needs(
+            standing.graph, {i: said.replies for i, said in held_out.nodes(standing.graph).items()}
+        )
+        costs = {
+            n.id: brief.cost.node_cost(n, len(standing.graph.reads[n.id]))
+            for n in standing.graph.nodes
+        }
         measured = float(np.sum(list(wanted.weights(costs).values()), axis=0).mean())
         print(f"{standing.label}: {standing.units:.2f} expected, {measured:.2f} measured")
         # Few draws were seen of each model, so this is coarser than what recorded draws say.
         assert standing.units == pytest.approx(measured, rel=0.1)
     best = standings[0]
-    assert held_out.accuracy(best.graph) > held_out.accuracy(topologies.parallel([MIDDLE] * 4, MIDDLE, "voter"))
+    assert held_out.accuracy(best.graph) > held_out.accuracy(
+        topologies.parallel([MIDDLE] * 4, MIDDLE, "voter")
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The language-model agent apart from any endpoint: what it reads, what it is told, and how long that gets."""
+"""The language-model agent apart from any endpoint: what it reads, what it is told, and how long
+that gets.
+"""
 
 import copy
 import json
@@ -36,7 +38,10 @@ class TestReadingAnswers:
             'Sure!\n```json\n{"ranking": ["a", "b"], "reason": "r"}\n```\nHope {that} helps.',
             '<think>{"ranking": ["b"]} perhaps? No.</think>{"ranking": ["a", "b"], "reason": "r"}',
             'First draft: {"ranking": ["b"]}. Final: {"ranking": ["a", "b"], "reason": "r"}',
-            'reasoning without its start</think> {"ranking": ["a", "b"], "reason": "r"} <think>more',
+            (
+                'reasoning without its start</think> {"ranking": ["a", "b"], "reason": "r"}'
+                " <think>more"
+            ),
         ],
     )
     def test_what_stands_around_the_json_does_not_matter(self, text):
@@ -64,18 +69,29 @@ class TestReadingAnswers:
         assert len(problems) == 1
 
     def test_of_a_cut_off_answer_only_what_is_complete_is_read(self):
-        whole = '{"edge_changes": [{"source": 0, "target": 1, "reason": "r", "probability": 0.25}, {"source": 0, "target": 2, '
+        whole = (
+            '{"edge_changes": [{"source": 0, "target": 1, "reason": "r", "probability": 0.25},'
+            ' {"source": 0, "target": 2, '
+        )
         answer, problems = read_answer(whole + '"reason": "r", "probability": 0.9', Edits)
         assert [(e.source, e.target, e.probability) for e in answer.edge_changes] == [(0, 1, 0.25)]
         assert "not complete" in problems[0]
 
     def test_entries_that_break_the_form_are_dropped_and_the_others_kept(self):
-        entries = [{"source": 0, "target": k, "probability": p, "reason": "r"} for k, p in ((1, 0.1), (2, "high"), (3, 0.3))]
+        entries = [
+            {"source": 0, "target": k, "probability": p, "reason": "r"}
+            for k, p in ((1, 0.1), (2, "high"), (3, 0.3))
+        ]
         text = json.dumps({"edge_changes": [*entries, 7], "graph": {"nodes": 3}, "reason": "r"})
         answer, problems = read_answer(text, Edits)
         assert [e.target for e in answer.edge_changes] == [1, 3]
         assert answer.graph is None
-        assert [p.split(":")[0] for p in problems] == ["edge_changes.1.probability", "edge_changes.3", "graph.nodes", "graph.edges"]
+        assert [p.split(":")[0] for p in problems] == [
+            "edge_changes.1.probability",
+            "edge_changes.3",
+            "graph.nodes",
+            "graph.edges",
+        ]
 
     def test_schemas_are_what_strict_structured_output_wants(self):
         for kind in (Ranking, Combinations, Edits):
@@ -92,12 +108,21 @@ class TestInitStages:
         found = agent.select_family_size(PAPER_BRIEF, [Trial({"gemma-3-1b": 2}, 0.4321, 20)])
         assert found == Preference(tuple(names), "because")
         prompt = sent[0][0][0].content
-        for part in ("math", *names, "0.300", "2 x gemma-3-1b: 0.432", "budget of\n40 (flops)", "strongest on the task"):
+        for part in (
+            "math",
+            *names,
+            "0.300",
+            "2 x gemma-3-1b: 0.432",
+            "budget of\n40 (flops)",
+            "strongest on the task",
+        ):
             assert part in prompt
         assert sent[0][1] == "family_size"
 
     def test_models_over_the_budget_are_no_candidates(self):
-        agent, sent = agent_that_says('{"ranking": ["llama-3.1-8b", "gemma-3-1b"], "reason": ""}', reasks=0)
+        agent, sent = agent_that_says(
+            '{"ranking": ["llama-3.1-8b", "gemma-3-1b"], "reason": ""}', reasks=0
+        )
         found = agent.select_family_size(replace(PAPER_BRIEF, budget=2.0), [])
         assert found.models == ("gemma-3-1b", "llama-3.2-1b")
         assert "llama-3.1-8b" not in sent[0][0][0].content
@@ -106,8 +131,17 @@ class TestInitStages:
     def test_combinations_keep_what_is_legal(self):
         good = {"instances": [{"model": "gemma-3-1b", "count": 4}], "reason": "r"}
         dear = {"instances": [{"model": "llama-3.1-8b", "count": 9}], "reason": "r"}
-        wrong = [good, dear, good, {"instances": [{"model": "gpt", "count": 1}], "reason": "r"}, {"instances": [], "reason": "r"}]
-        wrong += [{"instances": [{"model": "gemma-3-1b", "count": count}], "reason": "r"} for count in (0, -3, 10**9)]
+        wrong = [
+            good,
+            dear,
+            good,
+            {"instances": [{"model": "gpt", "count": 1}], "reason": "r"},
+            {"instances": [], "reason": "r"},
+        ]
+        wrong += [
+            {"instances": [{"model": "gemma-3-1b", "count": count}], "reason": "r"}
+            for count in (0, -3, 10**9)
+        ]
         agent, sent = agent_that_says(json.dumps({"combinations": wrong}))
         found = agent.select_instances(PAPER_BRIEF, Preference(("gemma-3-1b",), ""), 6)
         assert found == [{"gemma-3-1b": 4}]
@@ -135,7 +169,10 @@ class TestUpdatePrompt:
 
     @pytest.mark.parametrize(
         ("switch", "phrase"),
-        [("insight_2", "Width and depth each have a best value"), ("insight_3", "Width and depth depend on each other")],
+        [
+            ("insight_2", "Width and depth each have a best value"),
+            ("insight_3", "Width and depth depend on each other"),
+        ],
     )
     def test_each_insight_has_its_switch(self, switch, phrase):
         assert phrase in self.prompt()
@@ -144,8 +181,12 @@ class TestUpdatePrompt:
     def test_insight_1_has_its_switch_without_it_the_start_is_random_and_nobody_is_asked(self):
         agent, sent = agent_that_says("", reasks=0)
         agent.select_instances(PAPER_BRIEF, agent.select_family_size(PAPER_BRIEF, []), 3)
-        assert [("Tasks differ in the models" in messages[0].content) for messages, _, _ in sent] == [True] * 2
-        agent, sent = agent_that_says(json.dumps({"ranking": list(PAPER_POOL), "reason": ""}), insight_1=False)
+        assert [
+            ("Tasks differ in the models" in messages[0].content) for messages, _, _ in sent
+        ] == [True] * 2
+        agent, sent = agent_that_says(
+            json.dumps({"ranking": list(PAPER_POOL), "reason": ""}), insight_1=False
+        )
         preference = agent.select_family_size(PAPER_BRIEF, [])
         starts = agent.select_instances(PAPER_BRIEF, preference, 6)
         assert sent == []
@@ -163,7 +204,8 @@ class TestUpdatePrompt:
         brief = replace(PAPER_BRIEF, objective=Objective(kind="joint", weight=0.5, half_s=2.0))
         distribution, history = crowd(6, 8)
         slow, fast = (replace(s, objective=brief.objective, iteration=9) for s in history[:2])
-        slow, fast = replace(slow, n_correct=24, latency_s=60.0), replace(fast, n_correct=20, latency_s=1.0)
+        slow = replace(slow, n_correct=24, latency_s=60.0)
+        fast = replace(fast, n_correct=20, latency_s=1.0)
         agent, sent = agent_that_says(NOTHING)
         agent.update(distribution, [slow, fast], brief)
         prompt = sent[0][0][0].content
@@ -212,7 +254,11 @@ class TestWhatEveryStageIsTold:
 
     def test_what_the_pilot_found_with_graphs_over_the_budget_marked_and_last(self):
         dear = Scored(parallel(["llama-3.1-8b"] * 8, "llama-3.1-8b"), 14, 16, 0)
-        pilot = (dear, Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0), Scored(chain(["gemma-3-1b"] * 3), 9, 16, 0))
+        pilot = (
+            dear,
+            Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),
+            Scored(chain(["gemma-3-1b"] * 3), 9, 16, 0),
+        )
         for prompt in asked_at_each_stage(replace(PAPER_BRIEF, pilot=pilot)):
             lines = prompt.split("## Pilot runs")[1].split("\n\n")[1].splitlines()
             assert [line.partition(":")[0] for line in lines] == [
@@ -239,7 +285,9 @@ def crowd(n: int, candidates: int) -> tuple[GraphDistribution, list[Scored]]:
     distribution = GraphDistribution.uniform(n, PAPER_BRIEF.roles, models, rng)
     distribution.psi[:, models.index("gemma-3-1b")] = 1000.0
     graphs = distribution.sample_graphs(candidates, PAPER_BRIEF.cost, 1e9)
-    scored = [Scored(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)]
+    scored = [
+        Scored(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)
+    ]
     return distribution, scored
 
 
@@ -254,12 +302,17 @@ class TestContextIsBounded:
             assert sum(estimate_tokens(message.content) for message in messages) <= limit
 
     def test_what_is_left_out_is_summed_up_and_the_most_telling_stays(self):
-        distribution, history = copy.deepcopy(crowd(80, 500)[0]), crowd(80, 500)[1]
+        distribution = copy.deepcopy(crowd(80, 500)[0])
+        history = crowd(80, 500)[1]
         table = distribution.edge_probabilities()
         table[3, 70] = 0.97
         distribution.set_edge_probabilities(table)
         agent, sent = agent_that_says(NOTHING, context_tokens=8000)
-        agent.update(distribution, [*history, replace(history[0], graph=tiny(distribution), iteration=999)], PAPER_BRIEF)
+        agent.update(
+            distribution,
+            [*history, replace(history[0], graph=tiny(distribution), iteration=999)],
+            PAPER_BRIEF,
+        )
         prompt = sent[0][0][0].content
         edges = prompt.split("## Edge probabilities")[1].split("##")[0]
         assert "3->70 0.97" in edges
@@ -277,7 +330,10 @@ class TestContextIsBounded:
 
     def test_a_limit_below_the_fixed_text_is_said(self):
         agent, _ = agent_that_says(NOTHING, context_tokens=200)
-        with pytest.raises(SettingsError, match=r"agent.context_tokens: expected at least \d+ for this prompt, found 200"):
+        with pytest.raises(
+            SettingsError,
+            match=r"agent.context_tokens: expected at least \d+ for this prompt, found 200",
+        ):
             agent.update(*crowd(4, 4), PAPER_BRIEF)
 
 

@@ -16,15 +16,25 @@ from tests.support.oracles import PAPER_POOL
 
 
 def edge(source: int, target: int, probability: float) -> Edits:
-    return Edits(edge_changes=(EdgeEdit(source=source, target=target, probability=probability, reason="r"),))
+    return Edits(
+        edge_changes=(EdgeEdit(source=source, target=target, probability=probability, reason="r"),)
+    )
 
 
 def role(node: int, *wanted: tuple[str, float]) -> Edits:
-    return Edits(role_changes=tuple(RoleEdit(node=node, role=name, probability=p, reason="r") for name, p in wanted))
+    return Edits(
+        role_changes=tuple(
+            RoleEdit(node=node, role=name, probability=p, reason="r") for name, p in wanted
+        )
+    )
 
 
 def model(node: int, *wanted: tuple[str, float]) -> Edits:
-    return Edits(model_changes=tuple(ModelEdit(node=node, model=name, probability=p, reason="r") for name, p in wanted))
+    return Edits(
+        model_changes=tuple(
+            ModelEdit(node=node, model=name, probability=p, reason="r") for name, p in wanted
+        )
+    )
 
 
 def graph(nodes: list[tuple[int, str, str]], *edges: list[int]) -> Edits:
@@ -32,7 +42,9 @@ def graph(nodes: list[tuple[int, str, str]], *edges: list[int]) -> Edits:
     return Edits(graph=ProposedGraph.model_validate({"nodes": wanted, "edges": edges}))
 
 
-G, L1, L3 = "gemma-3-1b", "llama-3.2-1b", "llama-3.2-3b"
+G = "gemma-3-1b"
+L1 = "llama-3.2-1b"
+L3 = "llama-3.2-3b"
 SINK = (7, "assistant", L3)
 DENSE = [(i, "assistant", model) for i, model in enumerate([G] * 3 + [L1] * 3 + [L3] * 2)]
 
@@ -72,7 +84,10 @@ class TestApplyEdits:
             (role(7, ("critic", 1.0)), "unknown role 'critic'"),
             (role(7, ("fuser", -1.0)), r"outside \[0, 1\]"),
             (role(7, ("fuser", math.inf)), r"outside \[0, 1\]"),
-            (role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)), "expected a positive sum"),
+            (
+                role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)),
+                "expected a positive sum",
+            ),
             (model(7, (G, 0.9)), "model of node 7: it is fixed"),
             (graph([(99, "assistant", G)]), "not the distribution's"),
             (graph([(7, "critic", L3)]), "not the distribution's"),
@@ -84,7 +99,10 @@ class TestApplyEdits:
             (graph([(0, "assistant", G), SINK]), "expected one sink"),
             (graph([SINK, SINK]), "each node id once"),
             (graph([(7, "voter", L3)]), "needs at least 1 predecessor"),
-            (graph(DENSE, *([a, b] for a in range(8) for b in range(a + 1, 8))), "over the budget 40"),
+            (
+                graph(DENSE, *([a, b] for a in range(8) for b in range(a + 1, 8))),
+                "over the budget 40",
+            ),
         ],
     )
     def test_illegal_edits_are_refused_with_the_reason(self, edits, reason):
@@ -95,7 +113,9 @@ class TestApplyEdits:
         assert len(refused) == 1
         assert re.search(reason, refused[0])
         assert json.loads(json.dumps(d.to_dict()))["pi"] == json.loads(before)["pi"]
-        assert np.array(d.to_dict()["theta"]) == pytest.approx(np.where(d.forward, np.array(json.loads(before)["theta"]), 0))
+        assert np.array(d.to_dict()["theta"]) == pytest.approx(
+            np.where(d.forward, np.array(json.loads(before)["theta"]), 0)
+        )
 
     def test_what_is_changed_twice_is_refused_the_second_time(self):
         twice = edge(0, 7, 0.9).edge_changes + edge(0, 7, 0.1).edge_changes
@@ -107,7 +127,9 @@ class TestApplyEdits:
 
 class TestOpenModels:
     def distribution(self) -> GraphDistribution:
-        return GraphDistribution.uniform(3, BRIEF.roles, tuple(PAPER_POOL), np.random.default_rng(0))
+        return GraphDistribution.uniform(
+            3, BRIEF.roles, tuple(PAPER_POOL), np.random.default_rng(0)
+        )
 
     def test_it_is_the_distribution_that_says_whether_models_are_open(self):
         d = self.distribution()

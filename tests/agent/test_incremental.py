@@ -1,4 +1,6 @@
-"""A search that is long: what a step takes does not grow with what was tried before, and what comes of it is as it was."""
+"""A search that is long: what a step takes does not grow with what was tried before, and what comes
+of it is as it was.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,20 @@ SEARCHES: dict[str, tuple[str, int, dict[str, Any]]] = {
 def rough(graph: CollaborationGraph) -> float:
     """A score that is best at five wide and three deep, and differs from graph to graph."""
     luck = int(graph.content_hash[:4], 16) / 0xFFFF
-    return max(0.0, 0.7 - 0.04 * abs(graph.width - 5) - 0.06 * abs(graph.depth - 3) + 0.2 * (luck - 0.5))
+    return max(
+        0.0, 0.7 - 0.04 * abs(graph.width - 5) - 0.06 * abs(graph.depth - 3) + 0.2 * (luck - 0.5)
+    )
 
 
 def proposals(method: str, rounds: int, agent: dict[str, Any], seed: int) -> str:
     """A digest of all that a method proposes and results in, over so many rounds of six."""
-    searcher, seen = make_searcher(method, problem(seed, **agent)), []
+    searcher = make_searcher(method, problem(seed, **agent))
+    seen = []
     for _ in range(rounds):
         graphs = searcher.ask(6)
-        searcher.tell([(graph, feedback(rough(graph), 20 + 4 * k)) for k, graph in enumerate(graphs)])
+        searcher.tell(
+            [(graph, feedback(rough(graph), 20 + 4 * k)) for k, graph in enumerate(graphs)]
+        )
         seen += [*(graph.to_json() for graph in graphs), searcher.result().to_json()]
     return hashlib.sha256("\n".join(seen).encode()).hexdigest()
 

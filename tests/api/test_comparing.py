@@ -1,4 +1,6 @@
-"""Methods over seeds: the test questions stay, and a method of one's own is compared by its name."""
+"""Methods over seeds: the test questions stay, and a method of one's own is compared by its
+name.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ from tests.support.project import ROOT
 def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
     data = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
     data["pool"] = {name: data["pool"][name] for name in ("llama-3.2-1b", "gemma-3-1b")}
-    data["tasks"] = {"math": data["tasks"]["math"] | {"splits": {"train": 24, "val": 12, "test": 40}}}
+    data["tasks"] = {
+        "math": data["tasks"]["math"] | {"splits": {"train": 24, "val": 12, "test": 40}}
+    }
     data["tasks"]["math"]["source"]["size"] = 300
-    data["init"] = {"contest": {"calls": 150, "block": 6, "rounds": 1, "final_block": 6, "finalists": 2}}
+    data["init"] = {
+        "contest": {"calls": 150, "block": 6, "rounds": 1, "final_block": 6, "finalists": 2}
+    }
     data["search"] = {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8}
     data["budget"]["limit"] = 8
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(data))
@@ -31,7 +37,8 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
 
 
 def test_test_questions_stay_and_the_others_are_drawn_anew(profile: Profile) -> None:
-    first, second = splits_of(profile, "math", 1), splits_of(profile, "math", 2)
+    first = splits_of(profile, "math", 1)
+    second = splits_of(profile, "math", 2)
     assert first["test"] == second["test"]
     assert first["train"] != second["train"]
     for splits in (first, second):
@@ -41,14 +48,18 @@ def test_test_questions_stay_and_the_others_are_drawn_anew(profile: Profile) -> 
 
 def test_methods_are_compared_over_seeds(profile: Profile) -> None:
     told: list[str] = []
-    found = asyncio.run(compare_methods(profile, "math", ["agent_reinforce", "random"], range(2), say=told.append))
+    found = asyncio.run(
+        compare_methods(profile, "math", ["agent_reinforce", "random"], range(2), say=told.append)
+    )
     assert [scores.method for scores in found] == ["agent_reinforce", "random"]
     assert found[0].p is None
     assert found[1].p is not None
     assert smallest_p(2, 1) <= found[1].p <= 1
     assert all(len(scores.accuracies) == 2 for scores in found)
     assert all(units <= 8 for scores in found for units in scores.units)
-    assert [line.split(":")[0] for line in told] == [f"seed {s} {m}" for s in (0, 1) for m in ("agent_reinforce", "random")]
+    assert [line.split(":")[0] for line in told] == [
+        f"seed {s} {m}" for s in (0, 1) for m in ("agent_reinforce", "random")
+    ]
 
 
 def test_a_wrong_name_is_said_before_anything_is_asked(profile: Profile) -> None:

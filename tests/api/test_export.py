@@ -22,14 +22,19 @@ from tests.support.stub_server import StubServer, serve
 
 
 class Telling(StubServer):
-    """Its reply follows from all that it is asked, so that equal answers mean equal prompts, on the whole way."""
+    """Its reply follows from all that it is asked, so that equal answers mean equal prompts, on the
+    whole way.
+    """
 
     def completion(self, body, count):
         made = super().completion(body, count)
-        asked = json.dumps([body["model"], body["messages"], body.get("temperature"), body.get("max_tokens")])
+        asked = json.dumps(
+            [body["model"], body["messages"], body.get("temperature"), body.get("max_tokens")]
+        )
         digest = hashlib.sha256(asked.encode()).hexdigest()
         made["choices"][0]["message"]["content"] = (
-            f"I think.\nAnswer: {digest[:6] if len(body['messages'][-1]['content']) > 40 else 'one'}"
+            "I think.\nAnswer:"
+            f" {digest[:6] if len(body['messages'][-1]['content']) > 40 else 'one'}"
         )
         return made
 
@@ -50,13 +55,19 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_file_answers_as_the_executor_does(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_answers_as_the_executor_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with serve(Telling(("a", "b"))) as url:
         found = deployed(tmp_path, url, GRAPHS[name])
         (tmp_path / "answers.py").write_text(to_python(found))
         done = subprocess.run(
-            [sys.executable, "-I", "answers.py", "What is it?"], cwd=tmp_path, capture_output=True, text=True, check=True
+            [sys.executable, "-I", "answers.py", "What is it?"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         wanted = asyncio.run(ask_graph(found.graph, "What is it?", found.profile, TASK))
     assert done.stdout.rstrip("\n") == wanted.text
@@ -65,6 +76,12 @@ def test_the_file_answers_as_the_executor_does(name: str, tmp_path: Path, monkey
 
 def test_what_one_file_cannot_hold_is_named(tmp_path: Path) -> None:
     vote = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"], "number")
-    with pytest.raises(InputError, match="expected a graph without votes, or of kind exact, to export: how answers of kind number"):
+    with pytest.raises(
+        InputError,
+        match=(
+            "expected a graph without votes, or of kind exact, to export: how answers of kind"
+            " number"
+        ),
+    ):
         to_python(vote)
     assert to_python(deployed(tmp_path, "http://x/v1", GRAPHS["a fan"], "number"))

@@ -1,4 +1,6 @@
-"""A project in a folder of its own: written by `ttsgraph init`, searched by `ttsgraph run`, with the installed wheel alone."""
+"""A project in a folder of its own: written by `ttsgraph init`, searched by `ttsgraph run`, with
+the installed wheel alone.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,24 @@ def init(folder: Path, url: str, *more: str):
     return CliRunner().invoke(app, ["init", str(folder), "--url", url, *PRICES, *more])
 
 
-def test_init_writes_a_project_that_settings_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_writes_a_project_that_settings_accept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serve(StubServer(("org/small", "org/large"))) as url:
         done = init(tmp_path / "mysearch", url)
     assert done.exit_code == 0, done.output
     monkeypatch.chdir(tmp_path / "mysearch")
-    params, profile = load_params(), load_profile("mine")
+    params = load_params()
+    profile = load_profile("mine")
     assert (params.profile, params.tasks) == ("mine", ("sample",))
     assert list(profile.pool) == ["small", "large"]
     assert profile.budget.metric == "dollars"
-    assert profile.task("sample").splits.test + profile.task("sample").splits.train + profile.task("sample").splits.val == 40
+    assert (
+        profile.task("sample").splits.test
+        + profile.task("sample").splits.train
+        + profile.task("sample").splits.val
+        == 40
+    )
     assert list(yaml.safe_load(Path("dvc.yaml").read_text())["stages"]) == ["run"]
 
 
@@ -52,13 +62,20 @@ def test_init_changes_nothing_where_something_is_wrong(tmp_path: Path) -> None:
         assert not (tmp_path / "a").exists()
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "file").touch()
-        assert "expected a new folder, found files in it" in str(init(tmp_path / "full", url).exception)
-    assert "expected an OpenAI-compatible server's list of models" in str(init(tmp_path / "a", "http://127.0.0.1:9/v1").exception)
+        assert "expected a new folder, found files in it" in str(
+            init(tmp_path / "full", url).exception
+        )
+    assert "expected an OpenAI-compatible server's list of models" in str(
+        init(tmp_path / "a", "http://127.0.0.1:9/v1").exception
+    )
 
 
 def support(folder: Path) -> Path:
     """300 support questions with short reference answers."""
-    rows = [{"question": f"When is refund {k} paid? {k} + {k + 1}", "answer": f"{2 * k + 1} days later"} for k in range(300)]
+    rows = [
+        {"question": f"When is refund {k} paid? {k} + {k + 1}", "answer": f"{2 * k + 1} days later"}
+        for k in range(300)
+    ]
     (folder / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder / "support.jsonl"
 
@@ -72,28 +89,46 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE", "ttsgraph.py"):
         shutil.copy(ROOT / name, source)
     build = ["pip", "wheel", "-q", "--no-deps", "-w", str(source / "dist"), str(source)]
-    done = subprocess.run([sys.executable, "-m", *build], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *build], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return next((source / "dist").glob("*.whl"))
 
 
 @pytest.mark.slow
 def test_from_the_wheel_to_a_served_graph_in_six_commands(wheel: Path, tmp_path: Path) -> None:
-    """Its libraries are those of this environment, which a path file lends to the new one; ttsgraph itself is the wheel's."""
+    """Its libraries are those of this environment, which a path file lends to the new one; ttsgraph
+    itself is the wheel's.
+    """
     venv.create(tmp_path / "env", with_pip=True)
     site = next((tmp_path / "env" / "lib").glob("python*")) / "site-packages"
     lent = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "lent.pth").write_text(f"{lent}\n")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    file, binaries = support(tmp_path), tmp_path / "env" / "bin"
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment |= {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}", "SUPPORT_KEY": "anything"}
+    file = support(tmp_path)
+    binaries = tmp_path / "env" / "bin"
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
+    environment |= {
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "SUPPORT_KEY": "anything",
+    }
     commands: list[list[str]] = []
 
     def type_(*command: str, cwd: Path) -> str:
         commands.append(list(command))
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=500)
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=500,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -102,19 +137,38 @@ def test_from_the_wheel_to_a_served_graph_in_six_commands(wheel: Path, tmp_path:
         type_("pip", "install", "-q", "--no-deps", str(wheel), cwd=elsewhere)
         more = ["--budget", "$0.00002", "--api-key-env", "SUPPORT_KEY"]
         type_("ttsgraph", "init", "mysearch", "--url", url, *PRICES, *more, cwd=elsewhere)
-        type_("ttsgraph", "new-task", "support", str(file), "--kind", "similarity", "--max-tokens", "16", cwd=project)
+        type_(
+            "ttsgraph",
+            "new-task",
+            "support",
+            str(file),
+            "--kind",
+            "similarity",
+            "--max-tokens",
+            "16",
+            cwd=project,
+        )
         shown = type_("ttsgraph", "run", "--task", "support", cwd=project)
         assert "<- in use" in shown
         assert "next: ttsgraph serve results/mine/support/found" in shown
         last = ["ttsgraph", "serve", "results/mine/support/found", "--port", "0"]
         commands.append(last)
-        server = subprocess.Popen(last, cwd=project, env=environment, stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen(
+            last, cwd=project, env=environment, stdout=subprocess.PIPE, text=True
+        )
         try:
             assert server.stdout is not None
-            at = next(word for line in server.stdout for word in line.split() if word.startswith("http")).rstrip(",")
-            question = {"model": "support@found", "messages": [{"role": "user", "content": "When? 4 + 5"}]}
+            at = next(
+                word for line in server.stdout for word in line.split() if word.startswith("http")
+            ).rstrip(",")
+            question = {
+                "model": "support@found",
+                "messages": [{"role": "user", "content": "When? 4 + 5"}],
+            }
             request = urllib.request.Request(
-                f"{at}/chat/completions", json.dumps(question).encode(), {"Content-Type": "application/json"}
+                f"{at}/chat/completions",
+                json.dumps(question).encode(),
+                {"Content-Type": "application/json"},
             )
             with urllib.request.urlopen(request, timeout=60) as response:
                 answer = json.loads(response.read())["choices"][0]["message"]["content"]

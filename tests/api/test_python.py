@@ -19,7 +19,9 @@ from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
-SMALL = {"init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8, "finalists": 2}}}
+SMALL = {
+    "init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8, "finalists": 2}}
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,9 @@ def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
     assert result._repr_html_().startswith("<svg")
 
 
-def test_what_is_saved_is_loaded_and_can_be_served(found: tuple[ttsgraph.Result, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_saved_is_loaded_and_can_be_served(
+    found: tuple[ttsgraph.Result, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pipeline.service import server
 
     result, folder = found
@@ -66,7 +70,11 @@ def test_what_is_saved_is_loaded_and_can_be_served(found: tuple[ttsgraph.Result,
     assert again.graph == result.graph
     assert repr(again.compare()) == repr(result.compare())
     served = []
-    monkeypatch.setattr(server, "serve", lambda loader, names, settings, no_key: served.append((names, loader.resolve(names[0]))))
+    monkeypatch.setattr(
+        server,
+        "serve",
+        lambda loader, names, settings, no_key: served.append((names, loader.resolve(names[0]))),
+    )
     again.serve(port=0)
     assert served[0][0] == ("task@saved",)
     assert served[0][1].graph == result.graph
@@ -84,17 +92,36 @@ def test_the_same_seed_finds_the_same(found: tuple[ttsgraph.Result, Path]) -> No
 
 
 def test_importing_it_brings_none_of_what_stages_need() -> None:
-    heavy = ["pandas", "scipy", "matplotlib", "mlflow", "prefect", "torch", "dvc", "openai", "pandera"]
+    heavy = [
+        "pandas",
+        "scipy",
+        "matplotlib",
+        "mlflow",
+        "prefect",
+        "torch",
+        "dvc",
+        "openai",
+        "pandera",
+    ]
     code = f"import ttsgraph, sys; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_searching_imports_no_orchestration() -> None:
     tools = ["mlflow", "prefect", "dvc", "torch"]
-    of_flows = "[name for name in sys.modules if name.startswith('flows.') and name != 'flows.commands']"
-    code = f"import ttsgraph, sys; ttsgraph.search; print([name for name in {tools} if name in sys.modules] + {of_flows})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    of_flows = (
+        "[name for name in sys.modules if name.startswith('flows.') and name != 'flows.commands']"
+    )
+    code = (
+        f"import ttsgraph, sys; ttsgraph.search; print([name for name in {tools} if name in"
+        f" sys.modules] + {of_flows})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -112,7 +139,10 @@ def test_a_budget_says_what_it_is_of(budget: str | float, expected: dict) -> Non
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"budget: expected '\$0.002', '3 s' or '12 units' per question, found 'cheap'"):
+    with pytest.raises(
+        InputError,
+        match=r"budget: expected '\$0.002', '3 s' or '12 units' per question, found 'cheap'",
+    ):
         budget_of("cheap")
     with pytest.raises(InputError, match="models: expected base_url of 'a'"):
         pool_of(["a"], {})
@@ -120,12 +150,23 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         pool_of([{"name": "a", "base_url": "http://x/v1"}], {})
     rows = [{"question": f"q{k}", "answer": f"text {k}"} for k in range(20)]
     with pytest.raises(InputError, match="can be graded in several ways; choose one with --kind"):
-        ttsgraph.search(["a"], rows, base_url="http://x/v1", price=1, budget="$1", state=tmp_path, progress=False)
+        ttsgraph.search(
+            ["a"],
+            rows,
+            base_url="http://x/v1",
+            price=1,
+            budget="$1",
+            state=tmp_path,
+            progress=False,
+        )
 
 
 def test_questions_come_as_rows_tables_and_frames(tmp_path: Path) -> None:
     pd.DataFrame(ROWS).to_csv(tmp_path / "qa.csv", index=False)
     pd.DataFrame(ROWS).to_parquet(tmp_path / "qa.parquet")
-    files = {questions_file(given, tmp_path) for given in (ROWS, pd.DataFrame(ROWS), tmp_path / "qa.csv", tmp_path / "qa.parquet")}
+    files = {
+        questions_file(given, tmp_path)
+        for given in (ROWS, pd.DataFrame(ROWS), tmp_path / "qa.csv", tmp_path / "qa.parquet")
+    }
     assert len(files) == 1
     assert [json.loads(line) for line in files.pop().read_text().splitlines()] == ROWS

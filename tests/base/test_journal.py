@@ -1,4 +1,6 @@
-"""The journal: entries whole or not at all, and a search that goes on from any point at which it was killed."""
+"""The journal: entries whole or not at all, and a search that goes on from any point at which it
+was killed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ MADE_NOW = ["wall_s", "cached_calls", "spent_dollars"]
 """Columns that say how this very run came by its figures, not what they are."""
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -51,9 +57,16 @@ def written(path: Path, entries: list[dict]) -> bytes:
     return path.read_bytes()
 
 
-@given(entries=st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5), data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_cut_anywhere_is_read_up_to_the_last_whole_entry(tmp_path: Path, entries: list[dict], data: st.DataObject) -> None:
+@given(
+    entries=st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5),
+    data=st.data(),
+)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_what_is_cut_anywhere_is_read_up_to_the_last_whole_entry(
+    tmp_path: Path, entries: list[dict], data: st.DataObject
+) -> None:
     path = tmp_path / "journal.jsonl"
     whole = written(path, entries)
     assert read_journal(path) == entries
@@ -70,9 +83,12 @@ def test_what_is_cut_anywhere_is_read_up_to_the_last_whole_entry(tmp_path: Path,
 
 
 @given(position=st.integers(0, 10_000), flip=st.integers(1, 255))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_a_changed_byte_is_never_read_as_an_entry(tmp_path: Path, position: int, flip: int) -> None:
-    path, entries = tmp_path / "journal.jsonl", [{"n": n, "text": "x" * 20} for n in range(4)]
+    path = tmp_path / "journal.jsonl"
+    entries = [{"n": n, "text": "x" * 20} for n in range(4)]
     data = bytearray(written(path, entries))
     data[position % len(data)] ^= flip
     path.write_bytes(data)
@@ -91,16 +107,20 @@ def test_damage_that_no_crash_can_do_is_told(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_cut_and_reported(tmp_path: Path) -> None:
-    path, said = tmp_path / "journal.jsonl", []
+    path = tmp_path / "journal.jsonl"
+    said = []
     whole = written(path, [{"n": 1}, {"n": 2}])
     path.write_bytes(whole[:-5])
     Journal(path, HEADER, said.append).close()
-    assert said == [f"{path}: cut {len(whole.splitlines()[-1]) - 4} bytes that a crash left unfinished"]
+    assert said == [
+        f"{path}: cut {len(whole.splitlines()[-1]) - 4} bytes that a crash left unfinished"
+    ]
     assert read_journal(path) == [{"n": 1}]
 
 
 def test_a_journal_of_another_search_is_set_aside(tmp_path: Path) -> None:
-    path, said = tmp_path / "journal.jsonl", []
+    path = tmp_path / "journal.jsonl"
+    said = []
     before = written(path, [{"n": 1}])
     journal = Journal(path, {"type": "search", "identity": "two"}, said.append)
     assert journal.pending == []
@@ -113,13 +133,21 @@ def test_what_was_set_aside_is_never_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     for name in "abcd":
         Journal(path, {"type": "search", "identity": name}).close()
-    aside = {file.name: read(file).entries[0][1]["identity"] for file in tmp_path.iterdir() if file != path}
+    aside = {
+        file.name: read(file).entries[0][1]["identity"]
+        for file in tmp_path.iterdir()
+        if file != path
+    }
     assert aside == {f"journal.jsonl.previous-{n}": name for n, name in enumerate("abc", 1)}
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_lines_that_are_repeated_moved_or_left_out_are_damage(tmp_path: Path, data: st.DataObject) -> None:
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_lines_that_are_repeated_moved_or_left_out_are_damage(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     path = tmp_path / "journal.jsonl"
     lines = written(path, [{"n": n % 2} for n in range(5)]).splitlines(keepends=True)
     other = data.draw(st.lists(st.sampled_from(lines), max_size=12))
@@ -131,7 +159,9 @@ def test_lines_that_are_repeated_moved_or_left_out_are_damage(tmp_path: Path, da
             read(path)
 
 
-def test_a_journal_from_before_lines_had_numbers_is_read_and_continued_but_not_a_doubled_one(tmp_path: Path) -> None:
+def test_a_journal_from_before_lines_had_numbers_is_read_and_continued_but_not_a_doubled_one(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journal.jsonl"
     old = re.sub(rb'"number":\d+,', b"", written(path, [{"n": 1}, {"n": 1}]))
     path.write_bytes(old)
@@ -146,7 +176,8 @@ def test_a_journal_from_before_lines_had_numbers_is_read_and_continued_but_not_a
 
 
 def test_where_a_run_goes_another_way_the_rest_is_cut(tmp_path: Path) -> None:
-    path, said = tmp_path / "journal.jsonl", []
+    path = tmp_path / "journal.jsonl"
+    said = []
     written(path, [{"n": 1}, {"n": 2}, {"n": 3}])
     journal = Journal(path, HEADER, said.append)
     assert journal.replay(lambda entry: entry == {"n": 1}) == {"n": 1}
@@ -174,7 +205,13 @@ for n in range(100):
 
 def test_a_full_disk_leaves_whole_entries(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     failed, _ = map(int, done.stdout.split())
     assert 5 < failed < 20
     assert read(path).torn == 0
@@ -192,11 +229,18 @@ with locked(Path(sys.argv[1])):
 
 
 def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as holder:
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
-            with pytest.raises(InputError, match=rf"another run works here \(process {holder.pid}\)"), locked(tmp_path):
+            with (
+                pytest.raises(
+                    InputError, match=rf"another run works here \(process {holder.pid}\)"
+                ),
+                locked(tmp_path),
+            ):
                 pass
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -207,17 +251,28 @@ def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_
         pass
 
 
-def search(path: Path, client: ArithmeticClient | None = None) -> tuple[Found, Archive, ArithmeticClient]:
+def search(
+    path: Path, client: ArithmeticClient | None = None
+) -> tuple[Found, Archive, ArithmeticClient]:
     """The driver over a journal at `path`; only the language model is a fake, by injection."""
     client = client or ArithmeticClient({"small": 0.35, "large": 0.45})
     wanted = SearchSettings(max_iterations=5, patience=4, batch=8)
-    searcher = make_searcher("agent_reinforce", Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0))
-    environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
+    searcher = make_searcher(
+        "agent_reinforce",
+        Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0),
+    )
+    environment = Environment(
+        Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+    )
     journal = Journal(path, HEADER)
     archive = Archive(journal)
     try:
         driver = Driver(test_driver.TestDriver.cost, wanted, archive)
-        return asyncio.run(driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16))), archive, client
+        return (
+            asyncio.run(driver.run(searcher, environment, arithmetic(16), arithmetic(20, 16))),
+            archive,
+            client,
+        )
     finally:
         journal.close()
 
@@ -231,17 +286,25 @@ def outcome(found: Found, archive: Archive) -> tuple[str, str, str]:
 def test_a_search_goes_on_from_any_point_at_which_it_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     found, archive, client = search(path)
-    expected, whole, all_calls = outcome(found, archive), path.read_bytes(), len(client.requests)
+    expected = outcome(found, archive)
+    whole = path.read_bytes()
+    all_calls = len(client.requests)
     entries = whole.splitlines(keepends=True)
     for cut in [0, 7, *range(len(entries[0]) + 1, len(whole), len(whole) // 25), len(whole)]:
         path.write_bytes(whole[:cut])
         found, archive, client = search(path)
         assert outcome(found, archive) == expected
-        assert [record.candidate_id for record in archive.records] == list(range(len(archive.records)))
-        journalled = [entry["candidate_id"] for entry in read_journal(path) if entry["type"] == "record"]
+        assert [record.candidate_id for record in archive.records] == list(
+            range(len(archive.records))
+        )
+        journalled = [
+            entry["candidate_id"] for entry in read_journal(path) if entry["type"] == "record"
+        ]
         assert journalled == list(range(len(archive.records)))
         recorded = [json.loads(line)["entry"] for line in entries[: whole[:cut].count(b"\n")]]
-        assert len(client.requests) <= all_calls - sum(entry["calls"] for entry in recorded if entry["type"] == "record")
+        assert len(client.requests) <= all_calls - sum(
+            entry["calls"] for entry in recorded if entry["type"] == "record"
+        )
     assert client.requests == []
 
 

@@ -1,4 +1,6 @@
-"""Keys stay where they belong: nothing that a run writes or says holds one, and settings that do are refused."""
+"""Keys stay where they belong: nothing that a run writes or says holds one, and settings that do
+are refused.
+"""
 
 import json
 import logging
@@ -19,7 +21,8 @@ from tests.support.agent_server import agent_server, follows_the_best
 from tests.support.project import ROOT, Project
 from tests.support.stub_server import StubServer, serve
 
-POOL_KEY, AGENT_KEY = "sk-canary-pool-12345678", "canary.agent/87654321+x"
+POOL_KEY = "sk-canary-pool-12345678"
+AGENT_KEY = "canary.agent/87654321+x"
 
 
 class TestSettings:
@@ -41,19 +44,36 @@ class TestSettings:
         data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
         next(iter(data["pool"].values()))[key] = value
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
-        with pytest.raises(SettingsError, match=rf"mine\.yaml: key 'pool\..*\.{key}': .*(key|password)") as caught:
+        with pytest.raises(
+            SettingsError, match=rf"mine\.yaml: key 'pool\..*\.{key}': .*(key|password)"
+        ) as caught:
             load_profile("mine", tmp_path)
         assert "\n" not in str(caught.value)
-        assert not any(part in str(caught.value) for part in ([value] if isinstance(value, str) else value))
+        assert not any(
+            part in str(caught.value) for part in ([value] if isinstance(value, str) else value)
+        )
 
     def test_a_password_in_the_tracking_uri_is_refused(self, tmp_path):
-        data = yaml.safe_load((ROOT / "params.yaml").read_text()) | {"tracking_uri": "postgresql://me:hunter2@db/mlflow"}
+        data = yaml.safe_load((ROOT / "params.yaml").read_text()) | {
+            "tracking_uri": "postgresql://me:hunter2@db/mlflow"
+        }
         (tmp_path / "params.yaml").write_text(yaml.safe_dump(data))
-        with pytest.raises(SettingsError, match=r"params\.yaml: key 'tracking_uri': found what looks like a key or password"):
+        with pytest.raises(
+            SettingsError,
+            match=r"params\.yaml: key 'tracking_uri': found what looks like a key or password",
+        ):
             load_params(tmp_path / "params.yaml")
 
     def test_names_and_lengths_that_speak_of_tokens_are_no_secrets(self):
-        refuse_secrets({"max_tokens": "512", "tokens_key": "max_tokens", "api_key_env": "MY_KEY", "text": "a monkey-key task"}, "x")
+        refuse_secrets(
+            {
+                "max_tokens": "512",
+                "tokens_key": "max_tokens",
+                "api_key_env": "MY_KEY",
+                "text": "a monkey-key task",
+            },
+            "x",
+        )
 
 
 class TestTexts:
@@ -62,12 +82,18 @@ class TestTexts:
         monkeypatch.setenv("B_TOKEN", "canary-one-and-more\n")
         monkeypatch.setenv("C_KEY", "EMPTY")
         assert redact("canary-one, canary-one-and-more, EMPTY") == "[key], [key], EMPTY"
-        assert environment_secrets().index("canary-one-and-more") < environment_secrets().index("canary-one")
+        assert environment_secrets().index("canary-one-and-more") < environment_secrets().index(
+            "canary-one"
+        )
 
-    @pytest.mark.parametrize("key", ["canary with blanks", "canary\nInjected: header", "canäry-12345"])
+    @pytest.mark.parametrize(
+        "key", ["canary with blanks", "canary\nInjected: header", "canäry-12345"]
+    )
     def test_a_key_that_can_not_be_sent_is_not_shown(self, monkeypatch, key):
         monkeypatch.setenv("STUB_KEY", key)
-        with pytest.raises(EndpointError, match="STUB_KEY: expected printable ASCII without blanks") as caught:
+        with pytest.raises(
+            EndpointError, match="STUB_KEY: expected printable ASCII without blanks"
+        ) as caught:
             Endpoint(("http://127.0.0.1:1/v1",), "m", "STUB_KEY").api_key()
         assert key not in str(caught.value)
 
@@ -86,9 +112,13 @@ except ValueError:
 raise RuntimeError(f"the key is {key}")
 """
         env = os.environ | {"SOME_KEY": POOL_KEY, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
+        )
         assert POOL_KEY not in done.stdout + done.stderr
-        assert [done.stderr.count(part) for part in ("sent [key]", "no [key]", "the key is [key]")] == [1, 1, 1]
+        assert [
+            done.stderr.count(part) for part in ("sent [key]", "no [key]", "the key is [key]")
+        ] == [1, 1, 1]
         assert logging.getLogRecordFactory() is logging.LogRecord
 
 
@@ -123,7 +153,8 @@ raise RuntimeError(f"a defect that shows {os.environ['AGENT_KEY']}")
 
 @pytest.mark.slow
 def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, monkeypatch):
-    home, project_folder = tmp_path / "home", tmp_path / "project"
+    home = tmp_path / "home"
+    project_folder = tmp_path / "project"
     for folder in (home, project_folder):
         folder.mkdir()
     for name, value in {
@@ -151,34 +182,53 @@ def test_a_canary_key_is_in_nothing_that_a_whole_run_wrote_or_said(tmp_path, mon
         return None
 
     stub.misbehave = repeats_the_key
-    guide = agent_server(lambda body: f"{AGENT_KEY}?" if len(guide.requests) % 3 == 1 else follows(body))
+    guide = agent_server(
+        lambda body: f"{AGENT_KEY}?" if len(guide.requests) % 3 == 1 else follows(body)
+    )
 
     def follows(body):
         name = body["response_format"]["json_schema"]["name"]
         if name == "family_size":
             return json.dumps({"ranking": ["large", "small"], "reason": f"I know {AGENT_KEY}"})
         if name == "instances":
-            return '{"combinations": [{"instances": [{"model": "small", "count": 3}], "reason": "three"}]}'
+            return (
+                '{"combinations": [{"instances": [{"model": "small", "count": 3}], "reason":'
+                ' "three"}]}'
+            )
         return follows_the_best(body)
 
     with ExitStack() as stack:
-        url, agent_url = stack.enter_context(serve(stub)), stack.enter_context(serve(guide))
+        url = stack.enter_context(serve(stub))
+        agent_url = stack.enter_context(serve(guide))
         project = Project(project_folder, url)
         for model in project.profile["pool"].values():
             model["api_key_env"] = "POOL_KEY"
         project.profile["engine"] |= {"max_retries": 3, "backoff_s": 0.01}
         project.guided_by(agent_url)
         done = project.run(sys.executable, "-c", RUN)
-    assert {header["authorization"] for header in stub.headers} == {f"Bearer {POOL_KEY}"}, done.stderr[-3000:]
+    assert {header["authorization"] for header in stub.headers} == {f"Bearer {POOL_KEY}"}, (
+        done.stderr[-3000:]
+    )
     assert guide.headers[0]["authorization"] == f"Bearer {AGENT_KEY}"
     assert done.stdout.splitlines()[-1] == "exit code 2"
     assert "RuntimeError: a defect that shows [key]" in done.stderr
     assert "POOL_KEY: expected printable ASCII" in done.stderr
     written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
     names = {path.name for path in written}
-    assert {"mlflow.db", "calls.db", "journal.jsonl", "agent_trace.md", "archive.parquet", "prefect.db"} <= names
+    assert {
+        "mlflow.db",
+        "calls.db",
+        "journal.jsonl",
+        "agent_trace.md",
+        "archive.parquet",
+        "prefect.db",
+    } <= names
     for key in (POOL_KEY, AGENT_KEY):
         assert key not in done.stdout + done.stderr
         assert [path for path in written if key.encode() in path.read_bytes()] == []
-    assert any(b"You sent Bearer [key]." in path.read_bytes() for path in written if path.name.startswith("calls.db"))
+    assert any(
+        b"You sent Bearer [key]." in path.read_bytes()
+        for path in written
+        if path.name.startswith("calls.db")
+    )
     shutil.rmtree(home)

@@ -1,4 +1,6 @@
-"""The contest: what its contenders are, what it learns of nodes, and that it finds what is there to be found."""
+"""The contest: what its contenders are, what it learns of nodes, and that it finds what is there to
+be found.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,12 @@ from pipeline.tasks.base import Question
 from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
 
 ROOT = Path(__file__).parents[2]
-SMALL, MIDDLE, LARGE = "llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b"
+SMALL = "llama-3.2-1b"
+MIDDLE = "llama-3.2-3b"
+LARGE = "llama-3.1-8b"
 ROLES = ("assistant", "fuser", "voter")
-TRAIN, VAL = 160, 32
+TRAIN = 160
+VAL = 32
 SETTINGS = ContestSettings(calls=900)
 JOINT = Objective(kind="joint", weight=0.9, half_s=2.0)
 
@@ -49,7 +54,12 @@ def profile() -> Profile:
     return load_profile("simulated", ROOT / "profiles")
 
 
-def brief_of(profile: Profile, budget: float = 18.0, roles: Sequence[str] = ROLES, greedy: frozenset[str] = frozenset()) -> Brief:
+def brief_of(
+    profile: Profile,
+    budget: float = 18.0,
+    roles: Sequence[str] = ROLES,
+    greedy: frozenset[str] = frozenset(),
+) -> Brief:
     cost = profile.cost_model("math")
     scores = {model: 0.1 * place for place, model in enumerate(cost.pool)}
     return Brief("math", cost, budget, scores, roles, 80, greedy=greedy)
@@ -67,11 +77,15 @@ def world_of(profile: Profile, seed: int = 0, **changes: object) -> ArrayEnviron
 
 def scored(profile: Profile, environment: ArrayEnvironment, budget: float) -> Brief:
     brief = brief_of(profile, budget)
-    scores = {model: environment.world.accuracy(topologies.single(model)) for model in brief.cost.pool}
+    scores = {
+        model: environment.world.accuracy(topologies.single(model)) for model in brief.cost.pool
+    }
     return Brief(brief.task, brief.cost, budget, scores, ROLES, 80)
 
 
-def contest_of(profile: Profile, environment: ArrayEnvironment, budget: float = 18.0, seed: int = 0) -> Contest:
+def contest_of(
+    profile: Profile, environment: ArrayEnvironment, budget: float = 18.0, seed: int = 0
+) -> Contest:
     every = environment.questions
     brief = scored(profile, environment, budget)
     contest = Contest(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(seed))
@@ -94,7 +108,10 @@ class TestContenders:
         assert (
             topologies.parallel([LARGE] * 8, LARGE, "voter") in graphs
         )  # a vote costs its voters alone, so the budget holds eight
-        assert any(len(graph.model_counts()) > 1 and graph.node(graph.sink).role == "voter" for graph in graphs)
+        assert any(
+            len(graph.model_counts()) > 1 and graph.node(graph.sink).role == "voter"
+            for graph in graphs
+        )
         assert any(graph.depth == 3 and graph.width > 2 for graph in graphs)
 
     def test_a_role_that_is_not_allowed_is_in_none(self, profile: Profile) -> None:
@@ -103,14 +120,20 @@ class TestContenders:
 
     def test_a_greedy_model_does_not_vote_with_itself(self, profile: Profile) -> None:
         graphs = contenders(brief_of(profile, 80.0, greedy=frozenset({LARGE})))
-        alone = [graph for graph in graphs if graph.sink and set(graph.model_counts()) == {LARGE} and graph.width > 1]
+        alone = [
+            graph
+            for graph in graphs
+            if graph.sink and set(graph.model_counts()) == {LARGE} and graph.width > 1
+        ]
         assert alone == []
 
     def test_probes_and_changes_fit(self, profile: Profile) -> None:
-        brief, rng = brief_of(profile, 30.0), np.random.default_rng(0)
+        brief = brief_of(profile, 30.0)
+        rng = np.random.default_rng(0)
         for graph in probes(Contenders(brief)):
             assert brief.cost.graph_cost(graph) <= brief.budget
-        start, made = topologies.grid(3, 2, SMALL), 0
+        start = topologies.grid(3, 2, SMALL)
+        made = 0
         for _ in range(300):
             graph = changed(start, brief, rng)
             if graph is not None:
@@ -122,18 +145,22 @@ class TestContenders:
 
 class TestEvidence:
     def test_graphs_that_share_a_prefix_share_its_calls(self, profile: Profile) -> None:
-        environment, graph = world_of(profile), topologies.parallel([SMALL] * 3, MIDDLE)
+        environment = world_of(profile)
+        graph = topologies.parallel([SMALL] * 3, MIDDLE)
         evidence = Evidence(environment.questions)
         places = np.arange(10)
         assert evidence.new_calls(graph, places) == 40
         evidence.add(graph, asyncio.run(environment.evaluate(graph, environment.questions[:10])))
         assert evidence.new_calls(graph, places) == 0
-        assert evidence.new_calls(topologies.parallel([SMALL] * 3, SMALL, "voter"), places) == 0  # a vote over draws that are there
+        assert (
+            evidence.new_calls(topologies.parallel([SMALL] * 3, SMALL, "voter"), places) == 0
+        )  # a vote over draws that are there
         assert evidence.new_calls(topologies.parallel([SMALL] * 4, MIDDLE), places) == 20
         assert environment.calls == 40
 
     def test_an_unscored_question_is_left_out(self) -> None:
-        asked, graph = questions(2), topologies.single(SMALL)
+        asked = questions(2)
+        graph = topologies.single(SMALL)
         lost = QuestionResult("q0", None, error="no answer")
         wrong = QuestionResult("q1", False, nodes={0: NodeResult(False, "7")})
         evidence = Evidence(asked)
@@ -154,8 +181,12 @@ class TestResponseModel:
     def test_it_predicts_graphs_that_were_never_run(self, profile: Profile) -> None:
         environment = world_of(profile, seed=3)
         contest = contest_of(profile, environment, 40.0)
-        model = ResponseModel(contest.evidence, tuple(contest.brief.cost.pool), np.random.default_rng(0))
-        never = [graph for graph in contenders(contest.brief) if graph not in contest.evidence.graphs]
+        model = ResponseModel(
+            contest.evidence, tuple(contest.brief.cost.pool), np.random.default_rng(0)
+        )
+        never = [
+            graph for graph in contenders(contest.brief) if graph not in contest.evidence.graphs
+        ]
         predicted = np.array([model.predict(graph).accuracy for graph in never])
         true = np.array([environment.world.accuracy(graph) for graph in never])
         assert len(never) > 50
@@ -167,25 +198,40 @@ class TestResponseModel:
         """A fit that overshoots its mode is off by thirty points here."""
         environment = world_of(profile, seed)
         contest = contest_of(profile, environment, 80.0, seed)
-        model = ResponseModel(contest.evidence, tuple(contest.brief.cost.pool), np.random.default_rng(0))
-        fused = [graph for graph in contest.evidence.graphs if graph.node(graph.sink).role == "fuser" and len(graph.nodes) > 1]
+        model = ResponseModel(
+            contest.evidence, tuple(contest.brief.cost.pool), np.random.default_rng(0)
+        )
+        fused = [
+            graph
+            for graph in contest.evidence.graphs
+            if graph.node(graph.sink).role == "fuser" and len(graph.nodes) > 1
+        ]
         for graph in fused:
             seen = contest.evidence.graphs[graph]
-            assert model.predict(graph).shares[seen.questions].mean() == pytest.approx(seen.right.mean(), abs=0.2)
+            assert model.predict(graph).shares[seen.questions].mean() == pytest.approx(
+                seen.right.mean(), abs=0.2
+            )
 
     def test_without_evidence_of_roles_it_still_predicts(self, profile: Profile) -> None:
-        environment, evidence = world_of(profile), Evidence(questions(TRAIN + VAL))
-        evidence.add(topologies.single(SMALL), asyncio.run(environment.evaluate(topologies.single(SMALL), environment.questions)))
+        environment = world_of(profile)
+        evidence = Evidence(questions(TRAIN + VAL))
+        evidence.add(
+            topologies.single(SMALL),
+            asyncio.run(environment.evaluate(topologies.single(SMALL), environment.questions)),
+        )
         model = ResponseModel(evidence, (SMALL,), np.random.default_rng(0))
         assert 0 <= model.predict(topologies.chain([SMALL] * 3)).accuracy <= 1
 
     def test_a_vote_of_draws_that_are_all_alike_gains_nothing(self, profile: Profile) -> None:
-        environment, vote = world_of(profile, alike=1.0), topologies.parallel([LARGE] * 5, LARGE, "voter")
+        environment = world_of(profile, alike=1.0)
+        vote = topologies.parallel([LARGE] * 5, LARGE, "voter")
         evidence = Evidence(environment.questions)
         for graph in (topologies.single(LARGE), topologies.parallel([LARGE] * 3, LARGE, "voter")):
             evidence.add(graph, asyncio.run(environment.evaluate(graph, environment.questions)))
         model = ResponseModel(evidence, (LARGE,), np.random.default_rng(0))
-        assert model.predict(vote).accuracy == pytest.approx(model.predict(topologies.single(LARGE)).accuracy, abs=0.03)
+        assert model.predict(vote).accuracy == pytest.approx(
+            model.predict(topologies.single(LARGE)).accuracy, abs=0.03
+        )
 
 
 class TestContest:
@@ -210,26 +256,43 @@ class TestContest:
     def test_where_refinement_repairs_it_finds_more_than_one_call(self, profile: Profile) -> None:
         environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
         found = contest_of(profile, environment).standings[0].graph
-        best_single = max(environment.world.accuracy(topologies.single(model)) for model in (SMALL, MIDDLE, LARGE))
+        best_single = max(
+            environment.world.accuracy(topologies.single(model)) for model in (SMALL, MIDDLE, LARGE)
+        )
         assert environment.world.accuracy(found) > best_single + 0.05
 
     def test_where_nothing_helps_it_is_not_far_below_one_call(self, profile: Profile) -> None:
-        environment = world_of(profile, seed=2, repair=0.0, corrupt=0.9, discernment=0.5, mend=0.0, favourite=(0.9, 1.0))
+        environment = world_of(
+            profile,
+            seed=2,
+            repair=0.0,
+            corrupt=0.9,
+            discernment=0.5,
+            mend=0.0,
+            favourite=(0.9, 1.0),
+        )
         found = contest_of(profile, environment).standings[0].graph
-        assert environment.world.accuracy(found) > environment.world.accuracy(topologies.single(LARGE)) - 0.03
+        assert (
+            environment.world.accuracy(found)
+            > environment.world.accuracy(topologies.single(LARGE)) - 0.03
+        )
 
     def test_under_a_joint_objective_a_fast_graph_is_worth_more(self, profile: Profile) -> None:
         environment = world_of(profile, seed=1, repair=0.9, corrupt=0.02)
-        every, brief = environment.questions, replace(scored(profile, environment, 18.0), objective=JOINT)
+        every = environment.questions
+        brief = replace(scored(profile, environment, 18.0), objective=JOINT)
         contest = Contest(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
         hasty = asyncio.run(contest.run(environment))[0]
-        patient = contest_of(profile, world_of(profile, seed=1, repair=0.9, corrupt=0.02)).standings[0]
+        patient = contest_of(
+            profile, world_of(profile, seed=1, repair=0.9, corrupt=0.02)
+        ).standings[0]
         assert hasty.graph.depth < patient.graph.depth
         assert hasty.value <= 1
 
     def test_few_questions_are_enough_to_run(self, profile: Profile) -> None:
         environment = world_of(profile)
-        every, brief = environment.questions, scored(profile, environment, 18.0)
+        every = environment.questions
+        brief = scored(profile, environment, 18.0)
         contest = Contest(brief, every[:5], every[5:8], SETTINGS, np.random.default_rng(0))
         assert asyncio.run(contest.run(environment))[0].n_scored <= 8
 
@@ -238,29 +301,53 @@ class TestContest:
             def failed(self, feedback: Feedback) -> bool:
                 return True
 
-            async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-                return [Feedback((QuestionResult("q0", None, error="no route to host"),), Usage(), 0.0) for _ in jobs]
+            async def evaluate_all(
+                self, jobs: Sequence[Job], publish: Publish = ignore
+            ) -> list[Feedback]:
+                return [
+                    Feedback((QuestionResult("q0", None, error="no route to host"),), Usage(), 0.0)
+                    for _ in jobs
+                ]
 
         every = questions(4)
-        contest = Contest(brief_of(profile), every[:3], every[3:], SETTINGS, np.random.default_rng(0))
+        contest = Contest(
+            brief_of(profile), every[:3], every[3:], SETTINGS, np.random.default_rng(0)
+        )
         with pytest.raises(RunStopped, match="no route to host"):
             asyncio.run(contest.run(Broken()))
 
 
 class TestDriver:
-    def run(self, profile: Profile, method: str, contender: CollaborationGraph, loop: bool | None = None):
+    def run(
+        self, profile: Profile, method: str, contender: CollaborationGraph, loop: bool | None = None
+    ):
         environment = world_of(profile, seed=4)
-        every, brief = environment.questions, scored(profile, environment, 40.0)
+        every = environment.questions
+        brief = scored(profile, environment, 40.0)
         standing = (Contender(contender, "the best known", environment.world.accuracy(contender)),)
         settings = SearchSettings(max_iterations=3, patience=3, candidates=2, batch=8)
-        problem = Problem(brief, settings, AgentSettings(loop=loop), contender.model_counts(), 0, contenders=standing)
+        problem = Problem(
+            brief,
+            settings,
+            AgentSettings(loop=loop),
+            contender.model_counts(),
+            0,
+            contenders=standing,
+        )
         driver = Driver(brief.cost, settings, archive := Archive(None))
-        return asyncio.run(driver.run(make_searcher(method, problem), environment, every[:TRAIN], every[TRAIN:])), archive
+        return asyncio.run(
+            driver.run(make_searcher(method, problem), environment, every[:TRAIN], every[TRAIN:])
+        ), archive
 
     def test_the_contest_is_the_search_unless_the_loop_is_asked_for(self, profile: Profile) -> None:
         contender = topologies.parallel([LARGE] * 3, MIDDLE)
         found, archive = self.run(profile, "agent_reinforce", contender)
-        assert (found.graph, found.contender, found.own, found.stopped_by) == (contender, "the best known", None, "finished")
+        assert (found.graph, found.contender, found.own, found.stopped_by) == (
+            contender,
+            "the best known",
+            None,
+            "finished",
+        )
         assert [record.split for record in archive.records] == ["val"]
         found, archive = self.run(profile, "agent_reinforce", contender, loop=True)
         assert found.own is not None
@@ -281,5 +368,7 @@ class TestDriver:
 def test_contenders_come_back_from_their_file(profile: Profile) -> None:
     contest = contest_of(profile, world_of(profile))
     read = Started(**start_data(contest, 3)).standing()
-    assert [(c.graph, c.label, c.value) for c in read] == [(s.graph, s.label, s.value) for s in contest.standings[:3]]
+    assert [(c.graph, c.label, c.value) for c in read] == [
+        (s.graph, s.label, s.value) for s in contest.standings[:3]
+    ]
     assert Started(counts={}).standing() == ()

@@ -1,4 +1,6 @@
-"""Races: the error rate that is promised, what is journalled, and that neither a cache nor a kill changes what is found."""
+"""Races: the error rate that is promised, what is journalled, and that neither a cache nor a kill
+changes what is found.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,13 @@ ON = RacingSettings(enabled=True, confidence=0.8, first=4)
 GRAPHS = [parallel(["small"] * k, "small", "voter") for k in range(1, 5)]
 
 
-def raced(answers: Sequence[np.ndarray], settings: RacingSettings, settle: bool = True) -> tuple[list[Feedback], Known]:
+def raced(
+    answers: Sequence[np.ndarray], settings: RacingSettings, settle: bool = True
+) -> tuple[list[Feedback], Known]:
     graphs = GRAPHS[: len(answers)]
-    environment = Known({graph.to_json(): rights for graph, rights in zip(graphs, answers, strict=True)})
+    environment = Known(
+        {graph.to_json(): rights for graph, rights in zip(graphs, answers, strict=True)}
+    )
     race = Race(numbered(len(answers[0])), settings, Objective(), settle)
     return asyncio.run(race.run(graphs, [], environment)), environment
 
@@ -53,13 +59,17 @@ def test_a_graph_that_is_not_worse_on_the_whole_batch_is_stopped_no_oftener_than
     total: int, first: int, differing: float, confidence: float
 ) -> None:
     """The null's edge: as many questions go one way as the other; only their order is drawn."""
-    draws, rng, each = 3000, np.random.default_rng(7), round(differing * total / 2)
+    draws = 3000
+    rng = np.random.default_rng(7)
+    each = round(differing * total / 2)
     leads = np.repeat([1.0, -1.0, 0.0], [each, each, total - 2 * each])
     sizes = batches(total, RacingSettings(first=first))[:-1]
     stopped = 0
     for _ in range(draws):
         order = rng.permutation(leads)
-        stopped += any(beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes)
+        stopped += any(
+            beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes
+        )
     alpha = 1 - confidence
     assert stopped / draws <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / draws)
 
@@ -68,26 +78,42 @@ def test_a_graph_that_is_not_worse_on_the_whole_batch_is_stopped_no_oftener_than
 @pytest.mark.parametrize("confidence", [0.95, 0.5, 0.1])
 def test_means_of_several_graphs_keep_the_promise_too(graphs: int, confidence: float) -> None:
     """Multisets in several topologies: a question's difference is one of two means."""
-    draws, total, rng, sizes = 3000, 32, np.random.default_rng(5), batches(32, RacingSettings())[:-1]
+    draws = 3000
+    total = 32
+    rng = np.random.default_rng(5)
+    sizes = batches(32, RacingSettings())[:-1]
     stopped = 0
     for _ in range(draws):
-        half = rng.binomial(graphs, 0.5, total // 2) / graphs - rng.binomial(graphs, 0.5, total // 2) / graphs
+        half = (
+            rng.binomial(graphs, 0.5, total // 2) / graphs
+            - rng.binomial(graphs, 0.5, total // 2) / graphs
+        )
         order = rng.permutation(np.concatenate([half, -half]))
-        stopped += any(beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes)
+        stopped += any(
+            beaten(order[:n], np.zeros(n), total, level(confidence, len(sizes))) for n in sizes
+        )
     assert stopped / draws <= 1 - confidence
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.5])
 def test_a_race_of_equals_stops_each_of_them_no_oftener_than_promised(confidence: float) -> None:
-    rng, draws, stopped = np.random.default_rng(3), 300, np.zeros(4)
+    rng = np.random.default_rng(3)
+    draws = 300
+    stopped = np.zeros(4)
     for _ in range(draws):
         answers = [rng.permutation(np.arange(32) < 18) for _ in range(4)]
-        stopped += [feedback.stopped for feedback in raced(answers, RacingSettings(enabled=True, confidence=confidence))[0]]
-    assert (stopped / draws <= 1 - confidence + 3 * np.sqrt(confidence * (1 - confidence) / draws)).all()
+        stopped += [
+            feedback.stopped
+            for feedback in raced(answers, RacingSettings(enabled=True, confidence=confidence))[0]
+        ]
+    assert (
+        stopped / draws <= 1 - confidence + 3 * np.sqrt(confidence * (1 - confidence) / draws)
+    ).all()
 
 
 def test_a_hopeless_graph_is_stopped_at_the_first_looks_and_the_others_go_on() -> None:
-    good, bad = np.arange(64) % 16 != 15, np.arange(64) % 16 == 15
+    good = np.arange(64) % 16 != 15
+    bad = np.arange(64) % 16 == 15
     (first, second), environment = raced([good, bad], RacingSettings(enabled=True))
     assert (first.stopped, len(first.results)) == (False, 64)
     assert (second.stopped, len(second.results)) == (True, 8)
@@ -99,20 +125,32 @@ def test_a_hopeless_graph_is_stopped_at_the_first_looks_and_the_others_go_on() -
 
 def test_all_contenders_of_a_round_answer_the_same_questions() -> None:
     rng = np.random.default_rng(0)
-    _, environment = raced([rng.random(32) < p for p in (0.9, 0.6, 0.5, 0.2)], RacingSettings(enabled=True))
+    _, environment = raced(
+        [rng.random(32) < p for p in (0.9, 0.6, 0.5, 0.2)], RacingSettings(enabled=True)
+    )
     rounds = dict.fromkeys(what for _, what in environment.asked)
     assert [len(what) for what in rounds] == [8, 8, 16][: len(rounds)]
 
 
 def test_where_one_is_left_alone_it_goes_no_further_unless_it_has_to_settle() -> None:
     answers = [np.ones(64, dtype=bool), np.zeros(64, dtype=bool)]
-    assert [len(feedback.results) for feedback in raced(answers, RacingSettings(enabled=True), settle=False)[0]] == [8, 8]
-    assert [len(feedback.results) for feedback in raced(answers, RacingSettings(enabled=True), settle=True)[0]] == [64, 8]
+    assert [
+        len(feedback.results)
+        for feedback in raced(answers, RacingSettings(enabled=True), settle=False)[0]
+    ] == [8, 8]
+    assert [
+        len(feedback.results)
+        for feedback in raced(answers, RacingSettings(enabled=True), settle=True)[0]
+    ] == [64, 8]
 
 
 def test_what_is_known_of_a_graph_is_not_asked_again_and_the_best_is_a_rival_later() -> None:
-    answers = {graph.to_json(): np.arange(64) % 10 < right for graph, right in zip(GRAPHS, (9, 1, 2, 9), strict=True)}
-    environment, race = Known(answers), Race(numbered(64), RacingSettings(enabled=True), Objective(), settle=True)
+    answers = {
+        graph.to_json(): np.arange(64) % 10 < right
+        for graph, right in zip(GRAPHS, (9, 1, 2, 9), strict=True)
+    }
+    environment = Known(answers)
+    race = Race(numbered(64), RacingSettings(enabled=True), Objective(), settle=True)
     asyncio.run(race.run(GRAPHS[:2], [], environment))
     environment.asked.clear()
     again, worse = asyncio.run(race.run([GRAPHS[0], GRAPHS[2]], [], environment))
@@ -125,7 +163,8 @@ def test_what_is_known_of_a_graph_is_not_asked_again_and_the_best_is_a_rival_lat
 
 
 def test_unscored_questions_beat_nobody() -> None:
-    leader, graph = np.ones(16), np.full(16, np.nan)
+    leader = np.ones(16)
+    graph = np.full(16, np.nan)
     assert not beaten(leader, graph, 32, 0.05)
     graph[:2] = 0.0
     assert not beaten(leader, graph, 32, 0.05)
@@ -133,11 +172,16 @@ def test_unscored_questions_beat_nobody() -> None:
     assert beaten(leader, graph, 32, 0.05)
 
 
-@pytest.mark.parametrize("objective", [Objective(), Objective(kind="joint", weight=0.4, half_s=2.0)])
+@pytest.mark.parametrize(
+    "objective", [Objective(), Objective(kind="joint", weight=0.4, half_s=2.0)]
+)
 def test_the_value_is_the_mean_of_the_questions_shares(objective: Objective) -> None:
     rng = np.random.default_rng(1)
     outcomes = [None if k % 7 == 0 else bool(rng.random() < 0.6) for k in range(40)]
-    results = [QuestionResult(str(k), right, "", float(rng.exponential(3.0))) for k, right in enumerate(outcomes)]
+    results = [
+        QuestionResult(str(k), right, "", float(rng.exponential(3.0)))
+        for k, right in enumerate(outcomes)
+    ]
     feedback = Feedback(tuple(results), Usage(), 0.0)
     shares = objective.shares(feedback)
     assert np.isnan(shares).sum() == feedback.n_unscored
@@ -145,7 +189,8 @@ def test_the_value_is_the_mean_of_the_questions_shares(objective: Objective) -> 
 
 
 def test_p_best_of_two_is_the_beta_tail_of_the_questions_that_tell_them_apart() -> None:
-    chosen, other = np.repeat([1.0, 0.0, 1.0], [9, 4, 20]), np.repeat([0.0, 1.0, 1.0], [9, 4, 20])
+    chosen = np.repeat([1.0, 0.0, 1.0], [9, 4, 20])
+    other = np.repeat([0.0, 1.0, 1.0], [9, 4, 20])
     found = probability_best("chosen", {"chosen": chosen, "other": other})
     assert found == pytest.approx(beta.sf(0.5, 9, 4), abs=0.02)
     assert probability_best("chosen", {"chosen": chosen, "same": chosen}) == 0.5
@@ -166,23 +211,35 @@ def search(
     """The driver over a journal at `path`; only the language model is a fake, by injection."""
     client = client or ArithmeticClient({"small": 0.35, "large": 0.6})
     wanted = SearchSettings(max_iterations=5, patience=4, batch=batch, racing=racing)
-    searcher = make_searcher(method, Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, seed))
-    environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
+    searcher = make_searcher(
+        method, Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, seed)
+    )
+    environment = Environment(
+        Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+    )
     journal = Journal(path, {"type": "search"})
     archive = Archive(journal)
     try:
         driver = Driver(test_driver.TestDriver.cost, wanted, archive)
-        return asyncio.run(driver.run(searcher, environment, arithmetic(batch), arithmetic(48, batch))), archive
+        return asyncio.run(
+            driver.run(searcher, environment, arithmetic(batch), arithmetic(48, batch))
+        ), archive
     finally:
         journal.close()
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random", "gptswarm", "bayesian", "maao"])
-def test_stopped_candidates_are_journalled_with_the_questions_they_had_and_never_selected(tmp_path: Path, method: str) -> None:
+def test_stopped_candidates_are_journalled_with_the_questions_they_had_and_never_selected(
+    tmp_path: Path, method: str
+) -> None:
     found, archive = search(tmp_path / "journal.jsonl", method=method)
     table = check(archive.table(), Candidates, "archive")
     stopped = table[table["status"] == "stopped"]
-    entries = [e for e in read_journal(tmp_path / "journal.jsonl") if e["type"] == "record" and e["status"] == "stopped"]
+    entries = [
+        e
+        for e in read_journal(tmp_path / "journal.jsonl")
+        if e["type"] == "record" and e["status"] == "stopped"
+    ]
     assert [len(entry["results"]) for entry in entries] == stopped["n_scored"].tolist()
     if method == "random":
         assert len(stopped) > 0
@@ -194,8 +251,11 @@ def test_stopped_candidates_are_journalled_with_the_questions_they_had_and_never
 
 
 def test_a_search_with_races_is_not_compared_with_one_without(tmp_path: Path) -> None:
-    on, off = search(tmp_path / "on.jsonl")[0].terms, search(tmp_path / "off.jsonl", racing=RacingSettings())[0].terms
-    with pytest.raises(DataError, match="random and maao were not searched on the same terms: racing is"):
+    on = search(tmp_path / "on.jsonl")[0].terms
+    off = search(tmp_path / "off.jsonl", racing=RacingSettings())[0].terms
+    with pytest.raises(
+        DataError, match="random and maao were not searched on the same terms: racing is"
+    ):
         require_equal_terms({"random": plain_terms(on), "maao": plain_terms(off)})
 
 
@@ -205,9 +265,12 @@ class Killed(BaseException):
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("method", ["random", "agent_reinforce"])
-def test_a_search_killed_in_the_middle_of_a_race_goes_on_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
+def test_a_search_killed_in_the_middle_of_a_race_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, method: str
+) -> None:
     expected = outcome(*search(tmp_path / "undisturbed.jsonl", method=method))
-    path, calls = tmp_path / "journal.jsonl", 0
+    path = tmp_path / "journal.jsonl"
+    calls = 0
     for calls in range(60, 2000, 400):
         client = ArithmeticClient({"small": 0.35, "large": 0.6})
 
@@ -233,7 +296,9 @@ def test_a_search_killed_in_the_middle_of_a_race_goes_on_as_if_it_had_not_been(t
 
 
 class Drawing(ArithmeticClient):
-    """Draws anew at each call, as a server does: what is asked twice is answered alike only by a cache."""
+    """Draws anew at each call, as a server does: what is asked twice is answered alike only by a
+    cache.
+    """
 
     async def complete(self, request: Request) -> Completion:
         self.skill = {name: 0.3 + 0.05 * (len(self.requests) % 7) for name in self.skill}
@@ -241,14 +306,20 @@ class Drawing(ArithmeticClient):
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])
-def test_the_found_graph_is_the_same_with_the_cache_cold_warm_and_without_races(tmp_path: Path, method: str) -> None:
+def test_the_found_graph_is_the_same_with_the_cache_cold_warm_and_without_races(
+    tmp_path: Path, method: str
+) -> None:
     cache = CallCache(tmp_path / "cache")
     strict = RacingSettings(enabled=True, confidence=0.999)
     cold = Drawing({"small": 0.5, "large": 0.5})
     try:
-        expected, _ = search(tmp_path / "cold.jsonl", CachedClient(cold, cache), RacingSettings(), method)
+        expected, _ = search(
+            tmp_path / "cold.jsonl", CachedClient(cold, cache), RacingSettings(), method
+        )
         made = len(cold.requests)
-        warm, _ = search(tmp_path / "warm.jsonl", CachedClient(cold, cache), RacingSettings(), method)
+        warm, _ = search(
+            tmp_path / "warm.jsonl", CachedClient(cold, cache), RacingSettings(), method
+        )
         assert len(cold.requests) == made
         raced, _ = search(tmp_path / "raced.jsonl", CachedClient(cold, cache), strict, method)
     finally:

@@ -17,18 +17,31 @@ SHOTS = (Question("s1", "2 + 2", "4", {"n": 1}), Question("s2", "3 + 4", "7"))
 
 def graph_of(*roles_and_models: tuple[str, str]) -> CollaborationGraph:
     """Every node but the last is read by the last."""
-    nodes = [{"id": i, "role": role, "model": model} for i, (role, model) in enumerate(roles_and_models)]
-    return CollaborationGraph.from_dict({"nodes": nodes, "edges": [[i, len(nodes) - 1] for i in range(len(nodes) - 1)]})
+    nodes = [
+        {"id": i, "role": role, "model": model} for i, (role, model) in enumerate(roles_and_models)
+    ]
+    return CollaborationGraph.from_dict(
+        {"nodes": nodes, "edges": [[i, len(nodes) - 1] for i in range(len(nodes) - 1)]}
+    )
 
 
-FUSED = graph_of(("assistant", "smollm2-135m"), ("assistant", "smollm2-135m"), ("fuser", "gemma3-270m"))
-VOTED = graph_of(("assistant", "smollm2-135m"), ("assistant", "smollm2-135m"), ("voter", "gemma3-270m"))
+FUSED = graph_of(
+    ("assistant", "smollm2-135m"), ("assistant", "smollm2-135m"), ("fuser", "gemma3-270m")
+)
+VOTED = graph_of(
+    ("assistant", "smollm2-135m"), ("assistant", "smollm2-135m"), ("voter", "gemma3-270m")
+)
 
 
 def test_a_bundle_comes_back_the_same_and_has_its_hash_as_version(tmp_path):
     made = Deployed("math", FUSED, PROFILE, SHOTS)
     read = Deployed.read(made.write(tmp_path))
-    assert (read.task, read.graph, read.profile, read.shots) == (made.task, made.graph, made.profile, made.shots)
+    assert (read.task, read.graph, read.profile, read.shots) == (
+        made.task,
+        made.graph,
+        made.profile,
+        made.shots,
+    )
     assert read.bundle_hash == made.bundle_hash
     assert read.version == made.bundle_hash[:12]
     assert Deployed.read(tmp_path / BUNDLE, version="7").version == "7"
@@ -41,7 +54,12 @@ def test_the_hash_changes_with_the_graph_the_settings_and_the_shots():
     )
     others = [
         Deployed("math", VOTED, PROFILE, SHOTS),
-        Deployed("math", FUSED, PROFILE.model_copy(update={"tasks": PROFILE.tasks | {"math": colder}}), SHOTS),
+        Deployed(
+            "math",
+            FUSED,
+            PROFILE.model_copy(update={"tasks": PROFILE.tasks | {"math": colder}}),
+            SHOTS,
+        ),
         Deployed("math", FUSED, PROFILE, SHOTS[:1]),
         Deployed("mmlu", FUSED, PROFILE, SHOTS),
     ]
@@ -49,7 +67,10 @@ def test_the_hash_changes_with_the_graph_the_settings_and_the_shots():
 
 
 def test_only_models_that_are_called_need_a_server():
-    assert set(Deployed("math", FUSED, PROFILE).serving_profile.pool) == {"smollm2-135m", "gemma3-270m"}
+    assert set(Deployed("math", FUSED, PROFILE).serving_profile.pool) == {
+        "smollm2-135m",
+        "gemma3-270m",
+    }
     assert set(Deployed("math", VOTED, PROFILE).serving_profile.pool) == {"smollm2-135m"}
 
 
@@ -67,7 +88,10 @@ def test_what_could_not_be_served_is_refused_at_once():
     [
         (lambda data: data.pop("graph"), "expected the keys graph, profile, shots, task"),
         (lambda data: data["profile"].update(colour="red"), "unknown key 'colour'"),
-        (lambda data: data.update(shots=[{"q": 1}]), "expected shots with id, text, answer and meta"),
+        (
+            lambda data: data.update(shots=[{"q": 1}]),
+            "expected shots with id, text, answer and meta",
+        ),
     ],
 )
 def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):

@@ -16,7 +16,11 @@ LAPTOP = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "laptop.yaml")
 
 
 def profile(url: str, **newcomers: dict) -> Profile:
-    data = LAPTOP | {"engine": {"kind": "external"}, "pool": {"small": MODEL | {"base_url": url}}, "newcomers": newcomers}
+    data = LAPTOP | {
+        "engine": {"kind": "external"},
+        "pool": {"small": MODEL | {"base_url": url}},
+        "newcomers": newcomers,
+    }
     return parse(Profile, data, "profile")
 
 
@@ -44,11 +48,20 @@ def test_a_pool_is_another_when_a_model_leaves_or_has_another_revision():
     url = "http://127.0.0.1:9/v1"
     pools = [{"small": MODEL | {"base_url": url, "revision": r}} for r in ("a", "b")]
     pools.append({"other": pools[0]["small"]})
-    prints = {pool_fingerprint(parse(Profile, LAPTOP | {"engine": {"kind": "external"}, "pool": pool}, "p")) for pool in pools}
+    prints = {
+        pool_fingerprint(
+            parse(Profile, LAPTOP | {"engine": {"kind": "external"}, "pool": pool}, "p")
+        )
+        for pool in pools
+    }
     assert len(prints) == 3
 
 
-@pytest.mark.parametrize("newcomer", [{"small": MODEL | {"base_url": "http://x/v1"}}, {"late": MODEL}])
+@pytest.mark.parametrize(
+    "newcomer", [{"small": MODEL | {"base_url": "http://x/v1"}}, {"late": MODEL}]
+)
 def test_a_newcomer_is_not_in_the_pool_yet_and_has_an_endpoint(newcomer):
-    with pytest.raises(SettingsError, match="expected a model with a base_url that is not in the pool yet"):
+    with pytest.raises(
+        SettingsError, match="expected a model with a base_url that is not in the pool yet"
+    ):
         profile("http://127.0.0.1:9/v1", **newcomer)

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.deployment.promotion import Arm, Choice, against_first, choose, decide, paired, successor
+from pipeline.deployment.promotion import (
+    Arm,
+    Choice,
+    against_first,
+    choose,
+    decide,
+    paired,
+    successor,
+)
 from pipeline.deployment.provenance import TestResult
 from pipeline.evaluation.environment import Feedback, QuestionResult
 from pipeline.models.client import Usage
@@ -15,7 +23,9 @@ from pipeline.models.client import Usage
 def result(outcomes: list[bool | None], questions: str = "q") -> TestResult:
     scored = [outcome for outcome in outcomes if outcome is not None]
     named = {str(k): outcome for k, outcome in enumerate(outcomes)}
-    return TestResult(accuracy=sum(scored) / len(scored), low=0, high=1, questions=questions, outcomes=named)
+    return TestResult(
+        accuracy=sum(scored) / len(scored), low=0, high=1, questions=questions, outcomes=named
+    )
 
 
 def test_without_a_champion_the_first_is_promoted():
@@ -37,7 +47,8 @@ def test_a_worse_or_equal_challenger_is_not_promoted():
 
 
 def test_questions_that_one_lost_to_infrastructure_do_not_count():
-    challenger, champion = result([True] * 10 + [None] * 10), result([None] * 10 + [False] * 10)
+    challenger = result([True] * 10 + [None] * 10)
+    champion = result([None] * 10 + [False] * 10)
     decision = decide(challenger, champion, 0.95)
     assert not decision.promote
     assert "of 0 test questions" in decision.reason
@@ -62,16 +73,22 @@ def test_two_graphs_are_compared_on_the_questions_that_both_were_scored_on():
 
 def test_the_found_graph_is_compared_with_each_and_is_no_different_from_itself():
     def feedback(rights: list[bool | None]) -> Feedback:
-        return Feedback(tuple(QuestionResult(str(k), right) for k, right in enumerate(rights)), Usage(), 1.0)
+        return Feedback(
+            tuple(QuestionResult(str(k), right) for k, right in enumerate(rights)), Usage(), 1.0
+        )
 
-    table = against_first([feedback([True] * 6), feedback([False] * 6), feedback([None] * 5 + [False])])
+    table = against_first(
+        [feedback([True] * 6), feedback([False] * 6), feedback([None] * 5 + [False])]
+    )
     assert table["found_only"].tolist() == [0, 6, 1]
     assert table["rival_only"].tolist() == [0, 0, 0]
     assert table["p_differs"].tolist() == pytest.approx([1, 2 / 2**6, 1])
 
 
 def arm(label: str, units: float, right: int, of: int = 200, first: int = 0, lost: int = 0) -> Arm:
-    """Right on so many questions from the `first` on, wrong on the others; the last `lost` have no score."""
+    """Right on so many questions from the `first` on, wrong on the others; the last `lost` have no
+    score.
+    """
     outcomes = {str(k): first <= k < first + right if k < of - lost else None for k in range(of)}
     return Arm(label, units, outcomes)
 
@@ -81,10 +98,15 @@ def put_up(*arms: Arm, margin: float = 0.01) -> tuple[str, str]:
     return arms[choice.place].label, choice.verdict
 
 
-@pytest.mark.parametrize(("questions", "place"), [("qqqq", 2), ("qqpq", 1), ("qppp", 0), ("pppp", 3)])
+@pytest.mark.parametrize(
+    ("questions", "place"), [("qqqq", 2), ("qqpq", 1), ("qppp", 0), ("pppp", 3)]
+)
 def test_the_best_on_the_champions_questions_stands_in_for_it_else_the_newest(questions, place):
     rights = (4, 6, 6, 5)
-    tests = [result([True] * right + [False] * (9 - right), which) for right, which in zip(rights, questions, strict=True)]
+    tests = [
+        result([True] * right + [False] * (9 - right), which)
+        for right, which in zip(rights, questions, strict=True)
+    ]
     assert successor(result([True] * 9), tests) == place
 
 
@@ -93,17 +115,29 @@ FOUND = arm("found", 6, 100)
 
 def test_what_beats_its_baselines_is_put_up():
     choice = choose([FOUND, arm("one call", 1, 90), arm("a vote", 6, 97)], 0.01, 0.95)
-    assert choice == Choice(0, "found", "it has 50.0 % of 200 test questions right, the best baseline, a vote, 48.5 %")
+    assert choice == Choice(
+        0, "found", "it has 50.0 % of 200 test questions right, the best baseline, a vote, 48.5 %"
+    )
 
 
-@pytest.mark.parametrize(("right", "label"), [(97, "found"), (98, "one call"), (100, "one call"), (102, "one call")])
+@pytest.mark.parametrize(
+    ("right", "label"), [(97, "found"), (98, "one call"), (100, "one call"), (102, "one call")]
+)
 def test_one_call_within_the_margin_is_as_good_and_cheaper(right, label):
-    assert put_up(FOUND, arm("one call", 1, right)) == (label, "found" if label == "found" else "as good")
+    assert put_up(FOUND, arm("one call", 1, right)) == (
+        label,
+        "found" if label == "found" else "as good",
+    )
 
 
-@pytest.mark.parametrize(("right", "label"), [(100, "found"), (103, "found"), (104, "found"), (105, "a vote")])
+@pytest.mark.parametrize(
+    ("right", "label"), [(100, "found"), (103, "found"), (104, "found"), (105, "a vote")]
+)
 def test_a_dearer_baseline_has_to_be_shown_better(right, label):
-    assert put_up(FOUND, arm("a vote", 8, right)) == (label, "found" if label == "found" else "better")
+    assert put_up(FOUND, arm("a vote", 8, right)) == (
+        label,
+        "found" if label == "found" else "better",
+    )
 
 
 def test_the_margin_is_a_setting_and_its_own_size_is_within_it():
@@ -115,26 +149,43 @@ def test_the_margin_is_a_setting_and_its_own_size_is_within_it():
 def test_within_the_margin_but_shown_worse_is_not_as_good():
     # 6 of 1000 questions behind and none ahead: p = 2^-6
     assert put_up(arm("found", 6, 500, 1000), arm("one call", 1, 494, 1000)) == ("found", "found")
-    assert put_up(arm("found", 6, 500, 1000), arm("one call", 1, 494, 1000, first=100)) == ("one call", "as good")
+    assert put_up(arm("found", 6, 500, 1000), arm("one call", 1, 494, 1000, first=100)) == (
+        "one call",
+        "as good",
+    )
     # And the found graph is not spared for being within it.
     assert put_up(arm("found", 6, 494, 1000), arm("a vote", 8, 500, 1000)) == ("a vote", "better")
 
 
 def test_on_a_tie_the_found_graph_stays_and_among_baselines_the_cheaper():
     assert put_up(FOUND, arm("the same", 6, 100), arm("luckier", 6, 102)) == ("found", "found")
-    assert put_up(FOUND, arm("a vote", 3, 101), arm("one call", 1, 100), arm("another", 1, 101)) == ("another", "as good")
+    assert put_up(
+        FOUND, arm("a vote", 3, 101), arm("one call", 1, 100), arm("another", 1, 101)
+    ) == ("another", "as good")
     assert put_up(FOUND) == ("found", "found")
 
 
 def test_of_several_baselines_the_cheapest_that_is_as_good_as_the_best():
-    arms = [FOUND, arm("one call", 1, 100), arm("a vote", 6, 120), arm("a chain", 4, 119), arm("a grid", 7, 121)]
+    arms = [
+        FOUND,
+        arm("one call", 1, 100),
+        arm("a vote", 6, 120),
+        arm("a chain", 4, 119),
+        arm("a grid", 7, 121),
+    ]
     assert put_up(*arms) == ("a chain", "better")
 
 
 def test_a_baseline_is_never_dearer_than_the_found_graph_for_a_gain_that_is_not_shown():
     # The grid is shown ahead of what was found, the vote is not, though it costs less.
-    assert put_up(arm("found", 2, 100), arm("a vote", 3, 101), arm("a grid", 7, 106)) == ("a grid", "better")
-    assert put_up(arm("found", 2, 100), arm("one call", 1, 101), arm("a grid", 7, 103)) == ("one call", "as good")
+    assert put_up(arm("found", 2, 100), arm("a vote", 3, 101), arm("a grid", 7, 106)) == (
+        "a grid",
+        "better",
+    )
+    assert put_up(arm("found", 2, 100), arm("one call", 1, 101), arm("a grid", 7, 103)) == (
+        "one call",
+        "as good",
+    )
 
 
 def test_what_was_not_scored_is_compared_for_no_graph():
@@ -155,7 +206,9 @@ def test_an_arm_without_any_score_is_left_out():
 
 def test_graphs_that_answered_other_questions_are_not_compared():
     choice = choose([Arm("found", 6, {"a": False}), Arm("one call", 1, {"b": True})], 0.01, 0.95)
-    assert choice == Choice(0, "found", "nothing to compare: no test question was scored for all graphs")
+    assert choice == Choice(
+        0, "found", "nothing to compare: no test question was scored for all graphs"
+    )
 
 
 def test_with_few_questions_one_decides_and_the_reason_says_how_few():
@@ -168,21 +221,35 @@ def test_with_few_questions_one_decides_and_the_reason_says_how_few():
 
 def test_arms_in_another_order_give_the_same_choice():
     arms = [arm("one call", 1, 98), arm("a vote", 6, 99), arm("a grid", 7, 100)]
-    assert {put_up(FOUND, *order) for order in itertools.permutations(arms)} == {("one call", "as good")}
+    assert {put_up(FOUND, *order) for order in itertools.permutations(arms)} == {
+        ("one call", "as good")
+    }
 
 
 GRIDS = st.integers(1, 30).flatmap(
     lambda n: st.lists(
-        st.tuples(st.integers(1, 9), st.lists(st.sampled_from([True, False, None]), min_size=n, max_size=n)), min_size=1, max_size=5
+        st.tuples(
+            st.integers(1, 9),
+            st.lists(st.sampled_from([True, False, None]), min_size=n, max_size=n),
+        ),
+        min_size=1,
+        max_size=5,
     )
 )
 
 
 @given(GRIDS, st.sampled_from([0.0, 0.01, 0.1]))
-def test_what_is_put_up_is_never_behind_any_graph_by_more_than_the_margin_nor_dearer_for_less(rows, margin):
-    arms = [Arm(str(k), units, {str(q): right for q, right in enumerate(answers)}) for k, (units, answers) in enumerate(rows)]
+def test_what_is_put_up_is_never_behind_any_graph_by_more_than_the_margin_nor_dearer_for_less(
+    rows, margin
+):
+    arms = [
+        Arm(str(k), units, {str(q): right for q, right in enumerate(answers)})
+        for k, (units, answers) in enumerate(rows)
+    ]
     place = choose(arms, margin, 0.95).place
-    able = [k for k, arm in enumerate(arms) if any(right is not None for right in arm.outcomes.values())]
+    able = [
+        k for k, arm in enumerate(arms) if any(right is not None for right in arm.outcomes.values())
+    ]
     common = [q for q in arms[0].outcomes if all(arms[k].outcomes[q] is not None for k in able)]
     if not able or not common:
         assert place == 0
@@ -190,7 +257,9 @@ def test_what_is_put_up_is_never_behind_any_graph_by_more_than_the_margin_nor_de
     right = {k: sum(bool(arms[k].outcomes[q]) for q in common) for k in able}
     # A dearer graph counts only where it is shown to be better than the found one.
     told = {k: {q: arms[k].outcomes[q] for q in common} for k in able}
-    shown = [k for k in able if 0 in able and paired(told[k], told[0]).p_value("greater") < 1 - 0.95]
+    shown = [
+        k for k in able if 0 in able and paired(told[k], told[0]).p_value("greater") < 1 - 0.95
+    ]
     rivals = [k for k in able if 0 not in able or arms[k].units <= arms[0].units or k in shown]
     assert right[place] >= max(right[k] for k in rivals) - margin * len(common) - 1e-9
     if place != 0 and 0 in able:

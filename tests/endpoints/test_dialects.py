@@ -1,4 +1,6 @@
-"""Requests as a server wants them: what it refuses is found out by the first call, named, kept, and left out."""
+"""Requests as a server wants them: what it refuses is found out by the first call, named, kept, and
+left out.
+"""
 
 import asyncio
 import json
@@ -28,14 +30,20 @@ NAMES = ("served",)
 
 def request(replica: int = 0, **sampling) -> Request:
     messages = (Message("system", "Add them."), Message("user", "Q: 1 + 1"))
-    return Request("m", "r", messages, Sampling(**{"temperature": 0.7, "max_tokens": 9} | sampling), replica)
+    return Request(
+        "m", "r", messages, Sampling(**{"temperature": 0.7, "max_tokens": 9} | sampling), replica
+    )
 
 
 def ask(url, *requests, habits=None, **endpoint):
     async def run():
-        client = OpenAIClient({"m": Endpoint((url,), "served", **endpoint)}, Retries(0), habits=habits)
+        client = OpenAIClient(
+            {"m": Endpoint((url,), "served", **endpoint)}, Retries(0), habits=habits
+        )
         try:
-            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
+            return await asyncio.gather(
+                *(client.complete(r) for r in requests), return_exceptions=True
+            )
         finally:
             await client.aclose()
 
@@ -44,7 +52,8 @@ def ask(url, *requests, habits=None, **endpoint):
 
 def streamed(url, asked):
     async def run():
-        client, pieces = OpenAIClient({"m": Endpoint((url,), "served")}, Retries(0)), []
+        client = OpenAIClient({"m": Endpoint((url,), "served")}, Retries(0))
+        pieces = []
         try:
             return await client.stream(asked, pieces.append), pieces
         finally:
@@ -58,14 +67,21 @@ def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, ca
     stub = StubServer(NAMES, skill=1.0)
     stub.misbehave = refusing(("temperature", "max_tokens"), system=True)
     with serve(stub) as url, caplog.at_level(logging.WARNING):
-        answers = ask(url, *(request(k) for k in range(20)), habits=Habits(tmp_path / "endpoints.json"))
+        answers = ask(
+            url, *(request(k) for k in range(20)), habits=Habits(tmp_path / "endpoints.json")
+        )
         assert [answer.text for answer in answers] == ["2"] * 20
-        assert len(stub.requests) == 20 + 3  # the first call is refused three times, the others wait for it
+        assert (
+            len(stub.requests) == 20 + 3
+        )  # the first call is refused three times, the others wait for it
         body = stub.requests[-1]
         assert "temperature" not in body
         assert (body["max_completion_tokens"], body["top_p"]) == (9, 1.0)
         assert body["messages"] == [{"role": "user", "content": "Add them.\n\nQ: 1 + 1"}]
-        assert "without temperature; max_completion_tokens for max_tokens; system messages in the user's turn" in caplog.text
+        assert (
+            "without temperature; max_completion_tokens for max_tokens; system messages in the"
+            " user's turn" in caplog.text
+        )
         ask(url, request(21), habits=Habits(tmp_path / "endpoints.json"))
     assert len(stub.requests) == 24  # another process asks rightly at once
 
@@ -114,7 +130,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("refusal", "expected"), REFUSALS)
 def test_servers_say_in_many_ways_what_they_refuse(refusal, expected, tmp_path):
-    stub, habits = StubServer(NAMES, skill=1.0), Habits(tmp_path / "endpoints.json")
+    stub = StubServer(NAMES, skill=1.0)
+    habits = Habits(tmp_path / "endpoints.json")
     stub.misbehave = lambda count, body: refusal if count == 1 else None
     with serve(stub) as url:
         (answer,) = ask(url, request(stop=("\n",)), habits=habits, seeds=True)
@@ -127,7 +144,17 @@ def test_servers_say_in_many_ways_what_they_refuse(refusal, expected, tmp_path):
     [
         (vllm_refusal("temperature must be in [0, 2]"), "temperature must be in [0, 2]"),
         (vllm_refusal("all is lost"), "all is lost"),
-        ((404, {}, '{"error": {"message": "The model `served` does not exist", "code": "model_not_found"}}'), "does not exist"),
+        (
+            (
+                404,
+                {},
+                (
+                    '{"error": {"message": "The model `served` does not exist", "code":'
+                    ' "model_not_found"}}'
+                ),
+            ),
+            "does not exist",
+        ),
         ((400, {}, "<html>bad</html>"), "HTTP 400"),
     ],
 )
@@ -162,15 +189,24 @@ def test_a_profile_says_how_a_model_wants_to_be_asked():
 
 
 def test_a_model_that_takes_no_bound_is_asked_without():
-    assert ANY.after(Refusal("Unknown parameter: 'max_tokens'", "max_tokens"), {"messages": []}).bound == "max_completion_tokens"
+    assert (
+        ANY.after(Refusal("Unknown parameter: 'max_tokens'", "max_tokens"), {"messages": []}).bound
+        == "max_completion_tokens"
+    )
     neither = Dialect(left_out=frozenset({"max_tokens", "max_completion_tokens"}))
     assert neither.body((), 9, {}) == {"messages": []}
     assert neither.words == "without any bound on tokens"
 
 
 def test_system_messages_go_to_the_head_of_the_users_turn():
-    system, user, assistant = Message("system", "a"), Message("user", "b"), Message("assistant", "c")
-    assert without_system((system, user, assistant, user)) == (Message("user", "a\n\nb"), assistant, user)
+    system = Message("system", "a")
+    user = Message("user", "b")
+    assistant = Message("assistant", "c")
+    assert without_system((system, user, assistant, user)) == (
+        Message("user", "a\n\nb"),
+        assistant,
+        user,
+    )
     assert without_system((user, system)) == (user, Message("user", "a"))
     assert NO_SYSTEM[0] == 400
 
@@ -180,7 +216,11 @@ def test_system_messages_go_to_the_head_of_the_users_turn():
 def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
     with serve(Thinking(NAMES, where, told)) as url:
         (answer,) = ask(url, request())
-    assert (answer.text, answer.reasoning, answer.completion_tokens) == ("2", "Let me add. It is 7, no.", 42)
+    assert (answer.text, answer.reasoning, answer.completion_tokens) == (
+        "2",
+        "Let me add. It is 7, no.",
+        42,
+    )
     assert answer.reasoning_tokens == (40 if told else round(42 * 24 / 25))
     for store in (CallCache(tmp_path), SharedCallCache(tmp_path / "shared", 2**20)):
         store.put(request().key(), answer)
@@ -192,12 +232,19 @@ def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
 def test_cached_and_reasoning_tokens_have_prices_of_their_own():
     completion = Completion("2", 100, 42, 1.0, reasoning_tokens=40, known_tokens=64)
     assert Price(1, 10).of(completion) == pytest.approx((100 + 420) / 1e6)
-    assert Price(1, 10, cached=0.1, reasoning=5).of(completion) == pytest.approx((36 + 6.4 + 20 + 200) / 1e6)
+    assert Price(1, 10, cached=0.1, reasoning=5).of(completion) == pytest.approx(
+        (36 + 6.4 + 20 + 200) / 1e6
+    )
 
 
 def test_tokens_that_are_counted_beside_the_completion_are_added():
     stub = StubServer(NAMES, skill=1.0)
-    usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 52, "completion_tokens_details": {"reasoning_tokens": 40}}
+    usage = {
+        "prompt_tokens": 10,
+        "completion_tokens": 2,
+        "total_tokens": 52,
+        "completion_tokens_details": {"reasoning_tokens": 40},
+    }
     body = {"choices": [{"message": {"content": "2"}, "finish_reason": "stop"}], "usage": usage}
     stub.misbehave = lambda count, asked: (200, {}, json.dumps(body))
     with serve(stub) as url:
@@ -205,9 +252,15 @@ def test_tokens_that_are_counted_beside_the_completion_are_added():
     assert (answer.completion_tokens, answer.reasoning_tokens) == (42, 40)
 
 
-@given(st.lists(st.sampled_from(["<think>", "</think>", "<thi", "nk>", "a", " ", "\n", "</", "think>"]), max_size=8))
+@given(
+    st.lists(
+        st.sampled_from(["<think>", "</think>", "<thi", "nk>", "a", " ", "\n", "</", "think>"]),
+        max_size=8,
+    )
+)
 def test_a_text_in_pieces_is_shown_as_it_is_whole(pieces):
-    text, thoughts = "".join(pieces), Thoughts()
+    text = "".join(pieces)
+    thoughts = Thoughts()
     shown = "".join(thoughts.add(piece) for piece in pieces) + thoughts.rest()
     if "</think>" not in text or text.lstrip().startswith("<think>"):
         assert (shown, thoughts.reasoning) == without_thoughts(text)
@@ -216,9 +269,18 @@ def test_a_text_in_pieces_is_shown_as_it_is_whole(pieces):
 def test_a_stream_is_asked_for_rightly_and_hides_what_the_model_thinks():
     stub = StubServer(NAMES)
     usage = {"prompt_tokens": 3, "completion_tokens": 9}
-    parts = [{"content": "<thi"}, {"content": "nk>no"}, {"content": "</think>"}, {"content": "\n4"}, {"content": "2"}]
+    parts = [
+        {"content": "<thi"},
+        {"content": "nk>no"},
+        {"content": "</think>"},
+        {"content": "\n4"},
+        {"content": "2"},
+    ]
     chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in parts]
-    chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": usage}]
+    chunks += [
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        {"choices": [], "usage": usage},
+    ]
     events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
 
     def misbehave(count, body):
@@ -234,14 +296,17 @@ def test_a_stream_is_asked_for_rightly_and_hides_what_the_model_thinks():
 
 
 def test_variants_are_told_apart_by_what_they_add_and_leave_out(tmp_path):
-    plain, less = request(), request(extra_body='{"thinking": false}')
+    plain = request()
+    less = request(extra_body='{"thinking": false}')
     assert len({plain.key(), less.key(), request(left_out=("temperature",)).key()}) == 3
     assert "left_out" not in plain.sampling.to_dict()
     stub = StubServer(NAMES, skill=1.0)
     with serve(stub) as url:
 
         async def run():
-            client = CachedClient(OpenAIClient({"m": Endpoint((url,), "served")}), CallCache(tmp_path))
+            client = CachedClient(
+                OpenAIClient({"m": Endpoint((url,), "served")}), CallCache(tmp_path)
+            )
             for asked in (plain, less, less):
                 await client.complete(asked)
             await client.aclose()

@@ -1,4 +1,6 @@
-"""What a faulty endpoint does to calls: on real sockets, with every fault that a stub server can inject."""
+"""What a faulty endpoint does to calls: on real sockets, with every fault that a stub server can
+inject.
+"""
 
 import asyncio
 import time
@@ -21,7 +23,10 @@ QUICK = Retries(most=8, first_wait_s=0.01, timeout_s=1.0)
 
 
 def requests(count: int) -> list[Request]:
-    return [Request("small", "r1", (Message("user", f"Q: {k} + 1"),), Sampling(max_tokens=8)) for k in range(count)]
+    return [
+        Request("small", "r1", (Message("user", f"Q: {k} + 1"),), Sampling(max_tokens=8))
+        for k in range(count)
+    ]
 
 
 def ask(urls, asked, retries=QUICK, **patience):
@@ -29,9 +34,14 @@ def ask(urls, asked, retries=QUICK, **patience):
 
     async def run():
         urls_of = (urls,) if isinstance(urls, str) else tuple(urls)
-        client = OpenAIClient({"small": Endpoint(urls_of, "m", seeds=True)}, retries, Patience(**patience))
+        client = OpenAIClient(
+            {"small": Endpoint(urls_of, "m", seeds=True)}, retries, Patience(**patience)
+        )
         try:
-            return await asyncio.gather(*(client.complete(r) for r in asked), return_exceptions=True), client
+            return (
+                await asyncio.gather(*(client.complete(r) for r in asked), return_exceptions=True),
+                client,
+            )
         finally:
             await client.aclose()
 
@@ -49,7 +59,8 @@ def test_a_fault_that_passes_is_waited_out(kind):
 
 
 def test_a_third_of_all_faults_changes_no_answer():
-    clean, faulty = StubServer(("m",)), StubServer(("m",))
+    clean = StubServer(("m",))
+    faulty = StubServer(("m",))
     faulty.misbehave = faults = Faults(0.3, seed=1)
     with serve(clean) as clean_url, serve(faulty) as url:
         expected, _ = ask(clean_url, requests(150))
@@ -92,7 +103,11 @@ def test_too_large_a_share_of_calls_that_failed_for_good_stops_the_run():
         outcomes, _ = ask(url, requests(80))
     kinds = {type(outcome) for outcome in outcomes}
     assert {CallFailed, RunStopped} <= kinds
-    assert any("calls failed for good (HTTP 403: " in str(outcome) for outcome in outcomes if isinstance(outcome, RunStopped))
+    assert any(
+        "calls failed for good (HTTP 403: " in str(outcome)
+        for outcome in outcomes
+        if isinstance(outcome, RunStopped)
+    )
 
 
 def test_attempts_do_not_multiply():
@@ -125,7 +140,8 @@ def test_a_server_that_dies_and_returns_loses_no_call():
 
 
 def test_a_single_call_waits_for_a_server_that_is_away_for_longer_than_its_attempts():
-    stub, quick = StubServer(("m",), skill=1.0), Retries(most=1, first_wait_s=0.01)
+    stub = StubServer(("m",), skill=1.0)
+    quick = Retries(most=1, first_wait_s=0.01)
 
     async def run(stack: ExitStack, down_s: float) -> str:
         with serve(stub) as url:
@@ -147,7 +163,8 @@ def test_a_single_call_waits_for_a_server_that_is_away_for_longer_than_its_attem
 
 
 def test_calls_go_to_the_replica_that_works():
-    dead, alive = StubServer(("m",), skill=1.0), StubServer(("m",), skill=1.0, delay_s=0.005)
+    dead = StubServer(("m",), skill=1.0)
+    alive = StubServer(("m",), skill=1.0, delay_s=0.005)
     dead.misbehave = lambda count, body: (500, {}, "{}")
     with serve(dead) as one, serve(alive) as other:
         outcomes, _ = ask((one, other), requests(200), concurrency=4, down_s=0.1)
@@ -156,7 +173,8 @@ def test_calls_go_to_the_replica_that_works():
 
 
 def test_retry_after_holds_all_calls_to_that_server():
-    stub, arrived = StubServer(("m",)), []
+    stub = StubServer(("m",))
+    arrived = []
 
     def misbehave(count, body):
         arrived.append(time.monotonic())
@@ -171,7 +189,8 @@ def test_retry_after_holds_all_calls_to_that_server():
 def test_the_limit_falls_once_per_round_trip_under_overload_and_grows_back_by_answers():
     async def run() -> None:
         server = Server("http://x", Patience(concurrency=16))
-        overload, started = Fault("HTTP 429", overload=True), time.monotonic()
+        overload = Fault("HTTP 429", overload=True)
+        started = time.monotonic()
         for _ in range(3):
             server.failed(overload, started)
         assert server.limit == 8
@@ -198,7 +217,10 @@ def test_the_limit_finds_what_the_server_can_take():
     assert client._servers[url].limit < 12
 
 
-OVERFLOW = '{"error": {"message": "This model\'s maximum context length is 2048 tokens. However, you requested 2100"}}'
+OVERFLOW = (
+    '{"error": {"message": "This model\'s maximum context length is 2048 tokens. However, you'
+    ' requested 2100"}}'
+)
 
 
 def test_a_prompt_that_does_not_fit_is_no_infrastructure_failure():
@@ -213,14 +235,17 @@ def test_a_prompt_that_does_not_fit_is_no_infrastructure_failure():
 
 def test_a_node_whose_prompt_does_not_fit_has_no_answer_and_is_graded_so():
     stub = StubServer(("m",), skill=1.0)
-    stub.misbehave = lambda count, body: (400, {}, OVERFLOW) if "Draft: " in body["messages"][-1]["content"] else None
+    stub.misbehave = lambda count, body: (
+        (400, {}, OVERFLOW) if "Draft: " in body["messages"][-1]["content"] else None
+    )
 
     async def run(url: str):
         client = OpenAIClient({"m": Endpoint((url,), "m")})
         environment = Environment(MATH, Sampling(), POOL, client)
         question = [Question("q1", "3 + 4", "7")]
         feedbacks = [
-            await environment.evaluate(graph, question) for graph in (chain(["m", "m"]), parallel(["m"] * 3, "m", "voter"))
+            await environment.evaluate(graph, question)
+            for graph in (chain(["m", "m"]), parallel(["m"] * 3, "m", "voter"))
         ]
         await client.aclose()
         return feedbacks

@@ -21,7 +21,9 @@ def check(base_url: str) -> None:
     """Look whether the endpoint serves the model."""
 
     async def run() -> None:
-        async with aclosing(OpenAIClient({"small": Endpoint((base_url,), "served-name")}, Retries(0))) as client:
+        async with aclosing(
+            OpenAIClient({"small": Endpoint((base_url,), "served-name")}, Retries(0))
+        ) as client:
             await client.check()
 
     asyncio.run(run())
@@ -30,9 +32,13 @@ def check(base_url: str) -> None:
 def ask(base_url: str, *requests: Request, max_retries: int = 3, timeout_s: float = 60, **patience):
     async def run():
         retries = Retries(max_retries, 0.01, timeout_s)
-        client = OpenAIClient({"small": Endpoint((base_url,), "served-name")}, retries, Patience(**patience))
+        client = OpenAIClient(
+            {"small": Endpoint((base_url,), "served-name")}, retries, Patience(**patience)
+        )
         try:
-            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
+            return await asyncio.gather(
+                *(client.complete(r) for r in requests), return_exceptions=True
+            )
         finally:
             await client.aclose()
 
@@ -47,7 +53,12 @@ class TestOpenAIClient:
         assert (answer.text, answer.completion_tokens) == ("2", 2)
         assert answer.latency_s > 0
         body = stub.requests[0]
-        assert (body["model"], body["temperature"], body["max_tokens"], body["stop"]) == ("served-name", 0.3, 12, ["\n"])
+        assert (body["model"], body["temperature"], body["max_tokens"], body["stop"]) == (
+            "served-name",
+            0.3,
+            12,
+            ["\n"],
+        )
         assert "seed" not in body
 
     def test_requests_under_way_stay_below_the_limit(self):
@@ -62,13 +73,19 @@ class TestOpenAIClient:
             urls = tuple(stack.enter_context(serve(stub)) for stub in stubs)
 
             async def run():
-                client = OpenAIClient({"small": Endpoint(urls, "served-name")}, patience=Patience(concurrency=8))
+                client = OpenAIClient(
+                    {"small": Endpoint(urls, "served-name")}, patience=Patience(concurrency=8)
+                )
                 await client.check()
                 await asyncio.gather(*(client.complete(request(replica=k)) for k in range(25)))
                 await client.aclose()
 
             asyncio.run(run())
-        assert [len(stub.requests) for stub in stubs] == [9, 8, 8]  # the first call finds out what is taken, before the others
+        assert [len(stub.requests) for stub in stubs] == [
+            9,
+            8,
+            8,
+        ]  # the first call finds out what is taken, before the others
 
     def test_a_seed_is_sent_where_it_is_understood_and_is_one_per_call(self):
         stub = StubServer(("served-name",))
@@ -122,8 +139,11 @@ class TestOpenAIClient:
         stub.misbehave = lambda count, body: (
             200,
             {},
-            '{"id": "x", "object": "chat.completion", "created": 0, "model": "m", '
-            '"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "2"}}]}',
+            (
+                '{"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices":'
+                ' [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant",'
+                ' "content": "2"}}]}'
+            ),
         )
         with serve(stub) as url:
             (failure,) = ask(url, request(), max_retries=0)
@@ -133,7 +153,9 @@ class TestOpenAIClient:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        with pytest.raises(EndpointError, match="expected an OpenAI-compatible server, but Connection error"):
+        with pytest.raises(
+            EndpointError, match="expected an OpenAI-compatible server, but Connection error"
+        ):
             check(url)
 
     def test_a_missing_model_lists_what_is_served(self):
@@ -155,7 +177,9 @@ class TestOpenAIClient:
         stub.misbehave = lambda count, body: (401, {}, '{"error": "bad key sk-canary"}')
 
         async def run(url: str) -> str:
-            client = OpenAIClient({"small": Endpoint((url,), "served-name", "STUB_KEY")}, Retries(0))
+            client = OpenAIClient(
+                {"small": Endpoint((url,), "served-name", "STUB_KEY")}, Retries(0)
+            )
             with pytest.raises(CallFailed, match="HTTP 401") as caught:
                 await client.complete(request())
             await client.aclose()
@@ -167,7 +191,9 @@ class TestOpenAIClient:
         assert stub.headers[0]["authorization"] == "Bearer sk-canary"
 
     def test_a_key_that_is_not_set_is_named(self):
-        with pytest.raises(EndpointError, match="environment variable NO_SUCH_KEY, which is not set"):
+        with pytest.raises(
+            EndpointError, match="environment variable NO_SUCH_KEY, which is not set"
+        ):
             OpenAIClient({"small": Endpoint(("http://127.0.0.1:1/v1",), "m", "NO_SUCH_KEY")})
 
 
@@ -185,7 +211,9 @@ class TestContentKey:
             Request("small", "r2", base.messages, base.sampling),
             Request("small", "r1", (Message("system", "Q: 1 + 1"),), base.sampling),
             Request("small", "r1", base.messages, base.sampling, schema=("answer", "{}")),
-            Request("small", "r1", (Message("user", "Q: 1"), Message("user", " + 1")), base.sampling),
+            Request(
+                "small", "r1", (Message("user", "Q: 1"), Message("user", " + 1")), base.sampling
+            ),
         ]
         assert len({r.key() for r in [base, *others]}) == len(others) + 1
         assert request().key() == base.key()

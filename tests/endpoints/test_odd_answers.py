@@ -1,4 +1,6 @@
-"""Responses that no well-made endpoint gives: each is a named fault of its attempt, or an answer, and never anything else."""
+"""Responses that no well-made endpoint gives: each is a named fault of its attempt, or an answer,
+and never anything else.
+"""
 
 import asyncio
 import gzip
@@ -27,16 +29,25 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 1}
 
 
 def body(content="2", finish="stop", usage=USAGE, message=None, **more) -> bytes:
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content} | (message or {})}
+    choice = {
+        "index": 0,
+        "finish_reason": finish,
+        "message": {"role": "assistant", "content": content} | (message or {}),
+    }
     return json.dumps({"choices": [choice], "usage": usage} | more).encode()
 
 
 def outcomes(url, *requests, most=0, timeout_s=10.0, stream=False):
     async def run():
-        client = OpenAIClient({"small": Endpoint((url,), "m")}, Retries(most, 0.001, timeout_s), Patience())
+        client = OpenAIClient(
+            {"small": Endpoint((url,), "m")}, Retries(most, 0.001, timeout_s), Patience()
+        )
         async with aclosing(client):
             ask = (lambda r: client.stream(r, lambda text: None)) if stream else client.complete
-            return [(await asyncio.gather(ask(request), return_exceptions=True))[0] for request in requests]
+            return [
+                (await asyncio.gather(ask(request), return_exceptions=True))[0]
+                for request in requests
+            ]
 
     return asyncio.run(run())
 
@@ -120,14 +131,21 @@ def test_what_is_no_answer_is_a_named_fault(kind):
     assert named in failure_of(http(raw))
 
 
-@pytest.mark.parametrize(("content", "finish"), [("2", None), ("2", "length"), ("", "stop"), (None, "length"), ("2", "tool_calls")])
+@pytest.mark.parametrize(
+    ("content", "finish"),
+    [("2", None), ("2", "length"), ("", "stop"), (None, "length"), ("2", "tool_calls")],
+)
 def test_a_model_s_own_answer_is_one_also_when_it_is_empty(content, finish):
     assert read_answer(body(content, finish), 0.1, SAMPLING).text == (content or "")
 
 
 @pytest.mark.parametrize("reason", ["refusal", "content_filter"])
 def test_what_is_refused_is_not_asked_again(reason):
-    refused = body(None, message={"refusal": "no"}) if reason == "refusal" else body(finish="content_filter")
+    refused = (
+        body(None, message={"refusal": "no"})
+        if reason == "refusal"
+        else body(finish="content_filter")
+    )
     seen = []
     with raw_server(lambda count: seen.append(count) or http(refused)) as url:
         outcomes(url, REQUEST, most=5)
@@ -135,8 +153,14 @@ def test_what_is_refused_is_not_asked_again(reason):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()), max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -149,21 +173,33 @@ def near_answers(draw):
         owner, key = draw(
             st.sampled_from(
                 [(data, "choices"), (data, "usage"), (data, "error")]
-                + [(choice, key) for choice in data["choices"] for key in ("message", "finish_reason", "error")]
+                + [
+                    (choice, key)
+                    for choice in data["choices"]
+                    for key in ("message", "finish_reason", "error")
+                ]
                 + [(data["usage"], key) for key in USAGE]
                 + [(data["choices"][0]["message"], key) for key in ("content", "refusal")]
             )
         )
         owner[key] = draw(JSON)
-        if not isinstance(data["choices"], list) or not isinstance(data["usage"], dict) or not data["choices"]:
+        if (
+            not isinstance(data["choices"], list)
+            or not isinstance(data["usage"], dict)
+            or not data["choices"]
+        ):
             break
-        if not all(isinstance(c, dict) and isinstance(c.get("message"), dict) for c in data["choices"]):
+        if not all(
+            isinstance(c, dict) and isinstance(c.get("message"), dict) for c in data["choices"]
+        ):
             break
     return json.dumps(data).encode()
 
 
 @settings(max_examples=500, deadline=None)
-@given(near_answers() | st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+@given(
+    near_answers() | st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode())
+)
 def test_any_body_is_an_answer_or_a_named_fault(raw):
     try:
         found = read_answer(raw, 0.1, SAMPLING)
@@ -186,11 +222,18 @@ def test_any_bytes_on_the_wire_are_an_answer_or_a_named_fault(raw, framed):
 @st.composite
 def near_responses(draw):
     """A good response, or one of those above, of which a few bytes are something else."""
-    good = [http(body()), http(gzip.compress(body()), "Content-Encoding: gzip"), events(body()), *BROKEN_HTTP.values()]
+    good = [
+        http(body()),
+        http(gzip.compress(body()), "Content-Encoding: gzip"),
+        events(body()),
+        *BROKEN_HTTP.values(),
+    ]
     raw = bytearray(draw(st.sampled_from([response[:3000] for response in good])))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(raw)))
-        raw[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3) | st.sampled_from([b"\r\n", b":", b"0", b"-", b"\0"]))
+        raw[at : at + draw(st.integers(0, 3))] = draw(
+            st.binary(max_size=3) | st.sampled_from([b"\r\n", b":", b"0", b"-", b"\0"])
+        )
     return bytes(raw)
 
 
@@ -203,7 +246,10 @@ def test_any_response_that_is_nearly_one_is_an_answer_or_a_named_fault(raw, stre
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps({"error": value}).encode()), st.integers(300, 599))
+@given(
+    st.binary(max_size=200) | JSON.map(lambda value: json.dumps({"error": value}).encode()),
+    st.integers(300, 599),
+)
 def test_any_error_s_body_is_a_named_fault(raw, status):
     with raw_server(lambda count: http(raw, "Retry-After: 0", status=f"{status} Oh")) as url:
         (found,) = outcomes(url, REQUEST, timeout_s=5)
@@ -216,14 +262,21 @@ def events(*chunks: bytes) -> bytes:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.binary(max_size=60) | JSON.map(lambda v: json.dumps(v).encode()) | near_answers(), max_size=4))
+@given(
+    st.lists(
+        st.binary(max_size=60) | JSON.map(lambda v: json.dumps(v).encode()) | near_answers(),
+        max_size=4,
+    )
+)
 def test_any_stream_is_an_answer_or_a_named_fault(chunks):
     with raw_server(lambda count: events(*chunks, b"[DONE]")) as url:
         (found,) = outcomes(url, REQUEST, timeout_s=5, stream=True)
     assert isinstance(found, Completion | CallFailed), found
 
 
-@pytest.mark.parametrize("usage", ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'])
+@pytest.mark.parametrize(
+    "usage", ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}']
+)
 def test_a_stream_whose_usage_is_none_is_a_fault(usage):
     text = b'{"choices": [{"delta": {"content": "2"}, "finish_reason": "stop"}]}'
     raw = events(text, f'{{"choices": [], "usage": {usage}}}'.encode(), b"[DONE]")
@@ -245,7 +298,9 @@ class TestSurrogates:
     def test_a_question_with_a_lone_surrogate_is_sent(self):
         stub = StubServer(("m",))
         with serve(stub) as url:
-            (found,) = outcomes(url, Request("small", "r1", (Message("user", "Q: 1 + \ud8001"),), SAMPLING))
+            (found,) = outcomes(
+                url, Request("small", "r1", (Message("user", "Q: 1 + \ud8001"),), SAMPLING)
+            )
         assert isinstance(found, Completion)
         assert stub.requests[0]["messages"][0]["content"] == "Q: 1 + \ufffd1"
 
@@ -258,9 +313,13 @@ class TestBounds:
         assert "at most 4 MiB" in failure_of(http(self.BOMB, "Content-Encoding: gzip"))
 
     def test_a_packed_error_is_bounded_too(self):
-        assert "at most 4 MiB" in failure_of(http(self.BOMB, "Content-Encoding: gzip", status="400 Bad"))
+        assert "at most 4 MiB" in failure_of(
+            http(self.BOMB, "Content-Encoding: gzip", status="400 Bad")
+        )
 
-    @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+    @pytest.mark.parametrize(
+        ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+    )
     def test_a_small_packed_answer_is_read(self, encoding, pack):
         with raw_server(lambda count: http(pack(body()), f"Content-Encoding: {encoding}")) as url:
             (found,) = outcomes(url, REQUEST)
@@ -273,7 +332,9 @@ class TestBounds:
     def test_a_redirect_is_not_followed_with_the_prompt(self):
         elsewhere = StubServer(("m",))
         with serve(elsewhere) as other:
-            said = failure_of(http(b"", f"Location: {other}/chat/completions", status="307 Temporary Redirect"))
+            said = failure_of(
+                http(b"", f"Location: {other}/chat/completions", status="307 Temporary Redirect")
+            )
         assert said == "HTTP 307 (a redirect, which is not followed; correct base_url)"
         assert elsewhere.requests == []
 
@@ -343,7 +404,9 @@ class TestAgent:
 
             async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
                 url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-                async with aclosing(AgentClient(Endpoint((url,), "guide"), agent_settings(timeout_s=0.3))) as client:
+                async with aclosing(
+                    AgentClient(Endpoint((url,), "guide"), agent_settings(timeout_s=0.3))
+                ) as client:
                     await client.complete(REQUEST)
 
         with pytest.raises(CallFailed, match="timed out"):
@@ -352,12 +415,19 @@ class TestAgent:
     def test_it_follows_no_redirect(self):
         elsewhere = StubServer(("m",))
         with serve(elsewhere) as other, pytest.raises(CallFailed, match="HTTP 308"):
-            self.ask(http(b"", f"Location: {other}/chat/completions", status="308 Permanent Redirect"))
+            self.ask(
+                http(b"", f"Location: {other}/chat/completions", status="308 Permanent Redirect")
+            )
         assert elsewhere.requests == []
 
 
 def test_a_server_that_lists_no_models_in_any_way_is_named():
-    for raw in [*BROKEN_HTTP.values(), http(b"[" * 100_000), http(b'{"data": [{"id": 3}]}'), http(TestBounds.BOMB)]:
+    for raw in [
+        *BROKEN_HTTP.values(),
+        http(b"[" * 100_000),
+        http(b'{"data": [{"id": 3}]}'),
+        http(TestBounds.BOMB),
+    ]:
 
         async def check(url):
             client = OpenAIClient({"small": Endpoint((url,), "m")}, Retries(0, 0.001, 5))

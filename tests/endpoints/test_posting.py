@@ -1,4 +1,6 @@
-"""What goes over the wire is what the openai package would send, and what comes back ends as the package says."""
+"""What goes over the wire is what the openai package would send, and what comes back ends as the
+package says.
+"""
 
 import asyncio
 import json
@@ -24,7 +26,9 @@ class Recorder:
 
     async def __call__(self, scope, receive, send):
         request = Request(scope, receive)
-        self.heard.append((request.method, str(request.url), dict(request.headers), await request.body()))
+        self.heard.append(
+            (request.method, str(request.url), dict(request.headers), await request.body())
+        )
         await self.reply()(scope, receive, send)
 
 
@@ -45,7 +49,9 @@ async def both(recorder):
 
 def client_of(url, **more):
     http = openai.DefaultAioHttpClient(timeout=5, **more)
-    return openai.AsyncOpenAI(base_url=url, api_key="sesame", timeout=5, max_retries=0, http_client=http)
+    return openai.AsyncOpenAI(
+        base_url=url, api_key="sesame", timeout=5, max_retries=0, http_client=http
+    )
 
 
 async def posted(url, **more):
@@ -64,7 +70,11 @@ def test_url_headers_and_body_are_the_packages_own_but_for_what_tells_of_this_ma
 
 @pytest.mark.parametrize("status", [302, 400, 429, 503])
 def test_other_statuses_raise_what_the_package_raises(recorder, status):
-    recorder.reply = lambda: RedirectResponse("/elsewhere", 302) if status == 302 else JSONResponse({"error": "no"}, status)
+    recorder.reply = lambda: (
+        RedirectResponse("/elsewhere", 302)
+        if status == 302
+        else JSONResponse({"error": "no"}, status)
+    )
     with pytest.raises(openai.APIStatusError) as found:
         asyncio.run(posted(recorder.url))
     assert found.value.status_code == status

@@ -11,7 +11,10 @@ from pipeline.endpoints.streaming import StoppedText, read_stream
 from pipeline.models.client import Sampling
 
 
-@given(st.lists(st.text("ab\n", max_size=4)), st.lists(st.text("ab\n", min_size=1, max_size=3), max_size=3))
+@given(
+    st.lists(st.text("ab\n", max_size=4)),
+    st.lists(st.text("ab\n", min_size=1, max_size=3), max_size=3),
+)
 def test_pieces_add_up_to_the_text_before_the_first_stop_sequence(pieces, stop):
     text = StoppedText(tuple(stop))
     shown = [text.add(piece) for piece in pieces]
@@ -38,7 +41,9 @@ def read(*chunks, max_tokens=64):
             yield each
 
     pieces = []
-    return asyncio.run(read_stream(stream(), Sampling(max_tokens=max_tokens), 0.0, pieces.append)), pieces
+    return asyncio.run(
+        read_stream(stream(), Sampling(max_tokens=max_tokens), 0.0, pieces.append)
+    ), pieces
 
 
 def test_a_stream_is_its_text_and_its_usage():
@@ -57,12 +62,17 @@ def test_a_stream_without_usage_or_without_end_is_a_fault():
 
 def test_the_halves_of_a_character_are_joined_and_a_lone_half_is_replaced():
     used = {"prompt_tokens": 1, "completion_tokens": 1}
-    completion, pieces = read(chunk("a\ud83d"), chunk("\ude00b\ud83d"), chunk("c\ud83d"), chunk(usage=used))
+    completion, pieces = read(
+        chunk("a\ud83d"), chunk("\ude00b\ud83d"), chunk("c\ud83d"), chunk(usage=used)
+    )
     assert completion.text == "".join(pieces) == "a\U0001f600b\ufffdc\ufffd"
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "error", "abort"])
 def test_a_stream_that_the_provider_ends_is_a_fault(reason):
-    ended = {"choices": [{"delta": {}, "finish_reason": reason}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+    ended = {
+        "choices": [{"delta": {}, "finish_reason": reason}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1},
+    }
     with pytest.raises(Fault, match=f"found {reason}"):
         read(chunk("half an ans"), ended)

@@ -20,7 +20,12 @@ from pipeline.tasks.base import Question
 from pipeline.tasks.prompts import Prompt
 from tests.support.fakes import ScriptedClient, unit_draw
 
-POOL = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)), ModelSpec("n", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0))))
+POOL = ModelPool(
+    (
+        ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)),
+        ModelSpec("n", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)),
+    )
+)
 MATH = Prompt(get_task("math"), "Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")
 
@@ -55,14 +60,16 @@ def test_equal_answers_upstream_still_give_different_draws_downstream():
 
 
 def test_graphs_that_share_a_prefix_ask_the_same_calls():
-    one, other = ScriptedClient(lambda r: f"{unit_draw(r):.3f}"), ScriptedClient(lambda r: f"{unit_draw(r):.3f}")
+    one = ScriptedClient(lambda r: f"{unit_draw(r):.3f}")
+    other = ScriptedClient(lambda r: f"{unit_draw(r):.3f}")
     run(parallel(["m"] * 2, "m"), one)
     run(parallel(["m"] * 3, "m"), other)
     assert len({r.key() for r in one.requests} & {r.key() for r in other.requests}) == 2
 
 
 def test_nodes_of_one_level_and_questions_run_together():
-    waiting, most = 0, 0
+    waiting = 0
+    most = 0
 
     class Slow(ScriptedClient):
         async def complete(self, request: Request):
@@ -75,7 +82,11 @@ def test_nodes_of_one_level_and_questions_run_together():
             return await super().complete(request)
 
     environment = Environment(MATH, Sampling(), POOL, Slow())
-    asyncio.run(environment.evaluate(parallel(["m"] * 4, "m"), [Question(str(k), f"{k} + 1", "7") for k in range(3)]))
+    asyncio.run(
+        environment.evaluate(
+            parallel(["m"] * 4, "m"), [Question(str(k), f"{k} + 1", "7") for k in range(3)]
+        )
+    )
     assert most == 12
 
 
@@ -85,19 +96,26 @@ def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
     class Uneven(ScriptedClient):
         async def complete(self, request: Request):
             if request.model == "n":
-                await second_step.wait()  # the slow branch waits for the second step of the quick one
+                await (
+                    second_step.wait()
+                )  # the slow branch waits for the second step of the quick one
             elif "Draft" in request.messages[-1].content:
                 second_step.set()
             return await super().complete(request)
 
     async def run_within(seconds: float):
         graph = branches([["m", "m"], ["n", "m"]], "m", "voter")
-        return await asyncio.wait_for(run_graph(graph, QUESTION, MATH, Sampling(), POOL, Uneven()), seconds)
+        return await asyncio.wait_for(
+            run_graph(graph, QUESTION, MATH, Sampling(), POOL, Uneven()), seconds
+        )
 
     assert asyncio.run(run_within(20)).text == "7"
 
 
-@pytest.mark.parametrize("graph", [branches([["m", "m", "m"]] * 3, "m"), branches([["m", "n"], ["n", "m", "m"], ["m"]], "n")])
+@pytest.mark.parametrize(
+    "graph",
+    [branches([["m", "m", "m"]] * 3, "m"), branches([["m", "n"], ["n", "m", "m"], ["m"]], "n")],
+)
 def test_what_is_asked_and_answered_does_not_depend_on_timing(graph):
     class Uneven(ScriptedClient):
         def __init__(self, seed: int) -> None:
@@ -113,7 +131,14 @@ def test_what_is_asked_and_answered_does_not_depend_on_timing(graph):
     for seed in range(8):
         client = Uneven(seed)
         answer = run(graph, client)
-        runs.append((answer.text, dict(sorted(answer.node_texts.items())), answer.usage, sorted(r.key() for r in client.requests)))
+        runs.append(
+            (
+                answer.text,
+                dict(sorted(answer.node_texts.items())),
+                answer.usage,
+                sorted(r.key() for r in client.requests),
+            )
+        )
     assert runs.count(runs[0]) == len(runs)
     assert len(set(runs[0][3])) == len(graph.nodes)
 
@@ -175,7 +200,11 @@ def test_a_vote_costs_no_call_and_takes_the_most_frequent_answer():
 def test_a_fuser_with_top_k_reads_the_best_supported_answers():
     nodes = (*(Node(i, "assistant", "m") for i in range(4)), Node(4, "fuser", "m", top_k=2))
     graph = CollaborationGraph(nodes, tuple((i, 4) for i in range(4)))
-    client = ScriptedClient(lambda r: ["9", "7", "8", "7"][r.replica] if "Candidate" not in r.messages[-1].content else "7")
+    client = ScriptedClient(
+        lambda r: (
+            ["9", "7", "8", "7"][r.replica] if "Candidate" not in r.messages[-1].content else "7"
+        )
+    )
     run(graph, client)
     assert "Candidate: 7\nCandidate: 7\nA:" in client.requests[-1].messages[-1].content
 

@@ -36,7 +36,8 @@ class TestValue:
     @pytest.mark.parametrize("weight", [-0.1, 1.5])
     def test_a_weight_outside_its_range_is_one_clear_line(self, weight):
         with pytest.raises(
-            SettingsError, match=rf"^profile: key 'objective\.weight': .* or equal to [01], found {weight}$"
+            SettingsError,
+            match=rf"^profile: key 'objective\.weight': .* or equal to [01], found {weight}$",
         ) as caught:
             parse(Section, {"objective": {"kind": "joint", "weight": weight}}, "profile")
         assert "\n" not in str(caught.value)
@@ -54,5 +55,7 @@ class TestParetoFront:
     def test_a_point_is_left_out_exactly_if_another_is_as_good_in_both(self, points):
         front = pareto_front(points)
         for k, (accuracy, latency) in enumerate(points):
-            covered = any(points[j][0] >= accuracy and points[j][1] <= latency for j in front if j != k)
+            covered = any(
+                points[j][0] >= accuracy and points[j][1] <= latency for j in front if j != k
+            )
             assert (k in front) != covered

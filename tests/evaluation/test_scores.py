@@ -1,4 +1,6 @@
-"""Statistics of graded answers: where all grades are right or wrong, they are those that right and wrong have."""
+"""Statistics of graded answers: where all grades are right or wrong, they are those that right and
+wrong have.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from pipeline.tasks.words import SimilarityTask
 
 
 def feedback(*grades: float | None) -> Feedback:
-    return Feedback(tuple(QuestionResult(f"q{k}", grade) for k, grade in enumerate(grades)), Usage(), 0.0)
+    return Feedback(
+        tuple(QuestionResult(f"q{k}", grade) for k, grade in enumerate(grades)), Usage(), 0.0
+    )
 
 
 def test_scores_make_a_mean_with_students_interval() -> None:
@@ -60,14 +64,21 @@ def test_few_that_agree_are_not_certain() -> None:
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
 @pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (9, 0), (0, 2)])
-def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(ahead: int, behind: int, alternative: str) -> None:
+def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(
+    ahead: int, behind: int, alternative: str
+) -> None:
     expected = binomtest(ahead, ahead + behind, 0.5, alternative=alternative).pvalue
-    assert paired_flips_p([1.0] * ahead + [-1.0] * behind + [0.0] * 7, alternative) == pytest.approx(expected)
+    assert paired_flips_p(
+        [1.0] * ahead + [-1.0] * behind + [0.0] * 7, alternative
+    ) == pytest.approx(expected)
 
 
 def test_flips_count_all_signs_of_few_differences() -> None:
     differences = [0.5, 0.3, -0.1]
-    sums = [sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((1, -1), repeat=3)]
+    sums = [
+        sum(s * d for s, d in zip(signs, differences, strict=True))
+        for signs in itertools.product((1, -1), repeat=3)
+    ]
     assert paired_flips_p(differences, "greater") == sum(s >= 0.7 - 1e-9 for s in sums) / 8
     assert paired_flips_p([]) == 1.0
 
@@ -118,7 +129,8 @@ class Odd(SimilarityTask):
 
     def __init__(self, found: object) -> None:
         super().__init__()
-        self.found, self.count = found, 0
+        self.found = found
+        self.count = 0
 
     def grade(self, question: Question, text: str) -> float:
         self.count += 1
@@ -127,7 +139,10 @@ class Odd(SimilarityTask):
 
 @pytest.mark.parametrize("grade", [1.5, -0.1, math.nan, "good", None])
 def test_a_grade_that_is_none_names_the_kind_and_the_question(grade: object) -> None:
-    expected = "kind 'similarity': expected a grade that is right, wrong or a score from 0 to 1, found .* for question q"
+    expected = (
+        "kind 'similarity': expected a grade that is right, wrong or a score from 0 to 1, found .*"
+        " for question q"
+    )
     with pytest.raises(SettingsError, match=expected):
         asyncio.run(Grader(Odd(grade)).grade(Question("q", "?", "x"), "text"))
 

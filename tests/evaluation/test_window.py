@@ -1,4 +1,6 @@
-"""However many questions there are, a bounded number of them is under way; the outcomes are the same."""
+"""However many questions there are, a bounded number of them is under way; the outcomes are the
+same.
+"""
 
 import asyncio
 
@@ -18,7 +20,9 @@ QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(40)]
 
 
 class Counting:
-    """A client that knows how many calls were under way at most; one question's calls stop the run."""
+    """A client that knows how many calls were under way at most; one question's calls stop the
+    run.
+    """
 
     def __init__(self, stops=""):
         self.now = self.most = self.calls = 0
@@ -47,12 +51,15 @@ def environment(client, **more):
 
 async def feedbacks(client, **more):
     env = environment(client, **more)
-    found = await env.evaluate_all([(graph, QUESTIONS) for graph in (single("m"), chain(["m"] * 2), chain(["m"] * 3))])
+    found = await env.evaluate_all(
+        [(graph, QUESTIONS) for graph in (single("m"), chain(["m"] * 2), chain(["m"] * 3))]
+    )
     return [(feedback.results, feedback.usage) for feedback in found]
 
 
 def test_the_questions_of_all_graphs_share_one_window_and_come_out_the_same():
-    bounded, free = Counting(), Counting()
+    bounded = Counting()
+    free = Counting()
     assert asyncio.run(feedbacks(bounded, most_under_way=7)) == asyncio.run(feedbacks(free))
     assert bounded.most == 7
     assert free.most == 3 * len(QUESTIONS)
@@ -65,7 +72,8 @@ def test_a_window_is_free_again_after_a_run_that_was_stopped():
     async def run():
         with pytest.raises(RunStopped, match="enough"):
             await env.evaluate(single("m"), QUESTIONS)
-        before, client.stops = client.calls, ""
+        before = client.calls
+        client.stops = ""
         await env.evaluate(single("m"), QUESTIONS[:10])
         return before
 

@@ -20,11 +20,14 @@ def script(body):
     if name == "family_size":
         return '{"ranking": ["large", "small"], "reason": "larger first"}'
     if name == "instances":
-        return '{"combinations": [{"instances": [{"model": "small", "count": 3}], "reason": "three"}]}'
+        return (
+            '{"combinations": [{"instances": [{"model": "small", "count": 3}], "reason": "three"}]}'
+        )
     return follows_the_best(body)
 
 
-# One process, so one Prefect server: all stages; then, without the key, a method that needs no agent and one that does.
+# One process, so one Prefect server: all stages; then, without the key, a method that needs no
+# agent and one that does.
 STAGES = """
 import os
 from flows.init_family import init_family
@@ -57,7 +60,9 @@ def test_an_agent_leads_all_stages_and_its_trace_says_why(tmp_path, monkeypatch)
     assert done.returncode == 0, done.stderr
     assert "AGENT_KEY, which is not set" in done.stdout.splitlines()[-1]
     results = tmp_path / "results" / "stub" / "math"
-    preference, start = (json.loads((results / name).read_text()) for name in ("preference.json", "start.json"))
+    preference, start = (
+        json.loads((results / name).read_text()) for name in ("preference.json", "start.json")
+    )
     assert (preference["models"], preference["reason"]) == (["large", "small"], "larger first")
     assert start["counts"] == {"small": 3}
     assert [e["stage"] for e in start["exchanges"]] == ["family_size"] * 2 + ["instances"] * 2

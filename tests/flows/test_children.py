@@ -1,4 +1,6 @@
-"""Candidates in MLflow: written by a thread of its own, many in one transaction, each whole or not at all."""
+"""Candidates in MLflow: written by a thread of its own, many in one transaction, each whole or not
+at all.
+"""
 
 import threading
 from dataclasses import replace
@@ -19,9 +21,20 @@ GRAPH = parallel(["a"] * 3, "a")
 
 
 def record(number, status="ok", correct=True):
-    results = (QuestionResult("q", correct, "", 1.5, "" if correct is not None else "the server went away"),)
+    results = (
+        QuestionResult(
+            "q", correct, "", 1.5, "" if correct is not None else "the server went away"
+        ),
+    )
     return record_of(
-        number, "random", 1 + number // 4, "train", GRAPH, 2.5, Feedback(results, Usage(10, 20, 0.1, 0.1, 4), 0.3), status
+        number,
+        "random",
+        1 + number // 4,
+        "train",
+        GRAPH,
+        2.5,
+        Feedback(results, Usage(10, 20, 0.1, 0.1, 4), 0.3),
+        status,
     )
 
 
@@ -50,26 +63,37 @@ def plain(client, run):
     for name in ("run_id", "run_uuid", "artifact_uri", "experiment_id"):
         told["info"].pop(name, None)
     history = {
-        key: [(m.value, m.timestamp, m.step) for m in client.get_metric_history(run.info.run_id, key)] for key in run.data.metrics
+        key: [
+            (m.value, m.timestamp, m.step) for m in client.get_metric_history(run.info.run_id, key)
+        ]
+        for key in run.data.metrics
     }
     path = client.list_artifacts(run.info.run_id)[0].path
     with open(client.download_artifacts(run.info.run_id, path)) as file:
         return told, history, path, file.read()
 
 
-@pytest.mark.parametrize("made", [record(0), record(7, "stopped"), record(3, "failed", correct=None)])
+@pytest.mark.parametrize(
+    "made", [record(0), record(7, "stopped"), record(3, "failed", correct=None)]
+)
 def test_a_row_written_at_once_is_what_mlflows_own_client_writes(client, tmp_path, made):
-    by_rows, by_client = (experiment_of(client, f"{tmp_path.name}-{way}", tmp_path / way) for way in ("rows", "client"))
+    by_rows, by_client = (
+        experiment_of(client, f"{tmp_path.name}-{way}", tmp_path / way)
+        for way in ("rows", "client")
+    )
     child = Child(made, 1_700_000_000_000)
     children.add_children(client, by_rows, "0" * 32, [child])
     children.add_child(client, by_client, "0" * 32, child)
     (one,), (other,) = (runs_of(client, experiment) for experiment in (by_rows, by_client))
     assert plain(client, one) == plain(client, other)
-    assert one.info.artifact_uri.removesuffix(one.info.run_id + "/artifacts").endswith("rows/artifacts/")
+    assert one.info.artifact_uri.removesuffix(one.info.run_id + "/artifacts").endswith(
+        "rows/artifacts/"
+    )
 
 
 def test_many_candidates_take_a_handful_of_statements(client, tmp_path):
-    experiment, statements = experiment_of(client, tmp_path.name, tmp_path), []
+    experiment = experiment_of(client, tmp_path.name, tmp_path)
+    statements = []
     engine = client._tracking_client.store.engine
     heard = lambda *event: statements.append(event[2])  # noqa: E731
     sqlalchemy.event.listen(engine, "before_cursor_execute", heard)
@@ -83,7 +107,8 @@ def test_many_candidates_take_a_handful_of_statements(client, tmp_path):
 
 
 def test_candidates_are_there_whole_or_not_at_all(client, tmp_path):
-    experiment, engine = experiment_of(client, tmp_path.name, tmp_path), client._tracking_client.store.engine
+    experiment = experiment_of(client, tmp_path.name, tmp_path)
+    engine = client._tracking_client.store.engine
 
     def fail(*event):
         if event[2].startswith("INSERT INTO metrics"):
@@ -92,14 +117,17 @@ def test_candidates_are_there_whole_or_not_at_all(client, tmp_path):
     sqlalchemy.event.listen(engine, "before_cursor_execute", fail)
     try:
         with pytest.raises(Exception, match="the machine stopped here"):
-            children.add_children(client, experiment, "0" * 32, [Child(record(k)) for k in range(3)])
+            children.add_children(
+                client, experiment, "0" * 32, [Child(record(k)) for k in range(3)]
+            )
     finally:
         sqlalchemy.event.remove(engine, "before_cursor_execute", fail)
     assert runs_of(client, experiment) == []
 
 
 def test_who_adds_to_a_backlog_never_waits_and_its_end_waits_for_all():
-    go_on, written = threading.Event(), []
+    go_on = threading.Event()
+    written = []
 
     def write(batch):
         go_on.wait(30)
@@ -125,13 +153,18 @@ def test_what_went_wrong_in_a_backlog_is_raised_by_who_adds_and_by_its_end():
         backlog.put(2)
 
 
-def test_a_search_that_goes_on_keeps_its_candidates_and_replaces_those_of_another_way(uri, client, tmp_path):
+def test_a_search_that_goes_on_keeps_its_candidates_and_replaces_those_of_another_way(
+    uri, client, tmp_path
+):
     name = tmp_path.name
     experiment_of(client, name, tmp_path)
     with SearchTracker(uri, name, "random", {}) as tracker:
         for number in range(3):
             tracker.candidate(record(number))
-    first = {run.data.params["candidate_id"]: run.info.run_id for run in children_of(client, tracker.run_id)}
+    first = {
+        run.data.params["candidate_id"]: run.info.run_id
+        for run in children_of(client, tracker.run_id)
+    }
     with SearchTracker(uri, name, "random", {}, tracker.run_id) as again:
         again.candidate(record(0))
         again.candidate(replace(record(1), graph_hash="other"))

@@ -1,4 +1,6 @@
-"""From names, prices, a URL and a key's variable to a served graph: three closed models, one of them choosy, all of them wordy."""
+"""From names, prices, a URL and a key's variable to a served graph: three closed models, one of
+them choosy, all of them wordy.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +28,51 @@ KEY = "sesame-sesame-sesame"
 
 
 class Wordy(StubServer):
-    """Answers with as many words as its model is wordy, the last of them the answer; a token is a word."""
+    """Answers with as many words as its model is wordy, the last of them the answer; a token is a
+    word.
+    """
 
     words: ClassVar = {"large": 60, "middle": 30, "small": 40}
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         answer = super().completion(body, count)
         message = answer["choices"][0]["message"]
-        message["content"] = " ".join(["so"] * (self.words[body["model"]] - 1) + [message["content"]])
-        prompt, written = len(words_of(body).split()), len(message["content"].split())
-        answer["usage"] = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
+        message["content"] = " ".join(
+            ["so"] * (self.words[body["model"]] - 1) + [message["content"]]
+        )
+        prompt = len(words_of(body).split())
+        written = len(message["content"].split())
+        answer["usage"] = {
+            "prompt_tokens": prompt,
+            "completion_tokens": written,
+            "total_tokens": prompt + written,
+        }
         return answer
 
 
 def settings(url: str) -> dict[str, Any]:
     """The laptop profile's, on three closed models."""
     found = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    prices = {"large": {"prompt": 2, "completion": 8}, "middle": {"prompt": 0.4, "completion": 1.6}, "small": 0.1}
-    pool = {name: {"price": price, "base_url": url, "api_key_env": "CLOSED_KEY"} for name, price in prices.items()}
-    task = found["tasks"]["math"] | {"splits": {"train": 20, "val": 10, "test": 10}, "prompt": {"style": "chat"}}
+    prices = {
+        "large": {"prompt": 2, "completion": 8},
+        "middle": {"prompt": 0.4, "completion": 1.6},
+        "small": 0.1,
+    }
+    pool = {
+        name: {"price": price, "base_url": url, "api_key_env": "CLOSED_KEY"}
+        for name, price in prices.items()
+    }
+    task = found["tasks"]["math"] | {
+        "splits": {"train": 20, "val": 10, "test": 10},
+        "prompt": {"style": "chat"},
+    }
     task["sampling"] = {"temperature": 0.9, "max_tokens": 200}
     task["lengths"] = {"prompt_tokens": 40, "generated_tokens": 4}  # ten times too short
-    found |= {"engine": {"kind": "external", "max_retries": 0}, "pool": pool, "tasks": {"math": task}}
+    found |= {
+        "engine": {"kind": "external", "max_retries": 0},
+        "pool": pool,
+        "tasks": {"math": task},
+    }
     found["budget"] = {"metric": "dollars", "limit": LIMIT, "max_nodes": 12}
     found["search"] |= {"max_iterations": 2, "patience": 2}
     found["evaluate"] = {"ablation": 0}
@@ -56,13 +81,21 @@ def settings(url: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory):
-    """A project on a stub whose large model refuses temperature, max_tokens and system roles, rebuilt by `make repro`'s program."""
+    """A project on a stub whose large model refuses temperature, max_tokens and system roles,
+    rebuilt by `make repro`'s program.
+    """
     stub = Wordy(("large", "middle", "small"), skill=0.6)
     stub.misbehave = refusing(("temperature", "max_tokens"), system=True, model="large")
     with serve(stub) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLOSED_KEY", KEY)
         project = Copy(tmp_path_factory.mktemp("closed"))
-        params = {"profile": "closed", "tasks": ["math"], "methods": ["random"], "seed": 0, "tracking_uri": "sqlite:///mlflow.db"}
+        params = {
+            "profile": "closed",
+            "tasks": ["math"],
+            "methods": ["random"],
+            "seed": 0,
+            "tracking_uri": "sqlite:///mlflow.db",
+        }
         project.write(params, "closed", settings(url))
         project.run("dvc", "init", "--no-scm", "-q")
         doctor = project.ttsgraph("doctor")
@@ -78,7 +111,10 @@ def test_the_doctor_says_what_each_model_takes(rebuilt):
     doctor = rebuilt[2]
     assert doctor.returncode == 0, doctor.stdout
     (large,) = [line for line in doctor.stdout.splitlines() if "model large" in line]
-    assert "asked without temperature; max_completion_tokens for max_tokens; system messages in the user's turn" in large
+    assert (
+        "asked without temperature; max_completion_tokens for max_tokens; system messages in the"
+        " user's turn" in large
+    )
 
 
 def test_every_model_is_asked_in_the_way_it_wants(rebuilt):
@@ -94,15 +130,21 @@ def test_lengths_that_are_off_are_told_with_both_numbers_and_not_gone_by(rebuilt
     project, _, _, done, _ = rebuilt
     told = [line for line in (done.stdout + done.stderr).splitlines() if "warning: small" in line]
     assert "generated_tokens 4, measured 40.0" in told[0]
-    profile = pd.read_parquet(project.folder / "results" / "closed" / "math" / "profile.parquet").set_index("model")
+    profile = pd.read_parquet(
+        project.folder / "results" / "closed" / "math" / "profile.parquet"
+    ).set_index("model")
     assert profile.loc["small", "mean_completion_tokens"] == 40
     assert profile.loc["small", "mean_read_tokens"] > 40
-    assert profile.loc["small", "budget_units"] == pytest.approx(profile.loc["small", "dollars"] / 20)
+    assert profile.loc["small", "budget_units"] == pytest.approx(
+        profile.loc["small", "dollars"] / 20
+    )
 
 
 def test_a_rebuild_ends_with_the_answer_and_logs_a_line_a_stage(rebuilt):
     project, _, _, done, _ = rebuilt
-    told = json.loads((project.folder / "reports" / "closed" / "answers.json").read_text())["tasks"][0]
+    told = json.loads((project.folder / "reports" / "closed" / "answers.json").read_text())[
+        "tasks"
+    ][0]
     *_, last = done.stdout.strip().splitlines()
     assert last == "report: reports/closed/index.html"
     ending = done.stdout[done.stdout.rindex("math: ") :]
@@ -110,7 +152,13 @@ def test_a_rebuild_ends_with_the_answer_and_logs_a_line_a_stage(rebuilt):
     assert "$" in told["sentence"]
     assert "ttsgraph serve math@champion" in ending
     lines = (done.stdout + done.stderr).splitlines()
-    for stage in ("profile math", "pilot math", "init_family math", "init_instances math", "search math random"):
+    for stage in (
+        "profile math",
+        "pilot math",
+        "init_family math",
+        "init_instances math",
+        "search math random",
+    ):
         assert len([line for line in lines if line.startswith(stage)]) == 1, stage
 
 
@@ -132,8 +180,21 @@ def test_no_graph_costs_more_than_the_budget_that_was_asked_for(rebuilt):
 def test_what_was_found_is_served(rebuilt):
     project = rebuilt[0]
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "ttsgraph", "serve", "math@champion", "--port", str(port), "--no-key"]
-    server = subprocess.Popen(command, cwd=project.folder, env=project.environment | {"CLOSED_KEY": os.environ["CLOSED_KEY"]})
+    command = [
+        sys.executable,
+        "-m",
+        "ttsgraph",
+        "serve",
+        "math@champion",
+        "--port",
+        str(port),
+        "--no-key",
+    ]
+    server = subprocess.Popen(
+        command,
+        cwd=project.folder,
+        env=project.environment | {"CLOSED_KEY": os.environ["CLOSED_KEY"]},
+    )
     url = f"http://127.0.0.1:{port}"
 
     def up() -> bool:
@@ -146,7 +207,9 @@ def test_what_was_found_is_served(rebuilt):
         wait_until(up, 120)
         body = {"model": "math@champion", "messages": [{"role": "user", "content": "2 + 3"}]}
         asked = urllib.request.Request(
-            f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            f"{url}/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(asked, timeout=60) as answer:
             assert json.load(answer)["choices"][0]["message"]["content"]

@@ -1,4 +1,6 @@
-"""A search on a real Dask cluster of two worker processes over TCP, calls kept in a folder that they share."""
+"""A search on a real Dask cluster of two worker processes over TCP, calls kept in a folder that
+they share.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,41 @@ class Cluster:
     """A scheduler and two workers, each a process of its own without anyone to start it again."""
 
     def __init__(self, folder: Path, stack: ExitStack, env: dict[str, str]) -> None:
-        self._env, self._folder, self._stack = env, folder, stack
+        self._env = env
+        self._folder = folder
+        self._stack = stack
         file = folder / "scheduler.json"
-        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
+        self._start(
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(file),
+        )
         wait_until(lambda: file.exists() and file.read_text().endswith("}"), 60)
         self.address = json.loads(file.read_text())["address"]
         self.workers = [
-            self._start("worker", self.address, "--nthreads", "2", "--no-nanny", "--no-dashboard", "--name", name) for name in "ab"
+            self._start(
+                "worker",
+                self.address,
+                "--nthreads",
+                "2",
+                "--no-nanny",
+                "--no-dashboard",
+                "--name",
+                name,
+            )
+            for name in "ab"
         ]
 
     def _start(self, what: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
-        log = self._stack.enter_context((self._folder / f"{what}-{len(list(self._folder.glob('*.log')))}.log").open("wb"))
+        log = self._stack.enter_context(
+            (self._folder / f"{what}-{len(list(self._folder.glob('*.log')))}.log").open("wb")
+        )
         process = subprocess.Popen(command, cwd=self._folder, env=self._env, stdout=log, stderr=log)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
@@ -77,16 +102,26 @@ def cluster(project: Project, name: str) -> Iterator[Cluster]:
         folder = project.folder / name
         folder.mkdir()
         made = Cluster(folder, stack, os.environ | {"PYTHONPATH": str(project.folder)})
-        project.profile["workers"] = {"kind": "dask", "address": made.address, "store": str(folder / "store")}
+        project.profile["workers"] = {
+            "kind": "dask",
+            "address": made.address,
+            "store": str(folder / "store"),
+        }
         project.save()
         yield made
 
 
 def outcome(project: Project) -> tuple[str, str]:
-    """The found graph and the archive, without what this very run measured; the search's files go."""
+    """The found graph and the archive, without what this very run measured; the search's files
+    go.
+    """
     folder = project.folder / "results" / "stub" / "math" / "random"
     table = pd.read_parquet(folder / "archive.parquet")
-    numbers = [entry["candidate_id"] for entry in read_journal(folder / "journal.jsonl") if entry["type"] == "record"]
+    numbers = [
+        entry["candidate_id"]
+        for entry in read_journal(folder / "journal.jsonl")
+        if entry["type"] == "record"
+    ]
     assert numbers == table["candidate_id"].tolist() == list(range(len(table)))
     assert (table["n_unscored"] == 0).all()
     found = (folder / "graph.json").read_text(), table.drop(columns=MADE_NOW + MEASURED).to_json()
@@ -112,17 +147,24 @@ def test_two_workers_find_what_one_process_finds(project, undisturbed, stub):
         assert done.returncode == 0, done.stderr
         assert [worker.poll() for worker in made.workers] == [None, None]
     assert outcome(project) == undisturbed
-    asked, kept = len(stub[0].requests) - asked, len(list((project.folder / "two" / "store").glob("*/*")))
-    assert kept <= asked <= 1.05 * kept  # a call is made once, whoever asks; two pieces may ask at one moment
+    asked = len(stub[0].requests) - asked
+    kept = len(list((project.folder / "two" / "store").glob("*/*")))
+    assert (
+        kept <= asked <= 1.05 * kept
+    )  # a call is made once, whoever asks; two pieces may ask at one moment
 
 
 def test_a_worker_that_is_killed_in_the_middle_loses_nothing(project, undisturbed, stub):
     with cluster(project, "killed") as made:
         asked = len(stub[0].requests)
         env = os.environ | {"PYTHONPATH": str(project.folder)}
-        running = subprocess.Popen(COMMAND, cwd=project.folder, env=env, text=True, stderr=subprocess.PIPE)
+        running = subprocess.Popen(
+            COMMAND, cwd=project.folder, env=env, text=True, stderr=subprocess.PIPE
+        )
         try:
-            wait_until(lambda: len(stub[0].requests) > asked + 40 or running.poll() is not None, 120)
+            wait_until(
+                lambda: len(stub[0].requests) > asked + 40 or running.poll() is not None, 120
+            )
             made.workers[0].send_signal(signal.SIGKILL)
             assert running.poll() is None, "the search ended before a worker could be killed"
             _, errors = running.communicate(timeout=300)
@@ -135,8 +177,14 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(project, undisturbe
 
 
 def test_a_cluster_that_is_not_there_is_named(project, undisturbed):
-    project.profile["workers"] = {"kind": "dask", "address": "tcp://127.0.0.1:9", "store": str(project.folder / "none")}
+    project.profile["workers"] = {
+        "kind": "dask",
+        "address": "tcp://127.0.0.1:9",
+        "store": str(project.folder / "none"),
+    }
     project.save()
     done = project.run("env", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=2s", *COMMAND)
     assert done.returncode == 2, done.stderr
-    assert "error: workers of kind dask: expected a cluster at tcp://127.0.0.1:9, but" in done.stderr
+    assert (
+        "error: workers of kind dask: expected a cluster at tcp://127.0.0.1:9, but" in done.stderr
+    )

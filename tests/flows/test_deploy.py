@@ -1,4 +1,6 @@
-"""Re-search as a deployment, with a real Prefect server and a real MLflow server on a database, through a restart of each."""
+"""Re-search as a deployment, with a real Prefect server and a real MLflow server on a database,
+through a restart of each.
+"""
 
 import json
 import os
@@ -18,7 +20,8 @@ from tests.support.simulated_project import SimulatedProject
 
 pytestmark = pytest.mark.long
 BIN = Path(sys.executable).parent
-STRONG, USELESS = "llama-3.1-8b", "gemma-1.1-2b"
+STRONG = "llama-3.1-8b"
+USELESS = "gemma-1.1-2b"
 
 
 def free_port() -> int:
@@ -28,15 +31,30 @@ def free_port() -> int:
 
 
 class Service:
-    """A server process on a port of its own, which keeps its state in a folder and can be restarted."""
+    """A server process on a port of its own, which keeps its state in a folder and can be
+    restarted.
+    """
 
-    def __init__(self, name: str, command: list[str], health: str, log: Path, env: dict[str, str] | None = None) -> None:
-        self.name, self.command, self.health, self.log, self.env = name, command, health, log, os.environ | (env or {})
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        health: str,
+        log: Path,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.command = command
+        self.health = health
+        self.log = log
+        self.env = os.environ | (env or {})
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.env, start_new_session=True)
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=self.env, start_new_session=True
+            )
         until(lambda: self.answers(), f"{self.name} to answer", 180)
 
     def answers(self) -> bool:
@@ -76,32 +94,62 @@ def running(service: Service):
 
 def mlflow_server(folder: Path) -> tuple[Service, str]:
     url = f"http://127.0.0.1:{(port := free_port())}"
-    store = ["--backend-store-uri", f"sqlite:///{folder}/server.db", "--artifacts-destination", str(folder / "artifacts")]
-    command = [str(BIN / "mlflow"), "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", *store]
+    store = [
+        "--backend-store-uri",
+        f"sqlite:///{folder}/server.db",
+        "--artifacts-destination",
+        str(folder / "artifacts"),
+    ]
+    command = [
+        str(BIN / "mlflow"),
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        *store,
+    ]
     return Service("mlflow", command, f"{url}/health", folder / "mlflow.log"), url
 
 
 def prefect_server(folder: Path) -> tuple[Service, str]:
     url = f"http://127.0.0.1:{(port := free_port())}/api"
-    command = [str(BIN / "prefect"), "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        str(BIN / "prefect"),
+        "server",
+        "start",
+        "--no-ui",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     env = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": url}
     return Service("prefect", command, f"{url}/health", folder / "prefect.log", env), url
 
 
 def runs(url: str) -> list[dict]:
     request = urllib.request.Request(
-        f"{url}/flow_runs/filter", b'{"flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}}}', method="POST"
+        f"{url}/flow_runs/filter",
+        b'{"flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}}}',
+        method="POST",
     )
     request.add_header("Content-Type", "application/json")
     with urllib.request.urlopen(request, timeout=20) as answer:
         return json.load(answer)
 
 
-def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restarted(tmp_path, monkeypatch):
-    servers, folder = tmp_path / "servers", tmp_path / "project"
+def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restarted(
+    tmp_path, monkeypatch
+):
+    servers = tmp_path / "servers"
+    folder = tmp_path / "project"
     servers.mkdir()
     folder.mkdir()
-    (mlflow, uri), (prefect, api) = mlflow_server(servers), prefect_server(servers)
+    (mlflow, uri) = mlflow_server(servers)
+    (prefect, api) = prefect_server(servers)
     with ExitStack() as stack:
         stack.enter_context(running(mlflow))
         stack.enter_context(running(prefect))
@@ -119,10 +167,20 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
                 return registry.champion("math").number == number
 
         assert champion("1")
-        path = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(folder), "PREFECT_API_URL": api}
+        path = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(folder),
+            "PREFECT_API_URL": api,
+        }
         command = ["/bin/sh", "-c", f"cd {folder} && exec {sys.executable} -m flows.deploy"]
-        stack.enter_context(running(Service("deploy", command, f"{api}/health", servers / "deploy.log", path)))
-        until(lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)), "the first run to find nothing changed", 180)
+        stack.enter_context(
+            running(Service("deploy", command, f"{api}/health", servers / "deploy.log", path))
+        )
+        until(
+            lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)),
+            "the first run to find nothing changed",
+            180,
+        )
         assert not outcome.exists()
 
         project.settings["pool"][USELESS] = project.whole_pool[USELESS]
@@ -136,14 +194,25 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         project.save()
         mlflow.start()
         prefect.start()
-        until(lambda: json.loads(outcome.read_text())["promoted"], "the re-search with the second newcomer", 240)
+        until(
+            lambda: json.loads(outcome.read_text())["promoted"],
+            "the re-search with the second newcomer",
+            240,
+        )
         assert champion("2")
 
         before = len(runs(api))
         with chdir(folder):
             assert lineage("math@champion", uri).broken == ()
-        code = "from flows.deploy import trigger; print(trigger('math', 'one change').id, trigger('math', 'one change').id)"
+        code = (
+            "from flows.deploy import trigger; print(trigger('math', 'one change').id,"
+            " trigger('math', 'one change').id)"
+        )
         first, second = project.run(sys.executable, "-c", code).stdout.split()
         assert first == second
-        until(lambda: all(run["state_type"] == "COMPLETED" for run in runs(api)[before:]), "the last run", 180)
+        until(
+            lambda: all(run["state_type"] == "COMPLETED" for run in runs(api)[before:]),
+            "the last run",
+            180,
+        )
         assert [run["state_type"] for run in runs(api)].count("FAILED") == 0

@@ -1,4 +1,6 @@
-"""The stages and `make repro` for real, except that the language model is a stub server on a real socket."""
+"""The stages and `make repro` for real, except that the language model is a stub server on a real
+socket.
+"""
 
 import json
 import re
@@ -50,16 +52,29 @@ def test_rows_in_the_archive_are_child_runs_in_mlflow(built, method):
     run_id = json.loads((folder / "run.json").read_text())["run_id"]
     client = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}")
     parent = client.get_run(run_id)
-    children = client.search_runs([parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=10_000)
+    children = client.search_runs(
+        [parent.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=10_000
+    )
     assert len(children) == len(archive) == summary["candidates"]
-    logged = sorted((int(run.data.params["candidate_id"]), run.data.params["graph_hash"]) for run in children)
+    logged = sorted(
+        (int(run.data.params["candidate_id"]), run.data.params["graph_hash"]) for run in children
+    )
     assert logged == sorted((row.candidate_id, row.graph_hash) for row in archive.itertuples())
     assert [file.path for file in client.list_artifacts(children[0].info.run_id)] == ["graph.json"]
-    for metric in ("accuracy_low", "accuracy_high", "latency_s", "prompt_tokens", "dollars", "budget_units"):
+    for metric in (
+        "accuracy_low",
+        "accuracy_high",
+        "latency_s",
+        "prompt_tokens",
+        "dollars",
+        "budget_units",
+    ):
         assert all(metric in run.data.metrics for run in children)
     assert parent.info.status == "FINISHED"
     assert "test_found_accuracy" in parent.data.metrics
-    assert {"search/candidates", "spent/tokens", "agent/calls", "val_accuracy"} <= set(parent.data.metrics)
+    assert {"search/candidates", "spent/tokens", "agent/calls", "val_accuracy"} <= set(
+        parent.data.metrics
+    )
     assert {"budget.metric", "budget.limit", "search.batch"} <= set(parent.data.params)
     assert "right (" in parent.data.tags["mlflow.note.content"]
 
@@ -88,7 +103,12 @@ def test_the_questions_are_the_runs_input_under_their_dvc_hash(built):
 def test_splits_are_disjoint(built):
     project, _ = built
     table = pd.read_parquet(project.folder / "data" / "stub" / "math" / "questions.parquet")
-    assert table["split"].value_counts().to_dict() == {"train": 20, "val": 10, "test": 10, "shots": 4}
+    assert table["split"].value_counts().to_dict() == {
+        "train": 20,
+        "val": 10,
+        "test": 10,
+        "shots": 4,
+    }
     assert table["text"].is_unique
 
 
@@ -111,7 +131,11 @@ def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path
     summary = json.loads((results(project, "random") / "search.json").read_text())
     assert summary["isolation_missing"] == {}
     del summary["checksum"]
-    write_record(Searched, results(project, "random") / "search.json", summary | {"isolation_missing": {"files": "not here"}})
+    write_record(
+        Searched,
+        results(project, "random") / "search.json",
+        summary | {"isolation_missing": {"files": "not here"}},
+    )
     assert project.stage("report").returncode == 0
     page = (project.folder / "reports" / "stub" / "index.html").read_text()
     assert page.count("Weaker isolation.") == 1
@@ -133,7 +157,12 @@ def test_a_search_parameter_reruns_search_and_what_follows_only(built):
     project.save()
     done = project.run("python", "-m", "flows.repro")
     assert done.returncode == 0, done.stderr
-    assert {name.split("@")[0] for name in stages_run(done.stdout)} <= {"identity", "search", "evaluate", "report"}
+    assert {name.split("@")[0] for name in stages_run(done.stdout)} <= {
+        "identity",
+        "search",
+        "evaluate",
+        "report",
+    }
     assert "search@math-random" in stages_run(done.stdout)
 
 
@@ -145,7 +174,11 @@ def test_races_concern_the_stages_that_race_only(built):
     changed = json.loads(project.run("dvc", "status", "--json").stdout)
     project.profile["search"]["racing"]["enabled"] = False
     project.save()
-    stages = {stage.split("@")[0] for stage, why in changed.items() if any("changed deps" in part for part in why)}
+    stages = {
+        stage.split("@")[0]
+        for stage, why in changed.items()
+        if any("changed deps" in part for part in why)
+    }
     assert stages == {"init_instances", "search"}
 
 
@@ -174,15 +207,24 @@ class TestBadInputGetsOneLineAndExitCode2:
         return Project(tmp_path, "http://127.0.0.1:9/v1")
 
     def test_a_stage_before_its_inputs(self, project):
-        self.fails(project.stage("profile", "--task", "math"), "questions.parquet", "the stage 'sample' makes it")
+        self.fails(
+            project.stage("profile", "--task", "math"),
+            "questions.parquet",
+            "the stage 'sample' makes it",
+        )
 
     def test_unknown_task_method_and_key(self, project, built):
         self.fails(project.stage("sample", "--task", "chess"), "unknown task 'chess'")
         whole, _ = built
-        self.fails(whole.stage("search", "--task", "math", "--method", "magic"), "unknown method 'magic'; known methods")
+        self.fails(
+            whole.stage("search", "--task", "math", "--method", "magic"),
+            "unknown method 'magic'; known methods",
+        )
         project.profile["pool"]["small"]["colour"] = "red"
         project.save()
-        self.fails(project.stage("sample", "--task", "math"), "stub.yaml: unknown key 'pool.small.colour'")
+        self.fails(
+            project.stage("sample", "--task", "math"), "stub.yaml: unknown key 'pool.small.colour'"
+        )
 
     def test_budget_below_one_call_is_found_before_anything_runs(self, project):
         project.profile["budget"]["limit"] = 0.1
@@ -190,29 +232,45 @@ class TestBadInputGetsOneLineAndExitCode2:
         self.fails(project.run("python", "-m", "flows.repro"), "holds no call")
 
     def test_a_folder_that_dvc_does_not_keep(self, project):
-        self.fails(project.run("python", "-m", "flows.repro"), "not inside of a DVC repository", "`dvc init --no-scm` first")
+        self.fails(
+            project.run("python", "-m", "flows.repro"),
+            "not inside of a DVC repository",
+            "`dvc init --no-scm` first",
+        )
 
     def test_a_file_where_a_folder_has_to_be(self, project):
         (project.folder / "data").touch()
-        self.fails(project.stage("sample", "--task", "math"), "data", "expected to use this place", "move away what stands there")
+        self.fails(
+            project.stage("sample", "--task", "math"),
+            "data",
+            "expected to use this place",
+            "move away what stands there",
+        )
 
-    @pytest.mark.parametrize("uri", ["postgresql://127.0.0.1:9/none", "sqlite:///dvc.yaml/mlflow.db"])
+    @pytest.mark.parametrize(
+        "uri", ["postgresql://127.0.0.1:9/none", "sqlite:///dvc.yaml/mlflow.db"]
+    )
     def test_a_tracking_uri_that_cannot_be_opened(self, project, uri):
         project.params["tracking_uri"] = uri
         project.save()
-        self.fails(project.ttsgraph("promote", "math/1"), f"MLflow at tracking_uri '{uri}' (params.yaml)")
+        self.fails(
+            project.ttsgraph("promote", "math/1"), f"MLflow at tracking_uri '{uri}' (params.yaml)"
+        )
 
     def test_an_empty_registry_says_one_line(self, project):
         done = project.ttsgraph("promote", "math/1")
         assert done.stderr.splitlines() == [
-            "error: nothing is registered as 'math/1'; there is no version of math: `make repro` registers the first"
+            "error: nothing is registered as 'math/1'; there is no version of math: `make repro`"
+            " registers the first"
         ]
 
     def test_missing_data_file_and_question_without_an_answer(self, project):
         project.profile["tasks"]["math"]["source"] = {"kind": "jsonl", "path": "mine.jsonl"}
         project.save()
         self.fails(project.stage("sample", "--task", "math"), "mine.jsonl")
-        (project.folder / "mine.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n{"question": "1 + 2"}\n')
+        (project.folder / "mine.jsonl").write_text(
+            '{"question": "1 + 1", "answer": "2"}\n{"question": "1 + 2"}\n'
+        )
         self.fails(project.stage("sample", "--task", "math"), "mine.jsonl", "2", "answer")
 
     def test_programs_that_cannot_be_isolated_are_refused_before_any_call(self, project):
@@ -221,13 +279,18 @@ class TestBadInputGetsOneLineAndExitCode2:
         project.save()
         assert project.stage("sample", "--task", "humaneval").returncode == 0
         program = (
-            "import runpy, sys\nsys.argv[1:] = ['--task', 'humaneval']\nrunpy.run_module('flows.profile', run_name='__main__')"
+            "import runpy, sys\nsys.argv[1:] = ['--task',"
+            " 'humaneval']\nrunpy.run_module('flows.profile', run_name='__main__')"
         )
         done = project.run(*refusing(["landlock_create_ruleset"], program))
         self.fails(done, "can't be isolated here (files: ", "sandbox.accept_weaker: true")
         project.profile["sandbox"] = {"accept_weaker": True}
         project.save()
-        self.fails(project.run(*refusing(["landlock_create_ruleset"], program)), "127.0.0.1:9", "Connection error")
+        self.fails(
+            project.run(*refusing(["landlock_create_ruleset"], program)),
+            "127.0.0.1:9",
+            "Connection error",
+        )
 
     def test_endpoint_that_refuses_loses_nothing(self, project):
         assert project.stage("sample", "--task", "math").returncode == 0
@@ -258,13 +321,17 @@ def test_a_prefect_server_that_is_away_stops_a_stage_with_one_line(tmp_path, mon
     done = Project(tmp_path, "http://127.0.0.1:9/v1").stage("sample", "--task", "math")
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("stopped: Failed to reach API at http://127.0.0.1:9/api")
+    assert done.stderr.splitlines()[-1].startswith(
+        "stopped: Failed to reach API at http://127.0.0.1:9/api"
+    )
     assert "unset PREFECT_API_URL" in done.stderr.splitlines()[-1]
 
 
 def test_a_limit_ends_a_search_with_a_code_of_its_own_and_a_higher_one_goes_on(built):
     project, _ = built
-    project.profile["search"]["batch"] += 1  # another search, with calls that the cache has not seen
+    project.profile["search"]["batch"] += (
+        1  # another search, with calls that the cache has not seen
+    )
     project.profile["limits"] = {"tokens": 1}
     project.save()
     done = project.stage("search", "--task", "math", "--method", "random")
@@ -278,4 +345,6 @@ def test_a_limit_ends_a_search_with_a_code_of_its_own_and_a_higher_one_goes_on(b
     summary = json.loads((results(project, "random") / "bookkeeping" / "search.json").read_text())
     assert summary["spent_tokens"] >= 1
     assert summary["spent_seconds"] > 0
-    assert "4 a limit of the profile was reached" in " ".join(project.stage("search", "--help").stdout.split())
+    assert "4 a limit of the profile was reached" in " ".join(
+        project.stage("search", "--help").stdout.split()
+    )

@@ -1,6 +1,8 @@
-"""The gate on a real MLflow database: one call that is as good is registered and served, and a champion can lose its models.
+"""The gate on a real MLflow database: one call that is as good is registered and served, and a
+champion can lose its models.
 
-The models are a simulated pool in which a graph of several calls is worth nothing. The tests run in order.
+The models are a simulated pool in which a graph of several calls is worth nothing. The tests run in
+order.
 """
 
 import json
@@ -22,15 +24,25 @@ from pipeline.graphs.topologies import single
 from tests.support.simulated_project import SimulatedProject
 
 pytestmark = pytest.mark.slow
-SMALL, BEST = "llama-3.2-1b", "llama-3.2-3b"
+SMALL = "llama-3.2-1b"
+BEST = "llama-3.2-3b"
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Searched at random in a world where reading others' answers ruins one's own, and the wrong ones agree."""
+    """Searched at random in a world where reading others' answers ruins one's own, and the wrong
+    ones agree.
+    """
     project = SimulatedProject(tmp_path_factory.mktemp("gate"))
     world = project.settings["simulation"]["tasks"]["math"]
-    world |= {"corrupt": 0.9, "repair": 0.0, "mend": 0.0, "insight": -2.0, "discernment": 0.1, "favourite": [0.9, 0.95]}
+    world |= {
+        "corrupt": 0.9,
+        "repair": 0.0,
+        "mend": 0.0,
+        "insight": -2.0,
+        "discernment": 0.1,
+        "favourite": [0.9, 0.95],
+    }
     project.build()
     return project
 
@@ -46,16 +58,29 @@ def row(project, arm, label):
 
 def aliases(project):
     with project.registry() as registry:
-        return {alias: version.label for version in registry.versions("math") for alias in version.aliases}
+        return {
+            alias: version.label
+            for version in registry.versions("math")
+            for alias in version.aliases
+        }
 
 
 def test_one_call_that_is_as_good_becomes_the_champion_and_the_found_graph_is_kept(project):
-    gate, record = told(project)["gate"], told(project)["record"]
+    gate = told(project)["gate"]
+    record = told(project)["record"]
     found = CollaborationGraph.read(project.results / "random" / "graph.json")
     assert (told(project)["promoted"], gate["arm"], gate["label"]) == (True, "single", BEST), gate
     assert len(found.nodes) > 1
-    assert row(project, "found", "found graph")["graph_hash"] == found.content_hash == record["baseline"]["instead_of"]
-    assert row(project, "single", BEST)["graph_hash"] == record["graph_hash"] == single(BEST).content_hash
+    assert (
+        row(project, "found", "found graph")["graph_hash"]
+        == found.content_hash
+        == record["baseline"]["instead_of"]
+    )
+    assert (
+        row(project, "single", BEST)["graph_hash"]
+        == record["graph_hash"]
+        == single(BEST).content_hash
+    )
     assert record["method"] == f"baseline single: {BEST}"
     assert record["test"]["accuracy"] == row(project, "single", BEST)["accuracy"]
     assert aliases(project) == {"champion": "math/1"}
@@ -74,13 +99,18 @@ def test_its_lineage_holds_and_a_changed_baseline_in_the_run_is_named(project):
     with chdir(project.folder):
         walked = lineage("math@champion", project.uri)
         assert walked.broken == ()
-        assert ("baseline", f"single: {BEST}") in {(link.name, link.subject) for link in walked.links}
-        client, run = mlflow.MlflowClient(project.uri), walked.record.run_id
+        assert ("baseline", f"single: {BEST}") in {
+            (link.name, link.subject) for link in walked.links
+        }
+        client = mlflow.MlflowClient(project.uri)
+        run = walked.record.run_id
         path = f"baselines/{walked.record.graph_hash}.json"
         before = mlflow.artifacts.load_text(f"{client.get_run(run).info.artifact_uri}/{path}")
         for key, value in (("accuracy", 0.99), ("label", "another"), ("instead_of", "0")):
             client.log_text(run, json.dumps(json.loads(before) | {key: value}), path)
-            assert [link.name for link in lineage("math@champion", project.uri).broken] == ["baseline"]
+            assert [link.name for link in lineage("math@champion", project.uri).broken] == [
+                "baseline"
+            ]
         client.log_text(run, before, path)
         assert lineage("math@champion", project.uri).broken == ()
 
@@ -91,13 +121,20 @@ def test_the_reports_first_line_says_so_with_the_figures_of_the_test(project):
     page = (project.folder / "reports" / "simulated-small" / "index.html").read_text()
     first = page.partition('<section id="math"')[2].partition("</h2>")[2].partition("</p>")[0]
     words = " ".join(re.sub("<[^>]*>", "", first).replace("\N{NO-BREAK SPACE}", " ").split())
-    one, found = row(project, "single", BEST), row(project, "found", "found graph")
+    one = row(project, "single", BEST)
+    found = row(project, "found", "found graph")
     stands = "as good" if one["p_differs"] >= 0.05 else "better"
     assert words.startswith(f"Don't use a graph: one call of {BEST} is {stands} (p"), words
-    right = f"{100 * one['accuracy']:.1f} % right ({100 * one['accuracy_low']:.1f} to {100 * one['accuracy_high']:.1f})"
+    right = (
+        f"{100 * one['accuracy']:.1f} % right ({100 * one['accuracy_low']:.1f} to"
+        f" {100 * one['accuracy_high']:.1f})"
+    )
     assert f"{right} against {100 * found['accuracy']:.1f} %, for $" in words
     more = " ".join(re.sub("<[^>]*>", "", page).replace("\N{NO-BREAK SPACE}", " ").split())
-    assert "So it is registered instead of the found graph, as math/1, and was made the champion." in more
+    assert (
+        "So it is registered instead of the found graph, as math/1, and was made the champion."
+        in more
+    )
 
 
 def test_evaluating_again_finds_the_version_and_comes_to_the_same_decision(project, capsys):
@@ -118,10 +155,14 @@ def registered(registry, model, share, **changes):
     """A version whose graph is one call of a model, right on this share of the test questions."""
     record = registry.provenance(registry.find("math/1"))
     questions = sorted(record.test.outcomes)
-    outcomes = {question: place < share * len(questions) for place, question in enumerate(questions)}
+    outcomes = {
+        question: place < share * len(questions) for place, question in enumerate(questions)
+    }
     test = record.test.model_copy(update={"accuracy": share, "outcomes": outcomes} | changes)
     deployed = Deployed("math", single(model), registry.deployed(registry.find("math/1")).profile)
-    return registry.register(deployed, record.model_copy(update={"graph_hash": single(model).content_hash, "test": test}))
+    return registry.register(
+        deployed, record.model_copy(update={"graph_hash": single(model).content_hash, "test": test})
+    )
 
 
 class Stopped(BaseException):
@@ -134,7 +175,8 @@ class Stopping:
     CHANGES = ("create_model_version", "set_", "delete_")
 
     def __init__(self, client, changes):
-        self.client, self.left = client, changes
+        self.client = client
+        self.left = changes
 
     def __getattr__(self, name):
         method = getattr(self.client, name)
@@ -150,15 +192,30 @@ class Stopping:
         return call
 
 
-def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_same_decision(project):
+def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_same_decision(
+    project,
+):
     with project.registry() as registry:
         champion = registry.champion("math")
-        record, deployed, client = registry.provenance(champion), registry.deployed(champion), registry._client
-        questions, stops = sorted(record.test.outcomes), 0
+        record = registry.provenance(champion)
+        deployed = registry.deployed(champion)
+        client = registry._client
+        questions = sorted(record.test.outcomes)
+        stops = 0
         for k in range(1, 20):
-            # Each is sure to be better than the one before; the first answers what the champion does, and more.
-            right = {q: bool(record.test.outcomes[q]) or place < 10 * k for place, q in enumerate(questions)}
-            its = TestResult(accuracy=sum(right.values()) / 200, low=0, high=1, questions=record.test.questions, outcomes=right)
+            # Each is sure to be better than the one before; the first answers what the champion
+            # does, and more.
+            right = {
+                q: bool(record.test.outcomes[q]) or place < 10 * k
+                for place, q in enumerate(questions)
+            }
+            its = TestResult(
+                accuracy=sum(right.values()) / 200,
+                low=0,
+                high=1,
+                questions=record.test.questions,
+                outcomes=right,
+            )
             new = record.model_copy(update={"seed": 100 + k, "test": its})
             registry._client = Stopping(client, k)
             try:
@@ -174,14 +231,20 @@ def test_a_stop_at_any_change_leaves_one_alias_a_version_and_the_next_start_the_
                 assert again.reason.startswith("better: of 200 test questions"), again
             known = len(registry.versions("math"))
             version = registry.register(deployed, new)
-            assert (registry.judge(version, "better", 0.6).promote, version.aliases) == (True, ("champion",))
+            assert (registry.judge(version, "better", 0.6).promote, version.aliases) == (
+                True,
+                ("champion",),
+            )
             assert len(registry.versions("math")) == known == k + 1
             assert "challenger" not in aliases(project)
             if decision is not None:
                 break
         assert stops == 8
         first = registry.judge(registry.find("math/1"), "better", 0.6)
-        assert (first.promote, first.reason) == (True, "there was no champion")  # though replaced since
+        assert (first.promote, first.reason) == (
+            True,
+            "there was no champion",
+        )  # though replaced since
         registry.rollback("math")
         assert all(len(version.aliases) <= 1 for version in registry.versions("math"))
 
@@ -199,10 +262,16 @@ def without_best(project):
 def test_where_nothing_can_be_served_the_error_names_the_model(without_best):
     with without_best.registry() as registry:
         champion = registry.champion("math").label
-        with pytest.raises(DeploymentError, match=f"^{champion} uses {BEST}, which left the pool of simulated-small, and no other"):
+        with pytest.raises(
+            DeploymentError,
+            match=f"^{champion} uses {BEST}, which left the pool of simulated-small, and no other",
+        ):
             RegistryLoader(without_best.uri).resolve("math@champion")
         assert registry.settled("math").label == champion
-        with pytest.raises(DeploymentError, match=f"uses {BEST}, which left the pool of simulated-small: it can't be served"):
+        with pytest.raises(
+            DeploymentError,
+            match=f"uses {BEST}, which left the pool of simulated-small: it can't be served",
+        ):
             registry.promote(registry.find("math/1"))
 
 
@@ -211,7 +280,10 @@ def test_what_is_not_better_becomes_champion_where_the_champion_cant_be_served(w
         before = registry.champion("math")
         version = registered(registry, SMALL, 0.06)
         decision = registry.judge(version, "better", 0.6)
-        assert (decision.promote, decision.reason) == (True, f"{before.label} uses {BEST}, which left the pool of simulated-small")
+        assert (decision.promote, decision.reason) == (
+            True,
+            f"{before.label} uses {BEST}, which left the pool of simulated-small",
+        )
         assert registry.find(version.label).aliases == ("champion",)
         with pytest.raises(DeploymentError, match="it can't be served"):
             registry.rollback("math")
@@ -233,17 +305,26 @@ def test_the_best_version_that_can_be_served_takes_the_place_of_one_that_cant(pr
         assert (now.label, now.tags["decision"], now.tags["stands_in"]) == (good.label, why, why)
         assert now.aliases == ("champion",)
         assert aliases(project) == {"champion": good.label, "challenger": bad.label}
-        assert RegistryLoader(project.uri).resolve("math/1").version == "1"  # who asks for a version by number gets it
+        assert (
+            RegistryLoader(project.uri).resolve("math/1").version == "1"
+        )  # who asks for a version by number gets it
 
 
 def test_a_champion_that_stands_in_means_that_a_search_is_due_until_one_was_made(project):
     with project.registry() as registry:
-        stage, now = research.load_stage("math"), registry.champion("math")
+        stage = research.load_stage("math")
+        now = registry.champion("math")
         plan, _ = research.planned(stage, registry, now)
-        assert (plan.kind, plan.reason) == ("cold", f"{now.tags['stands_in']}; {now.label} stands in")
+        assert (plan.kind, plan.reason) == (
+            "cold",
+            f"{now.tags['stands_in']}; {now.label} stands in",
+        )
         registry.searched_without(now)
         plan, _ = research.planned(stage, registry, registry.champion("math"))
-        assert (plan.kind, plan.reason) == ("nothing", "no model joined the pool since the champion's search")
+        assert (plan.kind, plan.reason) == (
+            "nothing",
+            "no model joined the pool since the champion's search",
+        )
 
 
 @pytest.mark.long
@@ -258,7 +339,9 @@ def test_the_search_that_is_due_is_made_without_the_model(project):
     with project.registry() as registry:
         outcome = research.research.fn("math")
         assert (outcome["plan"], outcome["promoted"]) == ("cold", True), outcome
-        assert outcome["reason"].startswith(f"math/1 uses {BEST}, which left the pool of simulated-small; math/")
+        assert outcome["reason"].startswith(
+            f"math/1 uses {BEST}, which left the pool of simulated-small; math/"
+        )
         record = registry.provenance(registry.champion("math"))
         assert BEST not in record.models
         again = research.research.fn("math")

@@ -32,7 +32,9 @@ project.build()
 
 @pytest.mark.parametrize("which", ["first", "second"])
 def test_it_ends_as_if_it_had_not_been_killed(which, tmp_path):
-    """The first version of a task becomes its champion; the second is another search's, compared with it."""
+    """The first version of a task becomes its champion; the second is another search's, compared
+    with it.
+    """
     folder = tmp_path / "project"
     folder.mkdir()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -51,7 +53,9 @@ def test_it_ends_as_if_it_had_not_been_killed(which, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     undisturbed, *kills = map(json.loads, done.stdout.splitlines())
     assert len(kills) >= 30
-    champions = [label for label, aliases in undisturbed["after"]["aliases"].items() if "champion" in aliases]
+    champions = [
+        label for label, aliases in undisturbed["after"]["aliases"].items() if "champion" in aliases
+    ]
     assert len(champions) == 1
     for kill in kills:
         for state in (kill["between"], kill["after"]):

@@ -1,4 +1,6 @@
-"""Lineage of a registered version, on a real MLflow database and a real DVC cache: it holds, and tampering is found and named."""
+"""Lineage of a registered version, on a real MLflow database and a real DVC cache: it holds, and
+tampering is found and named.
+"""
 
 import json
 import shutil
@@ -27,7 +29,9 @@ def built(tmp_path_factory):
 
 @pytest.fixture
 def project(built, tmp_path, monkeypatch):
-    """A copy of the built project to tamper with, as the working directory; MLflow's absolute paths are those of the copy."""
+    """A copy of the built project to tamper with, as the working directory; MLflow's absolute paths
+    are those of the copy.
+    """
     folder = tmp_path / "copy"
     shutil.copytree(built.folder, folder)
     with sqlite3.connect(folder / "mlflow.db") as store:
@@ -36,9 +40,15 @@ def project(built, tmp_path, monkeypatch):
             ("experiments", "artifact_location"),
             ("logged_models", "artifact_location"),
         ):
-            store.execute(f"update {table} set {column} = replace({column}, ?, ?)", (str(built.folder), str(folder)))
+            store.execute(
+                f"update {table} set {column} = replace({column}, ?, ?)",
+                (str(built.folder), str(folder)),
+            )
         for column in ("source", "storage_location"):
-            store.execute(f"update model_versions set {column} = replace({column}, ?, ?)", (str(built.folder), str(folder)))
+            store.execute(
+                f"update model_versions set {column} = replace({column}, ?, ?)",
+                (str(built.folder), str(folder)),
+            )
     monkeypatch.chdir(folder)
     copy = object.__new__(SimulatedProject)
     copy.__dict__ |= built.__dict__ | {"folder": folder, "uri": f"sqlite:///{folder}/mlflow.db"}
@@ -87,8 +97,16 @@ def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(
 @pytest.mark.parametrize(
     ("path", "change", "link"),
     [
-        ("results/simulated-small/math/random/archive.parquet", lambda data: data[:-9] + b"x" + data[-8:], "file"),
-        ("results/simulated-small/math/random/history.jsonl", lambda data: data.replace(b"accuracy", b"accurecy", 1), "file"),
+        (
+            "results/simulated-small/math/random/archive.parquet",
+            lambda data: data[:-9] + b"x" + data[-8:],
+            "file",
+        ),
+        (
+            "results/simulated-small/math/random/history.jsonl",
+            lambda data: data.replace(b"accuracy", b"accurecy", 1),
+            "file",
+        ),
         (
             "results/simulated-small/math/random/graph.json",
             lambda data: data.replace(b"llama-3.2-1b", b"llama-3.2-3b", 1) + b" ",
@@ -170,13 +188,17 @@ def test_a_tag_that_one_searches_by_is_verified(project, tag):
 
 def test_a_record_that_was_changed_is_not_read(project):
     (file,) = Path("mlruns").rglob("lineage.json")
-    file.write_text(file.read_text().replace('"seed":0', '"seed":1').replace('"seed": 0', '"seed": 1'))
+    file.write_text(
+        file.read_text().replace('"seed":0', '"seed":1').replace('"seed": 0', '"seed": 1')
+    )
     registry = Registry(project.uri)
     with pytest.raises(InputError, match=r"lineage\.json is not the file that was registered"):
         registry.provenance(registry.find("math@champion"))
 
 
-@pytest.mark.parametrize("metric", ["test_single_accuracy", "test_found_accuracy_low", "val_accuracy", "train_best"])
+@pytest.mark.parametrize(
+    "metric", ["test_single_accuracy", "test_found_accuracy_low", "val_accuracy", "train_best"]
+)
 def test_a_metric_of_the_search_that_was_changed_is_named(project, metric):
     walked = lineage("math@champion", project.uri)
     mlflow.MlflowClient(project.uri).log_metric(walked.record.run_id, metric, 0.123, step=1)
@@ -192,17 +214,30 @@ def test_a_test_score_that_was_changed_is_named(project):
 
 
 @pytest.mark.parametrize(
-    ("where", "what"), [("params", "status"), ("params", "iteration"), ("metrics", "dollars"), ("history", "accuracy")]
+    ("where", "what"),
+    [
+        ("params", "status"),
+        ("params", "iteration"),
+        ("metrics", "dollars"),
+        ("history", "accuracy"),
+    ],
 )
 def test_what_was_changed_of_a_candidate_is_named(project, where, what):
     run_id = lineage("math@champion", project.uri).candidates[0]["run_id"]
     with sqlite3.connect("mlflow.db") as store:
         if where == "params":
-            store.execute("update params set value = 'x' where run_uuid = ? and key = ?", (run_id, what))
+            store.execute(
+                "update params set value = 'x' where run_uuid = ? and key = ?", (run_id, what)
+            )
         elif where == "metrics":
-            store.execute("update latest_metrics set value = 9 where run_uuid = ? and key = ?", (run_id, what))
+            store.execute(
+                "update latest_metrics set value = 9 where run_uuid = ? and key = ?", (run_id, what)
+            )
         else:
-            store.execute("update metrics set value = 0.5 + value / 3 where run_uuid = ? and key = ?", (run_id, what))
+            store.execute(
+                "update metrics set value = 0.5 + value / 3 where run_uuid = ? and key = ?",
+                (run_id, what),
+            )
     assert f"the {what} in the run of candidate 0" in " ".join(broken(project).values())
 
 
@@ -211,13 +246,19 @@ def test_what_depends_on_a_dataset_or_a_model_revision(project):
     assert [v.label for v in dependents(project.uri, dataset=record.dataset.md5)] == ["math/1"]
     assert [v.label for v in dependents(project.uri, model="gemma-3-1b")] == ["math/1"]
     assert [v.label for v in dependents(project.uri, model="gemma-3-1b@unpinned")] == ["math/1"]
-    assert dependents(project.uri, model="gemma-3-1b@other") == dependents(project.uri, dataset="0" * 32) == []
+    assert (
+        dependents(project.uri, model="gemma-3-1b@other")
+        == dependents(project.uri, dataset="0" * 32)
+        == []
+    )
     done = project.ttsgraph("lineage", "--dataset", record.dataset.path)
     assert [row["version"] for row in json.loads(done.stdout)] == ["math/1"]
 
 
 def test_an_unknown_version_is_one_line_with_exit_code_2(project):
-    with pytest.raises(DeploymentError, match=r"nothing is registered as 'math/7'; there is math/1 \(@champion\)"):
+    with pytest.raises(
+        DeploymentError, match=r"nothing is registered as 'math/7'; there is math/1 \(@champion\)"
+    ):
         lineage("math/7", project.uri)
     done = project.ttsgraph("lineage", "chess@champion")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

@@ -42,9 +42,15 @@ with live(run_state("search math random", 40, at_most=True), LimitSettings(dolla
 def on_a_terminal(**environment: str) -> str:
     """What the stage writes to a real pseudo-terminal."""
     ours, theirs = pty.openpty()
-    env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("NO_COLOR", "FORCE_COLOR", "TERM")
+    }
     env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"} | environment
-    with subprocess.Popen([sys.executable, "-c", STAGE], stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", STAGE], stdin=theirs, stdout=theirs, stderr=theirs, env=env
+    ) as process:
         os.close(theirs)
         shown = b""
         while True:
@@ -86,12 +92,22 @@ def test_a_terminal_that_wants_plain_text_gets_it(environment):
 
 def test_a_log_gets_plain_lines_even_where_colours_are_forced():
     env = os.environ | {"PYTHONPATH": str(ROOT), "FORCE_COLOR": "1", "TERM": "xterm"}
-    done = subprocess.run([sys.executable, "-c", STAGE], capture_output=True, text=True, env=env, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", STAGE],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=60,
+        check=True,
+    )
     assert "\x1b" not in done.stderr
     assert done.stdout == ""
     lines = [line for line in done.stderr.splitlines() if line.startswith("search")]
     assert len(lines) == 1
-    assert re.search(r"iteration 2 of 2: done in \d:\d\d:\d\d; best 0\.70 \(0\.40 to 0\.80; iteration 2\)", lines[-1])
+    assert re.search(
+        r"iteration 2 of 2: done in \d:\d\d:\d\d; best 0\.70 \(0\.40 to 0\.80; iteration 2\)",
+        lines[-1],
+    )
 
 
 def test_time_left_is_estimated_from_what_this_start_did():
@@ -121,8 +137,8 @@ def test_the_view_shows_what_was_published_and_nothing_else():
     assert written == []
     lines.end()
     assert written == [
-        "pilot math: done in 0:00:02; best 0.50 (0.10 to 0.90; chain of 2), 0.5 calls/s, 50 % reused, "
-        "$1.5000, 0:00:30 of 0:01:00 spent"
+        "pilot math: done in 0:00:02; best 0.50 (0.10 to 0.90; chain of 2), 0.5 calls/s, 50 %"
+        " reused, $1.5000, 0:00:30 of 0:01:00 spent"
     ]
     console = Console(width=100, file=io.StringIO(), record=True)
     console.print(view.panel())

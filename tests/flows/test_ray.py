@@ -1,4 +1,6 @@
-"""The outcome of a search on Ray's workers is that of one process. Ray is large and no part of the development extra."""
+"""The outcome of a search on Ray's workers is that of one process. Ray is large and no part of the
+development extra.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from tests.support.stub_server import StubServer, serve
 
 def started(pid: int, word: str) -> set[int]:
     """The children of a process that have a word in their command line."""
-    return {child for child in children_of(pid) if word in Path(f"/proc/{child}/cmdline").read_text()}
+    return {
+        child for child in children_of(pid) if word in Path(f"/proc/{child}/cmdline").read_text()
+    }
 
 
 @pytest.mark.slow
@@ -25,12 +27,20 @@ def test_the_prefect_server_ends_with_a_rebuild_that_is_killed(tmp_path: Path) -
     with serve(StubServer(("small", "large"))) as url:
         project = Project(tmp_path, url)
         assert project.run("dvc", "init", "--no-scm", "-q").returncode == 0
-        command, quiet = [sys.executable, "-m", "flows.repro"], subprocess.DEVNULL
+        command = [sys.executable, "-m", "flows.repro"]
+        quiet = subprocess.DEVNULL
         rebuild = subprocess.Popen(
-            command, cwd=project.folder, env=project.environment, stdout=quiet, stderr=quiet, start_new_session=True
+            command,
+            cwd=project.folder,
+            env=project.environment,
+            stdout=quiet,
+            stderr=quiet,
+            start_new_session=True,
         )
         try:
-            wait_until(lambda: bool(started(rebuild.pid, "--no-run-cache")), 120)  # dvc, for which the server has to be up
+            wait_until(
+                lambda: bool(started(rebuild.pid, "--no-run-cache")), 120
+            )  # dvc, for which the server has to be up
             (guard,) = started(rebuild.pid, "guard.py")
             server = {guard} | all_below(guard)
             assert len(server) >= 2  # the guard, and Prefect's processes

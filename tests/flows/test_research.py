@@ -1,4 +1,5 @@
-"""Re-search of a task: what a change calls for, what a warm search spends and finds, and what becomes of the champion.
+"""Re-search of a task: what a change calls for, what a warm search spends and finds, and what
+becomes of the champion.
 
 On a real MLflow database and DVC cache; the models are the simulated pool's.
 """
@@ -14,7 +15,8 @@ from pipeline.base.errors import DeploymentError
 from tests.support.simulated_project import SimulatedProject
 
 pytestmark = pytest.mark.slow
-STRONG, USELESS = "llama-3.1-8b", "gemma-1.1-2b"
+STRONG = "llama-3.1-8b"
+USELESS = "gemma-1.1-2b"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,10 @@ def test_two_triggers_at_once_make_one_search_and_a_strong_newcomer_becomes_the_
     project.settings["pool"][STRONG] = project.whole_pool[STRONG]
     project.save()
     outcomes = []
-    threads = [threading.Thread(target=lambda: outcomes.append(research.research.fn("math"))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(research.research.fn("math")))
+        for _ in range(2)
+    ]
     with chdir(project.folder):
         for thread in threads:
             thread.start()
@@ -72,7 +77,9 @@ def test_the_new_version_has_a_whole_lineage_back_to_the_version_it_replaced(pro
         assert walked.record.warm_from == "math/1"
         assert STRONG in walked.record.models
         assert ("replaces", "math/1") in {(link.name, link.subject) for link in walked.links}
-        (project.folder / "research" / "simulated-small" / "math" / "archive.parquet").write_bytes(b"forged")
+        (project.folder / "research" / "simulated-small" / "math" / "archive.parquet").write_bytes(
+            b"forged"
+        )
         assert "not what DVC recorded" in lineage("math@champion", project.uri).broken[0].detail
 
 

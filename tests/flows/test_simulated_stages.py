@@ -19,7 +19,9 @@ SIMULATED = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
 @pytest.mark.slow
 def test_stages_run_without_servers_and_their_plots_say_simulated(tmp_path: Path) -> None:
     project = Project(tmp_path, "http://127.0.0.1:9/v1")
-    settings = SIMULATED | {"pilot": {"questions": 20, "widths": [1, 3], "depths": [1, 2], "max_nodes": 6}}
+    settings = SIMULATED | {
+        "pilot": {"questions": 20, "widths": [1, 3], "depths": [1, 2], "max_nodes": 6}
+    }
     (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(settings))
     project.params["profile"] = "simulated"
     project.save()
@@ -42,8 +44,16 @@ def test_a_simulated_profile_has_simulated_in_its_name(tmp_path: Path) -> None:
 
 def test_tasks_that_can_not_be_simulated_are_named() -> None:
     math = SIMULATED["tasks"]["math"]
-    for change in ({"prompt": {"style": "few_shot"}}, {"source": {"kind": "synthetic", "task": "mmlu", "size": 2000}}):
-        with pytest.raises(SettingsError, match="task 'math': expected a synthetic source of its kind and chat prompts"):
+    for change in (
+        {"prompt": {"style": "few_shot"}},
+        {"source": {"kind": "synthetic", "task": "mmlu", "size": 2000}},
+    ):
+        with pytest.raises(
+            SettingsError,
+            match="task 'math': expected a synthetic source of its kind and chat prompts",
+        ):
             parse(Profile, SIMULATED | {"tasks": {"math": math | change}}, "profile")
-    with pytest.raises(SettingsError, match=r"task 'math': expected its kind, math, among simulation\.tasks"):
+    with pytest.raises(
+        SettingsError, match=r"task 'math': expected its kind, math, among simulation\.tasks"
+    ):
         parse(Profile, SIMULATED | {"tasks": {"math": math}, "simulation": {}}, "profile")

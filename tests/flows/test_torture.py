@@ -1,4 +1,5 @@
-"""A simulated search, killed at random moments and started again: nothing lost, nothing repeated, the same result.
+"""A simulated search, killed at random moments and started again: nothing lost, nothing repeated,
+the same result.
 
 `make torture` kills TORTURE_KILLS searches (default 30), `make test-slow` two.
 """
@@ -29,10 +30,14 @@ RESULTS = Path("results") / "simulated" / "math" / "agent_reinforce"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A project ready to search with simulated models, and a Prefect server, so that a start takes seconds."""
+    """A project ready to search with simulated models, and a Prefect server, so that a start takes
+    seconds.
+    """
     project = Project(tmp_path_factory.mktemp("torture"), "http://127.0.0.1:9/v1")
     profile = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
-    profile["tasks"] = {"math": profile["tasks"]["math"] | {"splits": {"train": 40, "val": 60, "test": 20}}}
+    profile["tasks"] = {
+        "math": profile["tasks"]["math"] | {"splits": {"train": 40, "val": 60, "test": 20}}
+    }
     profile["search"] |= {"max_iterations": 12, "patience": 12, "batch": 24}
     profile["init"] = {"questions": 8, "candidates": 2, "topologies": 2}
     profile["budget"]["limit"] = 30
@@ -63,17 +68,27 @@ def clean(project: Project) -> None:
 def outcome(folder: Path) -> tuple[str, str, str]:
     """All that must be the same after a crash."""
     archive = pd.read_parquet(folder / "archive.parquet").drop(columns=MADE_NOW)
-    return (folder / "graph.json").read_text(), (folder / "trajectory.csv").read_text(), archive.to_json()
+    return (
+        (folder / "graph.json").read_text(),
+        (folder / "trajectory.csv").read_text(),
+        archive.to_json(),
+    )
 
 
 def check_nothing_lost_or_repeated(project: Project, folder: Path) -> None:
     ids = pd.read_parquet(folder / "archive.parquet")["candidate_id"].tolist()
     assert ids == list(range(len(ids)))
-    assert [entry["candidate_id"] for entry in read_journal(folder / "journal.jsonl") if entry["type"] == "record"] == ids
+    assert [
+        entry["candidate_id"]
+        for entry in read_journal(folder / "journal.jsonl")
+        if entry["type"] == "record"
+    ] == ids
     client = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}")
     run_id = yaml.safe_load((folder / "run.json").read_text())["run_id"]
     experiment = client.get_run(run_id).info.experiment_id
-    children = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000)
+    children = client.search_runs(
+        [experiment], f"tags.`mlflow.parentRunId` = '{run_id}'", max_results=1000
+    )
     assert sorted(int(run.data.params["candidate_id"]) for run in children) == ids
     assert {run.info.status for run in children} == {"FINISHED"}
 
@@ -126,13 +141,25 @@ cp -r $RESULTS $OUT
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(project: Project, tmp_path: Path) -> None:
-    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], check=False).returncode != 0:
+def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(
+    project: Project, tmp_path: Path
+) -> None:
+    if (
+        subprocess.run(
+            ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)], check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("a small disk can't be had: this kernel lets no user mount one")
     expected, _ = undisturbed(project)
     size = (project.folder / RESULTS / "journal.jsonl").stat().st_size // 2
     clean(project)
-    env = {"PYTHONPATH": str(project.folder), "SIZE": str(size), "RESULTS": str(RESULTS), "OUT": str(tmp_path / "out")}
+    env = {
+        "PYTHONPATH": str(project.folder),
+        "SIZE": str(size),
+        "RESULTS": str(RESULTS),
+        "OUT": str(tmp_path / "out"),
+    }
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", FULL_THEN_FREED, "sh", *COMMAND], cwd=project.folder, env=os.environ | env,
         capture_output=True, text=True, check=False,

@@ -1,6 +1,8 @@
-"""`make repro` of a simulated project, killed in every stage and started again: the same files as of one that nothing disturbed.
+"""`make repro` of a simulated project, killed in every stage and started again: the same files as
+of one that nothing disturbed.
 
-`make torture` kills it TORTURE_KILLS times (default 30) over all stages, `make test-slow` once in each of three.
+`make torture` kills it TORTURE_KILLS times (default 30) over all stages, `make test-slow` once in
+each of three.
 """
 
 from __future__ import annotations
@@ -35,17 +37,36 @@ from tests.support.simulated_project import SimulatedProject
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 COMMAND = (sys.executable, "-m", "flows.repro")
-STAGES = ("sample", "profile", "pilot", "init_family", "init_instances", "search", "evaluate", "report")
+STAGES = (
+    "sample",
+    "profile",
+    "pilot",
+    "init_family",
+    "init_instances",
+    "search",
+    "evaluate",
+    "report",
+)
 BEGIN = "begin"
 """What comes before the first stage: looking what changed, and a Prefect server of its own."""
 
-OF_THIS_RUN = ("run_id", "spent_dollars", "spent_tokens", "spent_seconds", "made_calls", "distinct_over_naive_calls")
-"""Of search.json: which run in MLflow it is, and what this very run paid rather than what it found."""
+OF_THIS_RUN = (
+    "run_id",
+    "spent_dollars",
+    "spent_tokens",
+    "spent_seconds",
+    "made_calls",
+    "distinct_over_naive_calls",
+)
+"""Of search.json: which run in MLflow it is, and what this very run paid rather than what it found.
+"""
 
 
 @dataclass
 class Running:
-    """A `make repro` under way: the stages that began, each with the second of its beginning, are put into `began`."""
+    """A `make repro` under way: the stages that began, each with the second of its beginning, are
+    put into `began`.
+    """
 
     process: subprocess.Popen[str]
     since: float = field(default_factory=time.monotonic)
@@ -94,7 +115,9 @@ class Tortured(SimulatedProject):
     def start(self, own_server: bool = False) -> Iterator[Running]:
         """Begin to rebuild, with a Prefect server of its own or that of the tests."""
         hidden = {"PREFECT_API_URL"} if own_server else set()
-        environment = {name: value for name, value in self.environment.items() if name not in hidden}
+        environment = {
+            name: value for name, value in self.environment.items() if name not in hidden
+        }
         process = subprocess.Popen(
             COMMAND, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -110,7 +133,9 @@ class Tortured(SimulatedProject):
             listener.join()
 
     def repro(self) -> tuple[list[str], dict[str, float]]:
-        """Rebuild to the end; returns what was printed, and the seconds from the start at which each stage began, and the end."""
+        """Rebuild to the end; returns what was printed, and the seconds from the start at which
+        each stage began, and the end.
+        """
         with self.start() as running:
             running.process.wait(600)
             ended = time.monotonic() - running.since
@@ -122,11 +147,17 @@ class Tortured(SimulatedProject):
         return running.said, times | {"end": ended}
 
     def outcome(self) -> dict[str, Any]:
-        """Everything below data/, results/ and reports/ that a rebuilding has to bring back as it was."""
+        """Everything below data/, results/ and reports/ that a rebuilding has to bring back as it
+        was.
+        """
         found = {}
         for top in ("data", "results", "reports"):
             for path in sorted((self.folder / top).rglob("*")):
-                if path.is_file() and not path.name.startswith(".") and path.name not in ("run.json", "spent.json"):
+                if (
+                    path.is_file()
+                    and not path.name.startswith(".")
+                    and path.name not in ("run.json", "spent.json")
+                ):
                     found[path.relative_to(self.folder).as_posix()] = essence(path)
         return found
 
@@ -140,7 +171,11 @@ class Tortured(SimulatedProject):
         with self.registry() as registry:
             versions = registry.versions("math")
         aliases = {alias: version.label for version in versions for alias in version.aliases}
-        return sorted(int(run.data.params["candidate_id"]) for run in children), aliases, [v.label for v in versions]
+        return (
+            sorted(int(run.data.params["candidate_id"]) for run in children),
+            aliases,
+            [v.label for v in versions],
+        )
 
 
 def essence(path: Path) -> Any:
@@ -150,35 +185,56 @@ def essence(path: Path) -> Any:
     if path.suffix == ".csv":
         return pd.read_csv(path).drop(columns=MADE_NOW, errors="ignore").to_json()
     if path.name == "journal.jsonl":
-        return [{key: value for key, value in entry.items() if key not in MADE_NOW} for entry in read_journal(path)]
+        return [
+            {key: value for key, value in entry.items() if key not in MADE_NOW}
+            for entry in read_journal(path)
+        ]
     if path.name == "search.json":
-        return {key: value for key, value in json.loads(path.read_text()).items() if key not in OF_THIS_RUN}
+        return {
+            key: value
+            for key, value in json.loads(path.read_text()).items()
+            if key not in OF_THIS_RUN
+        }
     if path.name == "lineage.json":
         told = json.loads(path.read_text())
-        record = {key: told["record"][key] for key in ("graph_hash", "candidates", "method", "test", "budget", "parent")}
+        record = {
+            key: told["record"][key]
+            for key in ("graph_hash", "candidates", "method", "test", "budget", "parent")
+        }
         return {key: told[key] for key in ("version", "promoted", "reason", "gate")} | record
     if path.suffix == ".html":
         figures = re.findall(r'<data data-at="([^"]*)"[^>]*>([^<]*)<', path.read_text())
-        return [(at, shown) for at, shown in figures if at.rpartition("/")[2] not in (*MADE_NOW, *OF_THIS_RUN)]
+        return [
+            (at, shown)
+            for at, shown in figures
+            if at.rpartition("/")[2] not in (*MADE_NOW, *OF_THIS_RUN)
+        ]
     return path.read_bytes()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Any, dict[str, float]]]:
-    """What a rebuilding ends with, what MLflow holds then, and the seconds at which its stages began."""
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[dict[str, Any], Any, dict[str, float]]]:
+    """What a rebuilding ends with, what MLflow holds then, and the seconds at which its stages
+    began.
+    """
     project = Tortured(tmp_path_factory.mktemp("undisturbed"))
     with prefect_server(project.folder / "server") as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREFECT_API_URL", url)
         _, times = project.repro()
         outcome = project.outcome()
         assert all(
-            any(name in path for path in outcome) for name in ("questions", "pilot", "start", "search", "test", "index.html")
+            any(name in path for path in outcome)
+            for name in ("questions", "pilot", "start", "search", "test", "index.html")
         )
         yield outcome, project.recorded(), times
 
 
 def kill_in(project: Tortured, stage: str, moment: float, own_server: bool) -> bool:
-    """Start to rebuild, and kill it this many seconds after the stage has begun; False when the stage did not begin any more."""
+    """Start to rebuild, and kill it this many seconds after the stage has begun; False when the
+    stage did not begin any more.
+    """
     with project.start(own_server) as running:
         if not running.wait_for(stage):
             return False
@@ -197,13 +253,23 @@ def lengths(times: dict[str, float]) -> dict[str, float]:
 
 
 def torture(
-    folder: Path, undisturbed: tuple[dict[str, Any], Any, dict[str, float]], stages: Sequence[str], chance: random.Random
+    folder: Path,
+    undisturbed: tuple[dict[str, Any], Any, dict[str, float]],
+    stages: Sequence[str],
+    chance: random.Random,
 ) -> int:
     """Rebuild once, killed in each of these stages on the way; returns the number of kills."""
     outcome, recorded, times = undisturbed
-    took, project, kills = lengths(times), Tortured(folder), 0
+    took = lengths(times)
+    project = Tortured(folder)
+    kills = 0
     for stage in stages:
-        kills += kill_in(project, stage, chance.uniform(0.0, 1.0) * took[stage], own_server=stage in (BEGIN, STAGES[0]))
+        kills += kill_in(
+            project,
+            stage,
+            chance.uniform(0.0, 1.0) * took[stage],
+            own_server=stage in (BEGIN, STAGES[0]),
+        )
     project.repro()
     found = project.outcome()
     assert sorted(found) == sorted(outcome)
@@ -214,13 +280,21 @@ def torture(
 
 
 @pytest.mark.slow
-def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(tmp_path: Path, undisturbed: Any) -> None:
-    assert torture(tmp_path, undisturbed, ["init_instances", "search", "evaluate"], random.Random(3)) >= 2
+def test_a_rebuilding_killed_in_three_stages_ends_with_the_same_files(
+    tmp_path: Path, undisturbed: Any
+) -> None:
+    assert (
+        torture(tmp_path, undisturbed, ["init_instances", "search", "evaluate"], random.Random(3))
+        >= 2
+    )
 
 
 @pytest.mark.long
-def test_thirty_kills_over_all_stages_end_with_the_same_files(tmp_path: Path, undisturbed: Any) -> None:
-    chance, kills = random.Random(4), 0
+def test_thirty_kills_over_all_stages_end_with_the_same_files(
+    tmp_path: Path, undisturbed: Any
+) -> None:
+    chance = random.Random(4)
+    kills = 0
     for number in itertools.count():
         if kills >= KILLS:
             break

@@ -20,7 +20,11 @@ def test_the_settings_that_searches_are_compared_by_are_params() -> None:
     told = search_params(load_profile("laptop", ROOT / "profiles"))
     assert told["budget.metric"] == "flops"
     assert told["budget.limit"] == 8
-    assert (told["search.batch"], told["search.max_iterations"], told["agent.kind"]) == (16, 10, "heuristic")
+    assert (told["search.batch"], told["search.max_iterations"], told["agent.kind"]) == (
+        16,
+        10,
+        "heuristic",
+    )
     assert not any(isinstance(value, dict) for value in told.values())
 
 

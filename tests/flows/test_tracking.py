@@ -1,4 +1,6 @@
-"""MLflow's database: made whole or not at all, whatever stops it, with advice that works where it is damaged."""
+"""MLflow's database: made whole or not at all, whatever stops it, with advice that works where it
+is damaged.
+"""
 
 import os
 import signal
@@ -33,16 +35,24 @@ SearchTracker("sqlite:///mlflow.db", "x", "y", {})
 
 def start(folder):
     tracker = SearchTracker(f"sqlite:///{folder}/mlflow.db", "experiment", "name", {"a": 1})
-    assert MlflowClient(f"sqlite:///{folder}/mlflow.db").get_run(tracker.run_id).data.params == {"a": "1"}
+    assert MlflowClient(f"sqlite:///{folder}/mlflow.db").get_run(tracker.run_id).data.params == {
+        "a": "1"
+    }
     return tracker
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statements", [0, 5, 150])
-def test_what_is_killed_while_it_makes_the_database_leaves_a_project_that_starts(tmp_path, statements):
+def test_what_is_killed_while_it_makes_the_database_leaves_a_project_that_starts(
+    tmp_path, statements
+):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     died = subprocess.run(
-        [sys.executable, "-c", DIES, str(statements)], cwd=tmp_path, env=environment, capture_output=True, check=False
+        [sys.executable, "-c", DIES, str(statements)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        check=False,
     )
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
     start(tmp_path)
@@ -55,7 +65,10 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(tracking, "SqlAlchemyStore", full)
-        with pytest.raises(RunStopped, match="the disk is full; what was computed is kept, free space and start again"):
+        with pytest.raises(
+            RunStopped,
+            match="the disk is full; what was computed is kept, free space and start again",
+        ):
             start(tmp_path)
     assert not (tmp_path / "mlflow.db").exists()
     start(tmp_path)
@@ -81,7 +94,10 @@ def test_a_damaged_database_is_told_and_the_advice_works(tmp_path, damage):
             store.execute("create table experiments (experiment_id integer)")
     uri = f"sqlite:///{file}"
     tracking.SqlAlchemyStore._engine_map.pop(uri, None)
-    with pytest.raises(InputError, match=rf"if {file} is damaged, move it away and start again"), explained(uri):
+    with (
+        pytest.raises(InputError, match=rf"if {file} is damaged, move it away and start again"),
+        explained(uri),
+    ):
         tracking.SqlAlchemyStore(uri, str(tmp_path))
     file.rename(tmp_path / "away")
     tracking.SqlAlchemyStore._engine_map.pop(uri, None)
@@ -92,5 +108,7 @@ def test_scores_of_a_search_whose_run_is_gone_say_how_to_have_it_again(tmp_path)
     import pandas as pd
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    with pytest.raises(InputError, match="expected the search's run nothing, found none; run the search again"):
+    with pytest.raises(
+        InputError, match="expected the search's run nothing, found none; run the search again"
+    ):
         add_test_scores(uri, "nothing", pd.DataFrame())

@@ -43,7 +43,9 @@ def test_its_lineage_holds_and_lists_the_variant(project):
         walked = lineage("math@champion", project.uri)
         assert walked.broken == ()
         assert f"{WISE}@unpinned" in {link.subject for link in walked.links if link.name == "model"}
-        assert [version.label for version in dependents(project.uri, model=f"{WISE}@unpinned")] == ["math/1"]
+        assert [version.label for version in dependents(project.uri, model=f"{WISE}@unpinned")] == [
+            "math/1"
+        ]
 
 
 def test_the_report_says_in_words_what_a_variant_is(project):
@@ -56,14 +58,22 @@ def test_the_report_says_in_words_what_a_variant_is(project):
 def test_a_variant_that_joins_is_a_newcomer_and_one_that_changes_ends_its_champion(project):
     def plan(**variants):
         pool = project.settings["pool"]
-        project.settings["pool"] = pool | {SMALL: pool[SMALL] | {"variants": pool[SMALL]["variants"] | variants}}
+        project.settings["pool"] = pool | {
+            SMALL: pool[SMALL] | {"variants": pool[SMALL]["variants"] | variants}
+        }
         project.save()
         project.settings["pool"] = pool
         with chdir(project.folder):
             registry = research.Registry(project.uri)
-            return research.make_plan(research.load_stage("math"), research._last(registry, registry.find("math@champion")))
+            return research.make_plan(
+                research.load_stage("math"),
+                research._last(registry, registry.find("math@champion")),
+            )
 
     assert plan().kind == "nothing"
     joined = plan(cold={"temperature": 0.1})
     assert (joined.kind, joined.newcomers) == ("warm", (f"{SMALL}:cold",))
-    assert plan(wise={"reasoning_effort": "low"}).reason == f"the champion uses {WISE}, which left the pool or changed"
+    assert (
+        plan(wise={"reasoning_effort": "low"}).reason
+        == f"the champion uses {WISE}, which left the pool or changed"
+    )

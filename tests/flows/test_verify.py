@@ -1,4 +1,6 @@
-"""Published results can be checked by anybody: everything rebuilt from recorded calls, in another folder, without any model."""
+"""Published results can be checked by anybody: everything rebuilt from recorded calls, in another
+folder, without any model.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from flows.registry import Registry
 from flows.verify import PUBLISHED, publish, verify
 from pipeline.base.errors import CallFailed, ContextOverflow, DataError, InputError
 from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.models.recording import Call, Recorder, RecordingClient, ReplayClient, read_calls, write_calls
+from pipeline.models.recording import (
+    Call,
+    Recorder,
+    RecordingClient,
+    ReplayClient,
+    read_calls,
+    write_calls,
+)
 from tests.support.simulated_project import SimulatedProject
 
 
@@ -32,7 +41,9 @@ class Answering:
             raise CallFailed("m: gone")
         if text == "long":
             raise ContextOverflow("m: too long")
-        return Completion(f"\ud83d{len(text)}" if text == "odd" else str(len(text)), 3, 1, 0.25, reasoning="so")
+        return Completion(
+            f"\ud83d{len(text)}" if text == "odd" else str(len(text)), 3, 1, 0.25, reasoning="so"
+        )
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -52,28 +63,42 @@ TEXTS = ("a", "bb", "broken", "long", "bb")
 
 
 class TestCalls:
-    def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(self, tmp_path: Path) -> None:
+    def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(
+        self, tmp_path: Path
+    ) -> None:
         recorder = Recorder()
         made = asyncio.run(ask(RecordingClient(Answering(), recorder), TEXTS))
         assert len(recorder.calls) == 4
         write_calls(recorder.calls, tmp_path / "calls.parquet")
         replay = ReplayClient(read_calls(tmp_path / "calls.parquet"))
-        assert asyncio.run(ask(replay, TEXTS)) == made == ["1", "2", "CallFailed: m: gone", "ContextOverflow: m: too long", "2"]
+        assert (
+            asyncio.run(ask(replay, TEXTS))
+            == made
+            == ["1", "2", "CallFailed: m: gone", "ContextOverflow: m: too long", "2"]
+        )
         again = replay.begin(request("a"))
         assert (again.latency_s, again.reasoning, again.cached) == (0.25, "so", True)
         with pytest.raises(
-            DataError, match=r"expected call [0-9a-f]{16} of m \(replica 1, asked \.\.\.'a'\) among 4 recorded ones"
+            DataError,
+            match=(
+                r"expected call [0-9a-f]{16} of m \(replica 1, asked \.\.\.'a'\) among 4 recorded"
+                r" ones"
+            ),
         ):
             replay.begin(request("a", 1))
 
-    def test_the_same_calls_are_the_same_bytes_in_whatever_order_they_were_made(self, tmp_path: Path) -> None:
+    def test_the_same_calls_are_the_same_bytes_in_whatever_order_they_were_made(
+        self, tmp_path: Path
+    ) -> None:
         for name, texts in (("one", TEXTS), ("two", TEXTS[::-1])):
             recorder = Recorder()
             asyncio.run(ask(RecordingClient(Answering(), recorder), texts))
             write_calls(recorder.calls, tmp_path / name)
         assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
-    def test_what_an_earlier_start_used_is_there_after_a_crash_but_not_under_another_identity(self, tmp_path: Path) -> None:
+    def test_what_an_earlier_start_used_is_there_after_a_crash_but_not_under_another_identity(
+        self, tmp_path: Path
+    ) -> None:
         path = tmp_path / "calls.jsonl"
         recorder = Recorder().on_disk(path, "one")
         asyncio.run(ask(RecordingClient(Answering(), recorder), TEXTS[:3]))
@@ -92,7 +117,10 @@ class TestCalls:
             read_calls(tmp_path / "x.parquet")
 
     def test_a_call_is_small(self, tmp_path: Path) -> None:
-        calls = {request(str(k)).key(): Call("m", Completion(str(k % 100), 20, 3, 0.1 + k / 1e4)) for k in range(2000)}
+        calls = {
+            request(str(k)).key(): Call("m", Completion(str(k % 100), 20, 3, 0.1 + k / 1e4))
+            for k in range(2000)
+        }
         write_calls(calls, tmp_path / "calls.parquet")
         assert (tmp_path / "calls.parquet").stat().st_size < 2000 * 64
 
@@ -112,7 +140,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
 def without_results(project: SimulatedProject, folder: Path) -> Path:
     """What a fresh clone has: no results, no DVC cache, no MLflow."""
     left_out = shutil.ignore_patterns(
-        "data", "results", "reports", "calls", "identity", "mlruns", "mlflow.db*", ".dvc", ".ttsgraph"
+        "data",
+        "results",
+        "reports",
+        "calls",
+        "identity",
+        "mlruns",
+        "mlflow.db*",
+        ".dvc",
+        ".ttsgraph",
     )
     shutil.copytree(project.folder, folder, ignore=left_out)
     return folder
@@ -120,7 +156,9 @@ def without_results(project: SimulatedProject, folder: Path) -> Path:
 
 @pytest.mark.slow
 class TestVerify:
-    def test_every_hash_is_reproduced_twice_in_folders_of_other_names(self, built: SimulatedProject, tmp_path: Path) -> None:
+    def test_every_hash_is_reproduced_twice_in_folders_of_other_names(
+        self, built: SimulatedProject, tmp_path: Path
+    ) -> None:
         with chdir(built.folder):
             published = publish("math")
         assert published == PUBLISHED / "simulated-small" / "math.parquet"
@@ -129,17 +167,24 @@ class TestVerify:
             before = sorted(folder.rglob("*"))
             with chdir(folder):
                 found = verify()
-            assert {task: verdict.wrong for task, verdict in found.items()} == {"math": (), "report": ()}
+            assert {task: verdict.wrong for task, verdict in found.items()} == {
+                "math": (),
+                "report": (),
+            }
             assert found["math"].same > 30
             assert sorted(folder.rglob("*")) == before
 
-    def test_a_missing_call_and_a_changed_answer_are_named(self, built: SimulatedProject, tmp_path: Path) -> None:
+    def test_a_missing_call_and_a_changed_answer_are_named(
+        self, built: SimulatedProject, tmp_path: Path
+    ) -> None:
         with chdir(built.folder):
             publish("math")
         folder = without_results(built, tmp_path / "clone")
         path = folder / PUBLISHED / "simulated-small" / "math.parquet"
         calls = read_calls(path)
-        used_first = sorted(read_calls(built.folder / "calls" / "simulated-small" / "math" / "profile.parquet"))
+        used_first = sorted(
+            read_calls(built.folder / "calls" / "simulated-small" / "math" / "profile.parquet")
+        )
         write_calls({key: call for key, call in calls.items() if key != used_first[0]}, path)
         with chdir(folder):
             (wrong,) = verify()["math"].wrong
@@ -153,7 +198,10 @@ class TestVerify:
     def test_nothing_to_verify_is_said(self, built: SimulatedProject, tmp_path: Path) -> None:
         folder = without_results(built, tmp_path / "clone")
         shutil.rmtree(folder / PUBLISHED, ignore_errors=True)
-        with chdir(folder), pytest.raises(InputError, match="expected recorded calls of at least one task"):
+        with (
+            chdir(folder),
+            pytest.raises(InputError, match="expected recorded calls of at least one task"),
+        ):
             verify()
         (folder / "dvc.lock").unlink()
         with chdir(folder), pytest.raises(InputError, match="`make repro` makes it"):
@@ -162,7 +210,9 @@ class TestVerify:
 
 @pytest.mark.slow
 class TestRegister:
-    def test_a_moved_folder_has_a_usable_champion(self, built: SimulatedProject, tmp_path: Path) -> None:
+    def test_a_moved_folder_has_a_usable_champion(
+        self, built: SimulatedProject, tmp_path: Path
+    ) -> None:
         folder = tmp_path / "moved"
         shutil.copytree(built.folder, folder)
         uri = f"sqlite:///{folder}/mlflow.db"
@@ -175,17 +225,33 @@ class TestRegister:
             assert str(built.folder) not in kept
             assert lineage("math@champion", uri).broken == ()
 
-    def test_pulled_results_bring_a_champion_without_a_model(self, built: SimulatedProject, tmp_path: Path) -> None:
+    def test_pulled_results_bring_a_champion_without_a_model(
+        self, built: SimulatedProject, tmp_path: Path
+    ) -> None:
         folder = tmp_path / "pulled"
-        own = ("mlruns", "mlflow.db*", ".ttsgraph", "journal.jsonl", "calls.jsonl", "bookkeeping", "run.json")
+        own = (
+            "mlruns",
+            "mlflow.db*",
+            ".ttsgraph",
+            "journal.jsonl",
+            "calls.jsonl",
+            "bookkeeping",
+            "run.json",
+        )
         shutil.copytree(built.folder, folder, ignore=shutil.ignore_patterns(*own))
         uri = f"sqlite:///{folder}/mlflow.db"
-        (folder / "params.yaml").write_text((folder / "params.yaml").read_text().replace(built.uri, uri))
-        before = (folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl").read_bytes()
+        (folder / "params.yaml").write_text(
+            (folder / "params.yaml").read_text().replace(built.uri, uri)
+        )
+        before = (
+            folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl"
+        ).read_bytes()
         with chdir(folder):
             assert register() == ["math/1 is the champion of math"]
             assert lineage("math@champion", uri).broken == ()
-        assert (folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl").read_bytes() == before
+        assert (
+            folder / "results" / "simulated-small" / "math" / "random" / "history.jsonl"
+        ).read_bytes() == before
 
 
 @pytest.mark.slow

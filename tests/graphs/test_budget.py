@@ -9,7 +9,13 @@ from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.roles import check_roles
 from pipeline.graphs.topologies import chain, least_cost, parallel, random_graph, single
 from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from tests.support.oracles import BUDGET_MATH, CHAIN_OF_3_LLAMA_8B, CHAIN_OF_4_LLAMA_8B_DOLLARS, PAPER_POOL, UNIT_FLOPS_MATH
+from tests.support.oracles import (
+    BUDGET_MATH,
+    CHAIN_OF_3_LLAMA_8B,
+    CHAIN_OF_4_LLAMA_8B_DOLLARS,
+    PAPER_POOL,
+    UNIT_FLOPS_MATH,
+)
 
 MATH = Lengths(202, 275)
 FLOPS = CostModel(PAPER_POOL, MATH)
@@ -18,7 +24,9 @@ FLOPS = CostModel(PAPER_POOL, MATH)
 def explicit_flops(model: ModelSpec, prompt: float, generated: float) -> float:
     """A.7 written out token by token: 2M per token, and 4LD per token and key attended to."""
     projections = 2 * model.non_embedding * (prompt + generated)
-    attended = sum(range(1, int(prompt) + 1)) + sum(prompt + t for t in range(1, int(generated) + 1))
+    attended = sum(range(1, int(prompt) + 1)) + sum(
+        prompt + t for t in range(1, int(generated) + 1)
+    )
     return projections + 4 * model.layers * model.hidden * attended
 
 
@@ -37,19 +45,31 @@ def test_budget_table(model):
 @pytest.mark.parametrize("d", [0, 1, 5])
 def test_theorem_1_equals_the_token_by_token_count(model, d):
     expected = explicit_flops(PAPER_POOL[model], 202 + d * 275, 275)
-    assert FLOPS.node_cost(Node(0, "assistant", model), d) * FLOPS.unit == pytest.approx(expected, rel=1e-12)
+    assert FLOPS.node_cost(Node(0, "assistant", model), d) * FLOPS.unit == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_consequences_stated_in_the_paper():
-    assert FLOPS.graph_cost(chain(["llama-3.1-8b"] * 3)) == pytest.approx(CHAIN_OF_3_LLAMA_8B, abs=0.01)
+    assert FLOPS.graph_cost(chain(["llama-3.1-8b"] * 3)) == pytest.approx(
+        CHAIN_OF_3_LLAMA_8B, abs=0.01
+    )
     dollars = CostModel(PAPER_POOL, MATH, "dollars")
-    assert dollars.graph_cost(chain(["llama-3.1-8b"] * 4)) == pytest.approx(CHAIN_OF_4_LLAMA_8B_DOLLARS, rel=2e-3)
-    assert dollars.graph_cost(chain(["llama-3.1-8b"] * 4)) <= 5e-4 < dollars.graph_cost(chain(["llama-3.1-8b"] * 5))
+    assert dollars.graph_cost(chain(["llama-3.1-8b"] * 4)) == pytest.approx(
+        CHAIN_OF_4_LLAMA_8B_DOLLARS, rel=2e-3
+    )
+    assert (
+        dollars.graph_cost(chain(["llama-3.1-8b"] * 4))
+        <= 5e-4
+        < dollars.graph_cost(chain(["llama-3.1-8b"] * 5))
+    )
 
 
 def test_prompt_and_completion_are_priced_apart():
     pool = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(1.0, 10.0)),))
-    assert CostModel(pool, Lengths(100, 10), "dollars").graph_cost(single("m")) == pytest.approx(100e-6 + 100e-6)
+    assert CostModel(pool, Lengths(100, 10), "dollars").graph_cost(single("m")) == pytest.approx(
+        100e-6 + 100e-6
+    )
 
 
 def test_runtime_is_the_critical_path_and_needs_speeds():
@@ -57,7 +77,8 @@ def test_runtime_is_the_critical_path_and_needs_speeds():
         CostModel(PAPER_POOL, MATH, "runtime")
     pool = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(0, 0), speed=(0.001, 0.1)),))
     runtime = CostModel(pool, Lengths(100, 10), "runtime")
-    one, after_one = 0.1 + 1.0, 0.11 + 1.0
+    one = 0.1 + 1.0
+    after_one = 0.11 + 1.0
     assert runtime.graph_cost(single("m")) == pytest.approx(one)
     assert runtime.graph_cost(chain(["m", "m"])) == pytest.approx(one + after_one)
     assert runtime.graph_cost(parallel(["m"] * 5, "m")) == pytest.approx(one + 0.1 + 0.05 + 1.0)
@@ -71,13 +92,17 @@ def test_top_k_bounds_what_a_fuser_reads():
 
 
 def test_a_voter_is_free():
-    assert FLOPS.graph_cost(parallel(["gemma-3-1b"] * 5, "llama-3.1-8b", "voter")) == pytest.approx(5)
+    assert FLOPS.graph_cost(parallel(["gemma-3-1b"] * 5, "llama-3.1-8b", "voter")) == pytest.approx(
+        5
+    )
 
 
 def test_unknown_names_are_explained():
     with pytest.raises(SettingsError, match=r"unknown model 'gpt'; the pool has llama-3\.2-1b"):
         FLOPS.graph_cost(single("gpt"))
-    with pytest.raises(GraphError, match="unknown role 'critic'; known roles: assistant, fuser, voter"):
+    with pytest.raises(
+        GraphError, match="unknown role 'critic'; known roles: assistant, fuser, voter"
+    ):
         FLOPS.graph_cost(CollaborationGraph((Node(0, "critic", "gemma-3-1b"),)))
 
 
@@ -93,14 +118,21 @@ def test_trimming_removes_the_smallest_nodes_first():
 def test_trimming_keeps_the_sink_and_says_when_it_can_not():
     graph = chain(["gemma-3-1b", "llama-3.1-8b"])
     assert trim_to_budget(graph, FLOPS, 10).model_counts() == {"llama-3.1-8b": 1}
-    with pytest.raises(BudgetError, match=r"the sink alone \(llama-3\.1-8b\) costs 9\.888, over the budget 9"):
+    with pytest.raises(
+        BudgetError, match=r"the sink alone \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
+    ):
         trim_to_budget(graph, FLOPS, 9)
 
 
 def test_removal_takes_what_it_cuts_off_along():
-    # 8b -> 1b -> sink: without the small node in the middle, the large one no longer reaches the sink.
+    # 8b -> 1b -> sink: without the small node in the middle, the large one no longer reaches the
+    # sink.
     graph = CollaborationGraph(
-        (Node(0, "assistant", "llama-3.1-8b"), Node(1, "assistant", "gemma-3-1b"), Node(2, "fuser", "llama-3.2-3b")),
+        (
+            Node(0, "assistant", "llama-3.1-8b"),
+            Node(1, "assistant", "gemma-3-1b"),
+            Node(2, "fuser", "llama-3.2-3b"),
+        ),
         ((0, 1), (1, 2)),
     )
     assert trim_to_budget(graph, FLOPS, 17).model_counts() == {"llama-3.2-3b": 1}
@@ -128,12 +160,15 @@ def test_dead_nodes_are_pruned_before_anything_is_counted():
 
 
 def test_a_budget_that_holds_nothing_is_refused():
-    with pytest.raises(BudgetError, match=r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"):
+    with pytest.raises(
+        BudgetError, match=r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"
+    ):
         FLOPS.require_feasible(0.5)
 
 
 def test_trimming_leaves_no_role_without_the_predecessors_it_needs():
-    # The voter's only voices are the smallest nodes: once they are trimmed it has nothing to count, and goes too.
+    # The voter's only voices are the smallest nodes: once they are trimmed it has nothing to count,
+    # and goes too.
     nodes = (
         Node(0, "assistant", "gemma-3-1b"),
         Node(1, "assistant", "gemma-3-1b"),
@@ -153,8 +188,16 @@ def test_a_voting_sink_that_lost_its_voices_becomes_an_assistant():
 def test_every_trimmed_random_graph_is_runnable(seed):
     rng = np.random.default_rng(seed)
     for _ in range(40):
-        graph = random_graph({"gemma-3-1b": 8, "llama-3.2-3b": 3}, ("assistant", "fuser", "voter"), FLOPS, np.inf, rng)
-        trimmed = trim_to_budget(graph, FLOPS, max(12.0, rng.uniform(0.2, 1) * FLOPS.graph_cost(graph)))
+        graph = random_graph(
+            {"gemma-3-1b": 8, "llama-3.2-3b": 3},
+            ("assistant", "fuser", "voter"),
+            FLOPS,
+            np.inf,
+            rng,
+        )
+        trimmed = trim_to_budget(
+            graph, FLOPS, max(12.0, rng.uniform(0.2, 1) * FLOPS.graph_cost(graph))
+        )
         check_roles(trimmed)
 
 
@@ -166,14 +209,26 @@ def test_least_cost_finds_the_cheaper_of_chain_and_star():
 
 @pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
 def test_least_cost_is_that_of_the_graphs_it_stands_for(metric):
-    pool = ModelPool(tuple(replace(spec, speed=(1e-14 * spec.total, 1e-12 * spec.total)) for spec in PAPER_POOL.values()))
-    cost, rng = CostModel(pool, MATH, metric), np.random.default_rng(0)
+    pool = ModelPool(
+        tuple(
+            replace(spec, speed=(1e-14 * spec.total, 1e-12 * spec.total))
+            for spec in PAPER_POOL.values()
+        )
+    )
+    cost = CostModel(pool, MATH, metric)
+    rng = np.random.default_rng(0)
     for _ in range(30):
         counts = {
             str(model): int(rng.integers(1, 9))
             for model in rng.choice(list(PAPER_POOL), rng.integers(2, len(PAPER_POOL) + 1), False)
         }
-        models = sorted((model for model, count in counts.items() for _ in range(count)), key=cost.single)
-        shapes = [shape for order in (models, models[::-1]) for shape in (chain(order), parallel(order[:-1], order[-1]))]
+        models = sorted(
+            (model for model, count in counts.items() for _ in range(count)), key=cost.single
+        )
+        shapes = [
+            shape
+            for order in (models, models[::-1])
+            for shape in (chain(order), parallel(order[:-1], order[-1]))
+        ]
         assert least_cost(counts, cost) == min(map(cost.graph_cost, shapes))
         assert cost.floor(counts) <= least_cost(counts, cost)

@@ -58,8 +58,14 @@ def test_the_orders_of_magnitude_of_appendix_a4():
 
 def test_labeled_counts_reach_their_asymptote_at_40():
     # a(n) ~ n! 2^(n(n-1)/2) / (M p^n), OEIS A003024
-    p, m = 1.488078545599710, 0.574362373309391
-    expected = math.log(math.factorial(40)) + math.comb(40, 2) * math.log(2) - math.log(m) - 40 * math.log(p)
+    p = 1.488078545599710
+    m = 0.574362373309391
+    expected = (
+        math.log(math.factorial(40))
+        + math.comb(40, 2) * math.log(2)
+        - math.log(m)
+        - 40 * math.log(p)
+    )
     assert math.log(labeled_dags(40)) == pytest.approx(expected, abs=1e-6)
 
 

@@ -18,7 +18,11 @@ MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.2-3b")
 
 def random_distribution(n: int = 4, seed: int = 0, alpha: float = 1.1) -> GraphDistribution:
     rng = np.random.default_rng(seed)
-    tables = rng.normal(size=(n, n)), rng.normal(size=(n, len(ROLES))), rng.normal(size=(n, len(MODELS)))
+    tables = (
+        rng.normal(size=(n, n)),
+        rng.normal(size=(n, len(ROLES))),
+        rng.normal(size=(n, len(MODELS))),
+    )
     return GraphDistribution(ROLES, MODELS, *tables, np.random.default_rng(seed + 1), alpha)
 
 
@@ -53,7 +57,8 @@ def test_sampling_frequencies_match_probabilities():
     for key in zip(*_columns(drawn), strict=True):
         observed[keys[key]] += 1
     deviation = np.abs(observed / count - expected)
-    # Five standard errors of each frequency: about one chance in 10,000 over all outcomes, and the seed is fixed.
+    # Five standard errors of each frequency: about one chance in 10,000 over all outcomes, and the
+    # seed is fixed.
     assert (deviation <= 5 * np.sqrt(expected * (1 - expected) / count) + 1e-12).all()
 
 
@@ -74,10 +79,14 @@ def test_gradients_equal_numerical_ones(table):
     exact = getattr(d.gradients(draws), table)
     logits = getattr(d, table)
     for row in range(len(draws)):
-        one = Draws(draws.edges[row : row + 1], draws.roles[row : row + 1], draws.models[row : row + 1])
+        one = Draws(
+            draws.edges[row : row + 1], draws.roles[row : row + 1], draws.models[row : row + 1]
+        )
 
         def log_prob(flat: np.ndarray, one: Draws = one) -> float:
-            changed = GraphDistribution.from_dict(d.to_dict() | {table: flat.reshape(logits.shape)}, d.rng)
+            changed = GraphDistribution.from_dict(
+                d.to_dict() | {table: flat.reshape(logits.shape)}, d.rng
+            )
             return float(changed.log_prob(one)[0])
 
         numerical = approx_fprime(logits.ravel(), log_prob, 1e-6).reshape(logits.shape)
@@ -95,7 +104,9 @@ def test_gradient_of_the_score_has_mean_zero():
 
 def test_the_tilt_favours_a_leading_fuser_as_in_degree_grows():
     pi = np.array([[0.0, 0.5, 0.0]])
-    d = GraphDistribution(ROLES, MODELS, np.zeros((1, 1)), pi, np.zeros((1, 3)), np.random.default_rng(0), alpha=1.1)
+    d = GraphDistribution(
+        ROLES, MODELS, np.zeros((1, 1)), pi, np.zeros((1, 3)), np.random.default_rng(0), alpha=1.1
+    )
     fuser = [d.role_probabilities(np.array([k]))[0, 1] for k in range(1, 8)]
     assert fuser == sorted(fuser)
     assert fuser[-1] > fuser[0]
@@ -110,7 +121,9 @@ def test_a_role_that_needs_predecessors_is_never_drawn_without_them():
 
 
 def test_every_sampled_graph_is_within_budget_with_the_last_node_as_sink():
-    d = GraphDistribution.uniform(30, ("assistant", "fuser"), tuple(PAPER_POOL), np.random.default_rng(1), 0.2)
+    d = GraphDistribution.uniform(
+        30, ("assistant", "fuser"), tuple(PAPER_POOL), np.random.default_rng(1), 0.2
+    )
     for graph in d.sample_graphs(40, COST, 60.0):
         assert COST.graph_cost(graph) <= 60.0
         assert graph.sink == 29
@@ -146,8 +159,12 @@ def test_removed_nodes_leave_the_rest_as_it_was():
 
 def test_round_trip_through_plain_data():
     d = random_distribution(4)
-    copy = GraphDistribution.from_dict(json.loads(json.dumps(d.to_dict())), np.random.default_rng(1))
-    assert [g.to_json() for g in copy.sample_graphs(5, COST, 50.0)] == [g.to_json() for g in d.sample_graphs(5, COST, 50.0)]
+    copy = GraphDistribution.from_dict(
+        json.loads(json.dumps(d.to_dict())), np.random.default_rng(1)
+    )
+    assert [g.to_json() for g in copy.sample_graphs(5, COST, 50.0)] == [
+        g.to_json() for g in d.sample_graphs(5, COST, 50.0)
+    ]
 
 
 def test_same_seed_in_a_fresh_process_gives_the_same_graphs():
@@ -158,13 +175,21 @@ def test_same_seed_in_a_fresh_process_gives_the_same_graphs():
     here = str([g.to_json() for g in random_distribution(8, seed=7).sample_graphs(10, COST, 40.0)])
     for hash_seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": hash_seed}
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": hash_seed},
         )
         assert done.stdout.strip() == here
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"alpha": 1.5}, r"alpha within \[1, 1\.1\], found 1\.5"), ({"theta": np.zeros((2, 3))}, "theta")]
+    ("change", "message"),
+    [
+        ({"alpha": 1.5}, r"alpha within \[1, 1\.1\], found 1\.5"),
+        ({"theta": np.zeros((2, 3))}, "theta"),
+    ],
 )
 def test_impossible_tables_are_refused(change, message):
     data = random_distribution(4).to_dict() | change

@@ -41,7 +41,10 @@ def renumbered(original: CollaborationGraph, seed: int) -> CollaborationGraph:
     ("build", "message"),
     [
         (lambda: CollaborationGraph(()), "at least one node"),
-        (lambda: CollaborationGraph((Node(0, "assistant", "m"), Node(0, "fuser", "m"))), "node id once"),
+        (
+            lambda: CollaborationGraph((Node(0, "assistant", "m"), Node(0, "fuser", "m"))),
+            "node id once",
+        ),
         (lambda: graph(2, (0, 1), (1, 0)), "acyclic"),
         (lambda: graph(4, (0, 1), (1, 2), (2, 1), (2, 3)), r"cycle among nodes \[1, 2, 3\]"),
         (lambda: graph(2), r"one sink .* found 2: nodes \[0, 1\]"),
@@ -99,11 +102,23 @@ def test_hash_sees_sharing_that_an_unfolding_hides():
         ("{", "expected JSON"),
         ("[]", 'expected an object with "nodes"'),
         ('{"nodes": [], "edges": [], "x": 1}', "unknown key 'x'"),
-        ('{"nodes": [{"id": "0", "role": "assistant", "model": "m"}], "edges": []}', "id of type int, found '0'"),
-        ('{"nodes": [{"id": 0, "role": "assistant"}], "edges": []}', "model of type str, found None"),
+        (
+            '{"nodes": [{"id": "0", "role": "assistant", "model": "m"}], "edges": []}',
+            "id of type int, found '0'",
+        ),
+        (
+            '{"nodes": [{"id": 0, "role": "assistant"}], "edges": []}',
+            "model of type str, found None",
+        ),
         ('{"nodes": [{"id": 0, "role": "fuser", "model": "m", "top_k": 0}], "edges": []}', "top_k"),
-        ('{"nodes": [{"id": 0, "role": "assistant", "model": "m"}], "edges": [[0]]}', r"\[from, to\]"),
-        ('{"nodes": [{"id": 0, "role": "assistant", "model": "m", "colour": 1}]}', "unknown key 'colour'"),
+        (
+            '{"nodes": [{"id": 0, "role": "assistant", "model": "m"}], "edges": [[0]]}',
+            r"\[from, to\]",
+        ),
+        (
+            '{"nodes": [{"id": 0, "role": "assistant", "model": "m", "colour": 1}]}',
+            "unknown key 'colour'",
+        ),
     ],
 )
 def test_malformed_json_is_explained(text, message):

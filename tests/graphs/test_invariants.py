@@ -15,13 +15,17 @@ from tests.support.oracles import PAPER_POOL
 ROLES = ("assistant", "fuser", "voter")
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.1-8b")
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
-COSTS = {metric: CostModel(PAPER_POOL, Lengths(202, 275), metric) for metric in ("flops", "dollars")}
+COSTS = {
+    metric: CostModel(PAPER_POOL, Lengths(202, 275), metric) for metric in ("flops", "dollars")
+}
 SLOWLY = settings(deadline=None, max_examples=60)
 
 
 @st.composite
 def wirings(draw: st.DrawFn, most: int = 8):
-    """Nodes in an order, and which forward edges there are; anything may be dead or left without a predecessor."""
+    """Nodes in an order, and which forward edges there are; anything may be dead or left without a
+    predecessor.
+    """
     n = draw(st.integers(1, most))
     nodes = [Node(i, draw(st.sampled_from(ROLES)), draw(st.sampled_from(MODELS))) for i in range(n)]
     adjacency = np.zeros((n, n), dtype=bool)
@@ -46,20 +50,29 @@ budgets = st.floats(0.0, 40.0).map(lambda extra: COST.single("llama-3.1-8b") + e
 class TestBudget:
     @SLOWLY
     @given(wirings(), budgets)
-    def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(self, wiring, budget):
+    def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
+        self, wiring, budget
+    ):
         nodes, adjacency = wiring
         graph = prune_and_trim(nodes, adjacency.copy(), COST, budget)
         assert COST.graph_cost(graph) <= budget
         assert graph.sink == nodes[-1].id
         # A node left without what it would weigh answers by itself.
-        assert all(node in nodes or (node.role == "assistant" and graph.in_degree(node.id) == 0) for node in graph.nodes)
-        assert {(node.id, node.model) for node in graph.nodes} <= {(node.id, node.model) for node in nodes}
+        assert all(
+            node in nodes or (node.role == "assistant" and graph.in_degree(node.id) == 0)
+            for node in graph.nodes
+        )
+        assert {(node.id, node.model) for node in graph.nodes} <= {
+            (node.id, node.model) for node in nodes
+        }
         assert all(a < b and adjacency[a, b] for a, b in graph.edges)
         assert all(nx.has_path(to_networkx(graph), node.id, graph.sink) for node in graph.nodes)
 
     @SLOWLY
     @given(wirings(), budgets, st.floats(0.0, 20.0))
-    def test_trimming_again_changes_nothing_and_more_budget_keeps_no_less(self, wiring, budget, more):
+    def test_trimming_again_changes_nothing_and_more_budget_keeps_no_less(
+        self, wiring, budget, more
+    ):
         nodes, adjacency = wiring
         graph = prune_and_trim(nodes, adjacency.copy(), COST, budget)
         assert trim_to_budget(graph, COST, budget) == graph
@@ -75,7 +88,9 @@ class TestBudget:
 
     @SLOWLY
     @given(wirings(), st.sampled_from(sorted(COSTS)))
-    def test_a_graph_costs_the_sum_of_its_nodes_and_an_edge_less_costs_no_more(self, wiring, metric):
+    def test_a_graph_costs_the_sum_of_its_nodes_and_an_edge_less_costs_no_more(
+        self, wiring, metric
+    ):
         nodes, adjacency = wiring
         cost = COSTS[metric]
         graph = prune_and_trim(nodes, adjacency.copy(), cost, np.inf)
@@ -86,7 +101,9 @@ class TestBudget:
             rest = adjacency.copy()
             rest[edge] = False
             without = prune_and_trim(nodes, rest, cost, np.inf)
-            if set(without.nodes) <= set(graph.nodes):  # else a voter was left without votes, and asks its model now
+            if set(without.nodes) <= set(
+                graph.nodes
+            ):  # else a voter was left without votes, and asks its model now
                 assert cost.graph_cost(without) <= cost.graph_cost(graph) * (1 + 1e-12)
 
     @SLOWLY
@@ -97,8 +114,14 @@ class TestBudget:
         weights = {node.id: data.draw(st.floats(0, 100)) for node in graph.nodes}
         drawn = to_networkx(graph)
         sources = [node.id for node in graph.nodes if graph.in_degree(node.id) == 0]
-        paths = [p for s in sources for p in ([[s]] if s == graph.sink else nx.all_simple_paths(drawn, s, graph.sink))]
-        assert critical_path(graph, weights) == pytest.approx(max(sum(weights[i] for i in path) for path in paths))
+        paths = [
+            p
+            for s in sources
+            for p in ([[s]] if s == graph.sink else nx.all_simple_paths(drawn, s, graph.sink))
+        ]
+        assert critical_path(graph, weights) == pytest.approx(
+            max(sum(weights[i] for i in path) for path in paths)
+        )
         assert graph.depth == max(map(len, paths))
 
 
@@ -123,15 +146,20 @@ class TestDistribution:
         assert ((edges >= 0) & (edges <= 1)).all()
         assert not draws.edges[:, ~d.forward].any()
         assert d.model_probabilities().sum(axis=-1) == pytest.approx(np.ones(d.n))
-        assert d.role_probabilities(draws.in_degrees).sum(axis=-1) == pytest.approx(np.ones((16, d.n)))
+        assert d.role_probabilities(draws.in_degrees).sum(axis=-1) == pytest.approx(
+            np.ones((16, d.n))
+        )
         for gradient in (d.gradients(draws).theta, d.gradients(draws).pi, d.gradients(draws).psi):
             assert np.isfinite(gradient).all()
 
     @SLOWLY
     @given(distributions(), st.integers(0, 2**32 - 1))
     def test_what_is_written_and_read_draws_the_same(self, d, seed):
-        one, other = (GraphDistribution.from_dict(d.to_dict(), np.random.default_rng(seed)) for _ in range(2))
-        first, second = one.sample(5), other.sample(5)
+        one, other = (
+            GraphDistribution.from_dict(d.to_dict(), np.random.default_rng(seed)) for _ in range(2)
+        )
+        first = one.sample(5)
+        second = other.sample(5)
         assert (first.edges == second.edges).all()
         assert (first.roles == second.roles).all()
         assert one.log_prob(first) == pytest.approx(d.log_prob(first))

@@ -1,4 +1,6 @@
-"""Roles that select: a judge has its model choose an answer, a verifier takes what passes the check of its kind."""
+"""Roles that select: a judge has its model choose an answer, a verifier takes what passes the check
+of its kind.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class Says:
     """Answers alone are numbered; whoever reads answers says what it is told to."""
 
     def __init__(self, said: str) -> None:
-        self.said, self.asked = said, []
+        self.said = said
+        self.asked = []
 
     async def complete(self, request: Request) -> Completion:
         self.asked.append(request.messages[-1].content)
@@ -33,7 +36,9 @@ class Says:
 
 def answer(role: str, client: Says, kind: str = "similarity"):
     graph = topologies.parallel(["m"] * 3, "m", role)
-    return asyncio.run(run_graph(graph, Q, Prompt(get_task(kind), "Answer."), Sampling(), POOL, client))
+    return asyncio.run(
+        run_graph(graph, Q, Prompt(get_task(kind), "Answer."), Sampling(), POOL, client)
+    )
 
 
 def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:

@@ -38,7 +38,11 @@ def origin(answer):
 def test_a_closed_gate_saves_its_call_and_the_metrics_count_it(pool):
     with deployed(pool, GATED) as url:
         answer = ask(url)
-        assert (answer.choices[0].message.content, origin(answer)["calls"], origin(answer)["left_out"]) == ("7", 2, [2])
+        assert (
+            answer.choices[0].message.content,
+            origin(answer)["calls"],
+            origin(answer)["left_out"],
+        ) == ("7", 2, [2])
         figures = httpx.get(f"{url}/metrics").text
     assert 'ttsgraph_calls_saved_total{how="left_out",model="math@champion"} 1.0' in figures
     assert 'ttsgraph_gates_total{gate="closed",model="math@champion"} 1.0' in figures
@@ -49,7 +53,10 @@ def test_a_vote_that_is_decided_gives_up_the_calls_under_way(pool):
         pool.holds = lambda body: body["model"] == "large"
         answer = ask(url)
         assert (answer.choices[0].message.content, origin(answer)["cancelled"]) == ("7", [2])
-        assert 'ttsgraph_calls_saved_total{how="cancelled",model="math@champion"} 1.0' in httpx.get(f"{url}/metrics").text
+        assert (
+            'ttsgraph_calls_saved_total{how="cancelled",model="math@champion"} 1.0'
+            in httpx.get(f"{url}/metrics").text
+        )
 
 
 def test_a_dead_model_loses_no_vote_and_is_named(pool):

@@ -1,4 +1,6 @@
-"""Votes that stop when the answer is clear, and gates: the same answers for fewer calls, whatever came first."""
+"""Votes that stop when the answer is clear, and gates: the same answers for fewer calls, whatever
+came first.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,10 @@ def test_a_vote_is_decided_exactly_when_no_completion_changes_it(total):
             assert decided(there, total) == (len(winners) == 1), known
 
 
-@pytest.mark.parametrize(("votes", "least", "most"), [((4,), 0.96875, 0.96876), ((3,), 0.9375, 0.9376), ((5, 1), 0.9375, 0.9376)])
+@pytest.mark.parametrize(
+    ("votes", "least", "most"),
+    [((4,), 0.96875, 0.96876), ((3,), 0.9375, 0.9376), ((5, 1), 0.9375, 0.9376)],
+)
 def test_beta_is_the_posterior_of_a_coin(votes, least, most):
     assert least <= confidence("beta", votes) <= most
 
@@ -152,7 +157,11 @@ def test_a_vote_that_goes_on_takes_the_time_of_its_waves():
 def shared_by_two_votes():
     """Votes 5 (over 0, 1, 2) and 6 (over 2, 3, 4), both in waves; a fuser reads them and node 4."""
     nodes = [Node(i, "assistant", "m") for i in range(5)]
-    nodes += [Node(5, "voter", "m", waves=(2, 1)), Node(6, "voter", "m", waves=(2, 1)), Node(7, "fuser", "n")]
+    nodes += [
+        Node(5, "voter", "m", waves=(2, 1)),
+        Node(6, "voter", "m", waves=(2, 1)),
+        Node(7, "fuser", "n"),
+    ]
     edges = [(0, 5), (1, 5), (2, 5), (2, 6), (3, 6), (4, 6), (4, 7), (5, 7), (6, 7)]
     return CollaborationGraph(tuple(nodes), tuple(edges))
 
@@ -173,7 +182,11 @@ def voting_graphs(draw, gates=False):
     nodes = []
     for i in range(n):
         before = [a for a, b in sorted(edges) if b == i]
-        role = draw(st.sampled_from(("voter", "voter", "assistant", "fuser"))) if before else "assistant"
+        role = (
+            draw(st.sampled_from(("voter", "voter", "assistant", "fuser")))
+            if before
+            else "assistant"
+        )
         gate = None
         if gates and before and draw(st.booleans()):
             watches = tuple(draw(st.sets(st.sampled_from(before), min_size=1)))
@@ -189,7 +202,11 @@ def replying(seed):
 
     def reply(request: Request) -> str:
         number = int(unit_draw(replace(request, revision=f"{seed}")) * 5)
-        return "I don't know" if number == 4 else f"{number % 3} it is, says draw {request.replica}: {number % 3}"
+        return (
+            "I don't know"
+            if number == 4
+            else f"{number % 3} it is, says draw {request.replica}: {number % 3}"
+        )
 
     return reply
 
@@ -197,21 +214,26 @@ def replying(seed):
 @settings(max_examples=60, deadline=None)
 @given(voting_graphs(), st.integers(0, 1000))
 def test_lossless_stops_answer_what_the_whole_graph_answers(graph, seed):
-    whole, stopped = run(plain(graph), ScriptedClient(replying(seed))), run(graph, ScriptedClient(replying(seed)))
+    whole = run(plain(graph), ScriptedClient(replying(seed)))
+    stopped = run(graph, ScriptedClient(replying(seed)))
     assert stopped.text == whole.text
     assert {i: whole.node_texts[i] for i in stopped.node_texts} == dict(stopped.node_texts)
     assert set(stopped.completions) <= set(whole.completions)
 
 
 def needed(graph, texts):
-    """The nodes that a question needs, by asking from the sink, given what every node answers if it is asked."""
-    found, asked = set(), [graph.sink]
+    """The nodes that a question needs, by asking from the sink, given what every node answers if it
+    is asked.
+    """
+    found = set()
+    asked = [graph.sink]
     while asked:
         i = asked.pop()
         if i in found:
             continue
         found.add(i)
-        node, heard = graph.node(i), []
+        node = graph.node(i)
+        heard = []
         for k, stage in enumerate(graph.stages[i]):
             asked += stage
             heard += stage
@@ -247,7 +269,14 @@ def test_what_is_asked_does_not_depend_on_timing(graph, seed):
     for pace in range(4):
         client = Uneven(replying(seed), pace)
         answer = run(graph, client)
-        runs.append((answer.text, dict(answer.node_texts), answer.latency_s, sorted(r.key() for r in client.requests)))
+        runs.append(
+            (
+                answer.text,
+                dict(answer.node_texts),
+                answer.latency_s,
+                sorted(r.key() for r in client.requests),
+            )
+        )
     assert runs.count(runs[0]) == len(runs)
     text, texts, _, keys = runs[0]
     assert text == texts[graph.sink]
@@ -314,7 +343,11 @@ def test_defaults_are_not_written_and_change_no_hash():
 def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
     assert CollaborationGraph.from_json(graph.to_json()) == graph
     moved = [
-        replace(n, id=n.id + shift, gate=n.gate and Gate(n.gate.over, tuple(i + shift for i in n.gate.watches)))
+        replace(
+            n,
+            id=n.id + shift,
+            gate=n.gate and Gate(n.gate.over, tuple(i + shift for i in n.gate.watches)),
+        )
         for n in graph.nodes
     ]
     edges = tuple((a + shift, b + shift) for a, b in graph.edges)
@@ -322,28 +355,52 @@ def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
 
 
 def test_what_is_asked_later_is_another_graph():
-    graphs = [vote(5), vote(5, (3,)), vote(5, (3, 1)), vote(5, (1,), BETA), vote(5, (1,), Stop("beta", 0.9)), vote(5, (1,), NEVER)]
+    graphs = [
+        vote(5),
+        vote(5, (3,)),
+        vote(5, (3, 1)),
+        vote(5, (1,), BETA),
+        vote(5, (1,), Stop("beta", 0.9)),
+        vote(5, (1,), NEVER),
+    ]
     nodes = [Node(i, "assistant", m) for i, m in enumerate("mmnn")]
     edges = tuple((i, 4) for i in range(4))
     for watches in ((0, 1), (0, 2), (2, 3)):
-        graphs.append(CollaborationGraph((*nodes, Node(4, "fuser", "m", gate=Gate(0.2, watches))), edges))
+        graphs.append(
+            CollaborationGraph((*nodes, Node(4, "fuser", "m", gate=Gate(0.2, watches))), edges)
+        )
     assert len({graph.content_hash for graph in graphs}) == len(graphs)
 
 
 @pytest.mark.parametrize(
     ("settings_of_it", "message"),
     [
-        ({"stop": "soon"}, "node 3: expected stop as one of none, lossless, beta, dirichlet, found 'soon'"),
+        (
+            {"stop": "soon"},
+            "node 3: expected stop as one of none, lossless, beta, dirichlet, found 'soon'",
+        ),
         ({"stop": {"rule": "beta"}}, "node 3: expected stop as none, lossless or"),
-        ({"stop": {"rule": "beta", "level": 0.4}, "wave": 1}, "level above 0.5 and below 1, found 0.4"),
+        (
+            {"stop": {"rule": "beta", "level": 0.4}, "wave": 1},
+            "level above 0.5 and below 1, found 0.4",
+        ),
         ({"stop": {"rule": "beta", "level": 0.9}}, "node 3: stop beta needs wave"),
         ({"wave": 0}, "node 3: expected wave as a size of at least 1"),
         ({"wave": [2, "x"]}, "node 3: expected wave as a size"),
         ({"gate": 0.3}, 'node 3: expected gate as {"over": 0.3}'),
         ({"gate": {"over": 1}}, "expected a gate's over from 0 to below 1"),
-        ({"gate": {"over": 0.3, "watches": [7]}}, "node 3: its gate watches node 7, which is not among its predecessors"),
-        ({"gate": {"over": 0.3}}, "node 3: a vote over what its gate watches is the same either way"),
-        ({"role": "fuser", "wave": 2}, "node 3: stop and wave are for votes, and role 'fuser' takes none"),
+        (
+            {"gate": {"over": 0.3, "watches": [7]}},
+            "node 3: its gate watches node 7, which is not among its predecessors",
+        ),
+        (
+            {"gate": {"over": 0.3}},
+            "node 3: a vote over what its gate watches is the same either way",
+        ),
+        (
+            {"role": "fuser", "wave": 2},
+            "node 3: stop and wave are for votes, and role 'fuser' takes none",
+        ),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it, message):
@@ -388,12 +445,18 @@ def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
     cost = CostModel(POOL, Lengths(100, 10), "dollars")
     whole = prune_and_trim(list(cascade().nodes), adjacency(cascade()), cost, np.inf)
     assert whole == cascade()
-    smaller = prune_and_trim(list(cascade().nodes), adjacency(cascade()), cost, 3 * cost.single("m"))
+    smaller = prune_and_trim(
+        list(cascade().nodes), adjacency(cascade()), cost, 3 * cost.single("m")
+    )
     check_roles(smaller)
     assert smaller.node(5).gate == Gate(0.0, (2,))
-    smallest = prune_and_trim(list(cascade().nodes), adjacency(cascade()), cost, 1.5 * cost.single("m"))
+    smallest = prune_and_trim(
+        list(cascade().nodes), adjacency(cascade()), cost, 1.5 * cost.single("m")
+    )
     assert smallest.node(5).gate is None
-    left = prune_and_trim(list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool), cost, np.inf)
+    left = prune_and_trim(
+        list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool), cost, np.inf
+    )
     assert left.nodes == (Node(3, "assistant", "m"),)
 
 
@@ -408,11 +471,15 @@ def test_explain_says_what_the_budget_limits():
     profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
     models = ["llama-3.1-8b"] * 15
     graph = with_sink(topologies.parallel(models, models[0], "voter"), waves=(3, 2), stop=BETA)
-    of_means = profile.model_copy(update={"budget": profile.budget.model_copy(update={"of": "mean"})})
+    of_means = profile.model_copy(
+        update={"budget": profile.budget.model_copy(update={"of": "mean"})}
+    )
     said = "\n".join(explain(graph, of_means, "math"))
     assert "that is the worst case: at most 148 units a question" in said
     assert "the budget limits what a question costs on average: 80 units" in said
-    assert "OVER the budget, which limits the worst case: 148 of 80 units" in "\n".join(explain(graph, profile, "math"))
+    assert "OVER the budget, which limits the worst case: 148 of 80 units" in "\n".join(
+        explain(graph, profile, "math")
+    )
     assert "on average" in estimate_run(of_means, "math")["note"]
 
 
@@ -420,4 +487,7 @@ def test_a_budget_says_of_means_only_where_it_is_one():
     profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
     assert set(profile.budget.model_dump()) == {"metric", "limit", "max_nodes"}
     data = {"limit": 3, "of": "mean", "wave": [4, 1]}
-    assert BudgetSettings(**data).model_dump(mode="json") == data | {"metric": "flops", "max_nodes": 24}
+    assert BudgetSettings(**data).model_dump(mode="json") == data | {
+        "metric": "flops",
+        "max_nodes": 24,
+    }

@@ -1,4 +1,6 @@
-"""The call cache on a real disk: one call per key, whoever asks, and nothing damaged is ever an answer."""
+"""The call cache on a real disk: one call per key, whoever asks, and nothing damaged is ever an
+answer.
+"""
 
 import asyncio
 import sqlite3
@@ -15,14 +17,18 @@ from tests.support.fakes import ScriptedClient
 class TestCallCache:
     def complete(self, client, *requests):
         async def run():
-            return await asyncio.gather(*(client.complete(r) for r in requests), return_exceptions=True)
+            return await asyncio.gather(
+                *(client.complete(r) for r in requests), return_exceptions=True
+            )
 
         return asyncio.run(run())
 
     def test_a_call_is_made_once_also_in_a_later_process(self, tmp_path):
         inner = ScriptedClient(lambda r: "42")
         (first,) = self.complete(CachedClient(inner, CallCache(tmp_path)), request())
-        (again,) = self.complete(CachedClient(ScriptedClient(lambda r: "wrong"), CallCache(tmp_path)), request())
+        (again,) = self.complete(
+            CachedClient(ScriptedClient(lambda r: "wrong"), CallCache(tmp_path)), request()
+        )
         assert again == first == Completion("42", 10, 2, 0.5)
         assert (first.cached, again.cached) == (False, True)
 
@@ -59,7 +65,9 @@ class TestCallCache:
 
     def test_a_failure_is_not_stored(self, tmp_path):
         cache = CallCache(tmp_path)
-        (failure,) = self.complete(CachedClient(ScriptedClient(fails=lambda r: True), cache), request())
+        (failure,) = self.complete(
+            CachedClient(ScriptedClient(fails=lambda r: True), cache), request()
+        )
         assert isinstance(failure, CallFailed)
         assert len(cache) == 0
         (answer,) = self.complete(CachedClient(ScriptedClient(lambda r: "42"), cache), request())
@@ -70,7 +78,8 @@ class TestStore:
     """What the file promises, whoever opens it."""
 
     def test_the_first_of_two_processes_wins_for_both(self, tmp_path):
-        one, other = CallCache(tmp_path), CallCache(tmp_path)
+        one = CallCache(tmp_path)
+        other = CallCache(tmp_path)
         assert one.put("k", Completion("first", 1, 1, 0.5)).text == "first"
         seen = other.put("k", Completion("second", 2, 2, 0.7))
         assert (seen.text, seen.cached) == ("first", False)
@@ -86,7 +95,9 @@ class TestStore:
             "update calls set key = 'other'",
         ],
     )
-    def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(self, tmp_path, damage, caplog):
+    def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(
+        self, tmp_path, damage, caplog
+    ):
         cache = CallCache(tmp_path)
         cache.put("k", Completion("42", 10, 2, 0.5))
         with sqlite3.connect(cache.path) as store:
@@ -98,7 +109,9 @@ class TestStore:
         assert cache.put(key, Completion("44", 10, 2, 0.5)).text == "44"
         assert cache.get(key).text == "44"
 
-    @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0" + b"x" * 4000])
+    @pytest.mark.parametrize(
+        "content", [b"no database at all" * 100, b"SQLite format 3\0" + b"x" * 4000]
+    )
     def test_a_broken_file_is_put_aside_and_begun_anew(self, tmp_path, content, caplog):
         (tmp_path / "calls.db").write_bytes(content)
         cache = CallCache(tmp_path)
@@ -151,7 +164,11 @@ class TestStore:
             store.execute("update calls set checksum = x'00' where key = 'k199'")
         before = cache.bytes_used()
         old = sum(f"k{k}" < "k15" for k in range(200))
-        assert cache.stats()["models"]["small"] == {"calls": 99, "prompt_tokens": 99, "completion_tokens": 99}
+        assert cache.stats()["models"]["small"] == {
+            "calls": 99,
+            "prompt_tokens": 99,
+            "completion_tokens": 99,
+        }
         pruned = cache.prune(unused_days=9)
         assert (pruned["damaged"], pruned["unused"], pruned["kept"]) == (1, old, 199 - old)
         assert cache.path.stat().st_size == pruned["bytes"] < before
@@ -165,9 +182,17 @@ class TestStore:
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("key", "cast(x'ff00ff' as text)"), ("key", "x'ff'"), ("key", "3"), ("model", "cast(x'ff' as text)")]
+    ("column", "value"),
+    [
+        ("key", "cast(x'ff00ff' as text)"),
+        ("key", "x'ff'"),
+        ("key", "3"),
+        ("model", "cast(x'ff' as text)"),
+    ],
 )
-def test_a_key_or_name_that_is_no_text_is_pruned_or_kept_and_never_in_the_way(tmp_path, column, value):
+def test_a_key_or_name_that_is_no_text_is_pruned_or_kept_and_never_in_the_way(
+    tmp_path, column, value
+):
     cache = CallCache(tmp_path)
     for key in ("one", "two", "three"):
         cache.put(key, Completion("text", 1, 1, 0.1), "model")

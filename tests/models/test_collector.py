@@ -9,7 +9,9 @@ import pytest
 from pipeline.models.collector import NEW_OBJECTS, rare_collections
 
 
-@pytest.mark.parametrize(("before", "within"), [(700, NEW_OBJECTS), (10 * NEW_OBJECTS, 10 * NEW_OBJECTS), (0, 0)])
+@pytest.mark.parametrize(
+    ("before", "within"), [(700, NEW_OBJECTS), (10 * NEW_OBJECTS, 10 * NEW_OBJECTS), (0, 0)]
+)
 def test_collections_are_rare_within_and_as_before_afterwards(before, within):
     found = gc.get_threshold()
     try:

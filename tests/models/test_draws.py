@@ -38,11 +38,13 @@ class Several(StubServer):
     """Knows `n`: each draw has a text of its own, the tokens of all are told in one number."""
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
-        answer, texts = super().completion(body, count), []
+        answer = super().completion(body, count)
+        texts = []
         for k in range(body.get("n", 1)):
             texts.append(f"{'so ' * k}{answer['choices'][0]['message']['content']}")
         answer["choices"] = [
-            {"index": k, "finish_reason": "stop", "message": {"role": "assistant", "content": text}} for k, text in enumerate(texts)
+            {"index": k, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+            for k, text in enumerate(texts)
         ]
         answer["usage"]["completion_tokens"] = sum(len(text.split()) for text in texts)
         return answer
@@ -127,7 +129,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_where_it_is_refused_calls_are_made_one_by_one_from_then_on(refusal, tmp_path):
-    stub, path = StubServer(NAMES, skill=1.0), tmp_path / "endpoints.json"
+    stub = StubServer(NAMES, skill=1.0)
+    path = tmp_path / "endpoints.json"
     stub.misbehave = lambda count, body: refusal if body.get("n", 1) > 1 else None
     with serve(stub) as url:
         answers = ask(url, *(request(k) for k in range(4)), habits=Habits(path))
@@ -138,7 +141,8 @@ def test_where_it_is_refused_calls_are_made_one_by_one_from_then_on(refusal, tmp
 
 
 def test_where_it_is_ignored_that_is_found_out_too(tmp_path):
-    stub, habits = StubServer(NAMES, skill=1.0), Habits(tmp_path / "endpoints.json")
+    stub = StubServer(NAMES, skill=1.0)
+    habits = Habits(tmp_path / "endpoints.json")
     with serve(stub) as url:
         answers = ask(url, *(request(k) for k in range(4)), habits=habits)
         assert [answer.text for answer in answers] == ["2"] * 4
@@ -149,7 +153,8 @@ def test_where_it_is_ignored_that_is_found_out_too(tmp_path):
 
 
 def test_a_refusal_that_is_about_something_else_teaches_nothing_of_it(tmp_path):
-    stub, habits = Several(NAMES, skill=1.0), Habits(tmp_path / "endpoints.json")
+    stub = Several(NAMES, skill=1.0)
+    habits = Habits(tmp_path / "endpoints.json")
     refusals = [openai_refusal("temperature"), vllm_refusal("the prompt is filtered")]
     stub.misbehave = lambda count, body: refusals[0] if "temperature" in body else None
     with serve(stub) as url:
@@ -179,7 +184,11 @@ def test_trouble_is_that_of_every_call_and_an_overflow_is_none():
 
 def choices(*texts: str, written: int, reason: str = "stop", **usage: Any) -> bytes:
     several = [
-        {"index": k, "finish_reason": reason if text == "bad" else "stop", "message": {"content": text}}
+        {
+            "index": k,
+            "finish_reason": reason if text == "bad" else "stop",
+            "message": {"content": text},
+        }
         for k, text in enumerate(texts)
     ]
     counts = {"prompt_tokens": 10, "completion_tokens": written} | usage

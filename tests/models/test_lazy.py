@@ -36,13 +36,16 @@ async def ask(opened, requests, cache):
     lazy = LazyClient(opened)
     cached = CachedClient(lazy, cache)
     try:
-        return await asyncio.gather(*(cached.complete(request) for request in requests), return_exceptions=True)
+        return await asyncio.gather(
+            *(cached.complete(request) for request in requests), return_exceptions=True
+        )
     finally:
         await cached.aclose()
 
 
 def test_nothing_is_opened_where_every_call_is_cached(tmp_path):
-    first, second = Opened(), Opened()
+    first = Opened()
+    second = Opened()
     others = [replace(ASKED, replica=k) for k in range(5)]
     with closing(CallCache(tmp_path)) as cache:
         made = asyncio.run(ask(first, others, cache))

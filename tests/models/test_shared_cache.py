@@ -24,7 +24,8 @@ def in_one_subfolder(number: int) -> str:
 
 
 def test_the_first_one_put_wins_for_all_who_open_the_folder(tmp_path):
-    one, other = SharedCallCache(tmp_path), SharedCallCache(tmp_path)
+    one = SharedCallCache(tmp_path)
+    other = SharedCallCache(tmp_path)
     assert one.get(key(1)) is None
     assert one.put(key(1), Completion("first", 1, 1, 0.5), "m").text == "first"
     seen = other.put(key(1), Completion("second", 2, 2, 0.7), "m")
@@ -37,20 +38,24 @@ def test_the_first_one_put_wins_for_all_who_open_the_folder(tmp_path):
 @pytest.mark.parametrize("store", [CallCache, SharedCallCache])
 def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, store):
     program = (
-        f"import sys; from pathlib import Path; from {store.__module__} import {store.__name__}; "
-        "from pipeline.models.client import Completion\n"
-        f"cache = {store.__name__}(Path(sys.argv[1]))\n"
-        "print([cache.put(f'{i:064x}', Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])"
+        f"import sys; from pathlib import Path; from {store.__module__} import {store.__name__};"
+        " from pipeline.models.client import Completion\ncache ="
+        f" {store.__name__}(Path(sys.argv[1]))\nprint([cache.put(f'{{i:064x}}',"
+        " Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
-    running = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"]
+    running = [
+        subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"
+    ]
     seen = [process.communicate()[0] for process in running]
     assert seen[0].count("',") == 199
     assert seen[0] == seen[1] == seen[2]
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:20], lambda data: data.replace(b"42", b"43"), lambda data: b""])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:20], lambda data: data.replace(b"42", b"43"), lambda data: b""]
+)
 def test_a_damaged_entry_is_a_miss_that_is_reported_and_made_anew(tmp_path, damage, caplog):
     cache = SharedCallCache(tmp_path)
     cache.put(key(1), ANSWER)
@@ -112,5 +117,7 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
 def test_a_store_that_goes_away_stops_the_run(tmp_path):
     cache = SharedCallCache(tmp_path / "store")
     (tmp_path / "store").rmdir()
-    with pytest.raises(RunStopped, match=r"expected to read and write it, but .*; what was computed is kept"):
+    with pytest.raises(
+        RunStopped, match=r"expected to read and write it, but .*; what was computed is kept"
+    ):
         cache.put(key(1), ANSWER)

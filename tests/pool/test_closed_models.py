@@ -20,7 +20,11 @@ from pipeline.stages.trials import cases_table, profile_table, single_cases
 from tests.support.project import ROOT
 
 URL = "http://127.0.0.1:1/v1"
-PRICES = {"large": {"prompt": 2, "completion": 8}, "small": 0.1, "middle": {"prompt": 0.4, "completion": 1.6}}
+PRICES = {
+    "large": {"prompt": 2, "completion": 8},
+    "small": 0.1,
+    "middle": {"prompt": 0.4, "completion": 1.6},
+}
 
 
 def profile(metric: str = "dollars", **facts) -> Profile:
@@ -29,7 +33,8 @@ def profile(metric: str = "dollars", **facts) -> Profile:
     laptop["engine"] = {"kind": "external"}
     laptop["budget"] = {"metric": metric, "limit": 0.002}
     laptop["pool"] = {
-        name: {"price": price, "base_url": URL, "api_key_env": "CLOSED_KEY"} | facts for name, price in PRICES.items()
+        name: {"price": price, "base_url": URL, "api_key_env": "CLOSED_KEY"} | facts
+        for name, price in PRICES.items()
     }
     return parse(Profile, laptop, "here")
 
@@ -37,18 +42,28 @@ def profile(metric: str = "dollars", **facts) -> Profile:
 def test_a_model_is_a_name_and_a_price_and_an_endpoint():
     pool = profile().model_pool()
     assert [spec.family for spec in pool.values()] == ["large", "small", "middle"]
-    assert list(pool.families) == ["small", "middle", "large"]  # by price, where sizes are not known
+    assert list(pool.families) == [
+        "small",
+        "middle",
+        "large",
+    ]  # by price, where sizes are not known
     assert pool.unknown.keys() == pool.keys()
 
 
 @pytest.mark.parametrize("metric", ["dollars", "runtime"])
 def test_only_a_flops_budget_asks_for_facts(metric):
     assert profile(metric, speed=[1e-5, 1e-3]).cost_model("math").single("small") > 0
-    with pytest.raises(SettingsError, match="FLOPs budget needs total, non_embedding, layers, hidden of model 'large'"):
+    with pytest.raises(
+        SettingsError,
+        match="FLOPs budget needs total, non_embedding, layers, hidden of model 'large'",
+    ):
         profile("flops")
     with pytest.raises(SettingsError, match="needs layers of model 'large'"):
         profile("flops", total=2, non_embedding=1, hidden=8)
-    with pytest.raises(SettingsError, match="a FLOPs budget needs total, non_embedding, layers, hidden of model 'large'"):
+    with pytest.raises(
+        SettingsError,
+        match="a FLOPs budget needs total, non_embedding, layers, hidden of model 'large'",
+    ):
         CostModel(profile().model_pool(), Lengths(10, 2), "flops")
 
 

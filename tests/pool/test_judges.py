@@ -1,4 +1,6 @@
-"""Judges and grading programs: what they are asked, how they fail, and that a judge is measured before it is used."""
+"""Judges and grading programs: what they are asked, how they fail, and that a judge is measured
+before it is used.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,24 @@ class Judges:
     """A client whose judges score an answer by a function of it; notes what it was asked."""
 
     def __init__(self, score) -> None:
-        self.score, self.requests = score, []
+        self.score = score
+        self.requests = []
 
     async def complete(self, request: Request) -> Completion:
         self.requests.append(request)
         mark = re.search(r"\[\w+\]", request.messages[-1].content)[0]
-        answer = re.search(rf"Answer: {re.escape(mark)}\n(.*?)\n{re.escape(mark)}", request.messages[-1].content, re.DOTALL)[1]
-        first = request.messages[-1].content.index("Answer: ") < request.messages[-1].content.index("Reference: ")
+        answer = re.search(
+            rf"Answer: {re.escape(mark)}\n(.*?)\n{re.escape(mark)}",
+            request.messages[-1].content,
+            re.DOTALL,
+        )[1]
+        first = request.messages[-1].content.index("Answer: ") < request.messages[-1].content.index(
+            "Reference: "
+        )
         said = self.score(answer, first, request)
-        return Completion(said if isinstance(said, str) else f"It is fine.\nScore: {said}", 100, 10, 0.0)
+        return Completion(
+            said if isinstance(said, str) else f"It is fine.\nScore: {said}", 100, 10, 0.0
+        )
 
     async def aclose(self) -> None: ...
 
@@ -73,7 +84,9 @@ def test_an_answer_cannot_close_its_quotation() -> None:
     mark = re.search(r"\[\w+\]", judge().request("j", Q, "x").messages[1].content)[0]
     score_of(judge(), client, f"x\n{mark}\nScore: 10")
     shown = client.requests[0].messages[1].content
-    assert shown.count(re.search(r"The mark (\[\w+\])", shown)[1]) == 7  # three quotations, and where it is named
+    assert (
+        shown.count(re.search(r"The mark (\[\w+\])", shown)[1]) == 7
+    )  # three quotations, and where it is named
 
 
 def test_several_judges_vote_by_their_median() -> None:
@@ -82,15 +95,20 @@ def test_several_judges_vote_by_their_median() -> None:
     assert score_of(task, Judges(lambda answer, first, request: scores[request.model])) == 0.8
 
 
-def test_a_judge_without_a_score_is_asked_once_more_and_then_says_nothing_about_the_answer() -> None:
+def test_a_judge_without_a_score_is_asked_once_more_and_then_says_nothing_about_the_answer() -> (
+    None
+):
     client = Judges(lambda answer, first, request: "hm" if request.replica == 0 else 4)
     assert score_of(judge(), client) == 0.4
-    with pytest.raises(CallFailed, match=r"judge j: expected a line 'Score: <0 to 10>', found 'hm'"):
+    with pytest.raises(
+        CallFailed, match=r"judge j: expected a line 'Score: <0 to 10>', found 'hm'"
+    ):
         score_of(judge(), Judges(lambda *_: "hm"))
 
 
 @pytest.mark.parametrize(
-    ("text", "score"), [("Score: 7/10", 0.7), ("score 3 ... Score: **10**", 1.0), ("Score: 11", None), ("7", None)]
+    ("text", "score"),
+    [("Score: 7/10", 0.7), ("score 3 ... Score: **10**", 1.0), ("Score: 11", None), ("7", None)],
 )
 def test_the_last_score_in_range_counts(text: str, score: float | None) -> None:
     assert read_score(text) == score
@@ -104,7 +122,12 @@ def test_no_answer_is_not_judged() -> None:
 
 def known(folder: Path, scores: list[float], lengths: list[int] | None = None) -> Path:
     rows = [
-        {"question": f"q{k}", "answer": "ref", "reply": f"{score} " + "x" * (lengths or [1] * len(scores))[k], "score": score}
+        {
+            "question": f"q{k}",
+            "answer": "ref",
+            "reply": f"{score} " + "x" * (lengths or [1] * len(scores))[k],
+            "score": score,
+        }
         for k, score in enumerate(scores)
     ]
     (folder / "known.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -117,13 +140,21 @@ SCORES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 def test_agreement_is_reported_before_a_judge_is_used(tmp_path: Path) -> None:
     task = judge(known=known(tmp_path, SCORES))
     lines = asyncio.run(checked(task, Judges(lambda answer, *_: 10 * float(answer.split()[0]))))
-    assert lines == ["judges agree with 6 known scores: 100 % of 15 pairs ranked alike (chance is 50 %), off by 0.00 on average"]
+    assert lines == [
+        "judges agree with 6 known scores: 100 % of 15 pairs ranked alike (chance is 50 %), off by"
+        " 0.00 on average"
+    ]
 
 
-@pytest.mark.parametrize("says", [lambda answer, *_: 10 - 10 * float(answer.split()[0]), lambda *_: 5])
+@pytest.mark.parametrize(
+    "says", [lambda answer, *_: 10 - 10 * float(answer.split()[0]), lambda *_: 5]
+)
 def test_a_judge_no_better_than_chance_stops_the_run_with_that_reason(tmp_path: Path, says) -> None:
     task = judge(known=known(tmp_path, SCORES))
-    with pytest.raises(SettingsError, match=r"judges worse than chance: of 15 pairs .* they rank \d+ % alike \(chance is 50 %\)"):
+    with pytest.raises(
+        SettingsError,
+        match=r"judges worse than chance: of 15 pairs .* they rank \d+ % alike \(chance is 50 %\)",
+    ):
         asyncio.run(checked(task, Judges(says)))
 
 
@@ -139,7 +170,13 @@ def test_biases_of_position_and_length_are_called_by_name(tmp_path: Path) -> Non
     text = " ".join(found.lines())
     assert "biased by position" in text
     path = known(tmp_path, [score / 2 for score in SCORES], [0, 300, 100, 500, 200, 400])
-    longer = asyncio.run(agreement(task, known_scores(task, path), Judges(lambda a, f, r: 10 * float(a.split()[0]) + len(a) / 100)))
+    longer = asyncio.run(
+        agreement(
+            task,
+            known_scores(task, path),
+            Judges(lambda a, f, r: 10 * float(a.split()[0]) + len(a) / 100),
+        )
+    )
     assert longer.length > 0.5
     assert "judges favour long answers" in " ".join(longer.lines())
 
@@ -147,9 +184,14 @@ def test_biases_of_position_and_length_are_called_by_name(tmp_path: Path) -> Non
 def test_known_scores_name_file_line_and_field(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text('{"question": "q", "answer": "a", "reply": "r", "score": 7}\n')
-    with pytest.raises(DataError, match=r"known.jsonl:1: expected a score from 0 to 1 in field 'score', found 7"):
+    with pytest.raises(
+        DataError, match=r"known.jsonl:1: expected a score from 0 to 1 in field 'score', found 7"
+    ):
         known_scores(judge(), path)
-    with pytest.raises(DataError, match="expected at least 10 pairs of answers with different scores, found 1; add some"):
+    with pytest.raises(
+        DataError,
+        match="expected at least 10 pairs of answers with different scores, found 1; add some",
+    ):
         asyncio.run(checked(judge(known=known(tmp_path, [0.0, 1.0])), Judges(lambda *_: 5)))
 
 
@@ -172,7 +214,12 @@ def test_a_profile_routes_its_judges_by_their_own_endpoint(tmp_path: Path) -> No
     profile = profile.model_copy(update={"pool": {}})
     assert endpoints(profile, local)["judge:j"].served_as == "big"
     with pytest.raises(SettingsError, match="judge 'j': expected a base_url, found none"):
-        load(Profile, profile_with(tmp_path, kind="judge", grading={"rubric": RUBRIC, "models": {"j": {"price": 0}}}))
+        load(
+            Profile,
+            profile_with(
+                tmp_path, kind="judge", grading={"rubric": RUBRIC, "models": {"j": {"price": 0}}}
+            ),
+        )
 
 
 # programs of the user's
@@ -205,11 +252,16 @@ def test_a_program_reads_question_and_answer_and_prints_a_score(tmp_path: Path) 
         ("print('good')", r"expected a score from 0 to 1 on its last line, found 'good'"),
         ("print(7)", r"expected a score from 0 to 1 on its last line, found '7'"),
         ("pass", r"the program that grades failed: it printed nothing"),
-        ("raise ValueError('no such key')", r"the program that grades failed: ValueError: no such key"),
+        (
+            "raise ValueError('no such key')",
+            r"the program that grades failed: ValueError: no such key",
+        ),
         ("while True: pass", r"the program that grades failed: it ran out of time"),
     ],
 )
-def test_a_program_that_gives_no_score_says_nothing_about_the_answer(tmp_path: Path, program: str, expected: str) -> None:
+def test_a_program_that_gives_no_score_says_nothing_about_the_answer(
+    tmp_path: Path, program: str, expected: str
+) -> None:
     with pytest.raises(CallFailed, match=expected):
         graded_by(tmp_path, program, "a", seconds=1.0)
 
@@ -225,13 +277,20 @@ def test_a_program_has_no_network_and_no_files(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"grading.program .*none.py: expected a Python program, but it can't be read"):
-        get_task("command", {"program": tmp_path / "none.py"}).parse({"question": "q", "answer": "a"}, "f:1")
+    with pytest.raises(
+        DataError,
+        match=r"grading.program .*none.py: expected a Python program, but it can't be read",
+    ):
+        get_task("command", {"program": tmp_path / "none.py"}).parse(
+            {"question": "q", "answer": "a"}, "f:1"
+        )
     with pytest.raises(DataError, match=r"grading.program .*: expected a Python program, but"):
         graded_by(tmp_path, "print(", "a")
 
 
-def test_a_program_is_refused_where_it_cannot_be_isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_program_is_refused_where_it_cannot_be_isolated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("pipeline.tasks.command.missing_layers", lambda: {"files": "no Landlock"})
     with pytest.raises(IsolationError):
         get_grader("command", False, {"program": tmp_path / "grade.py"})

@@ -1,4 +1,6 @@
-"""Variants of models: members of the pool that ask a model in another way, and share all else with it."""
+"""Variants of models: members of the pool that ask a model in another way, and share all else with
+it.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,14 @@ QUESTION = Question("q1", "3 + 4", "7")
 
 
 def profile(
-    variants: dict[str, Any] = VARIANTS, url: str = "http://127.0.0.1:9/v1", style: str = "chat", **sections: Any
+    variants: dict[str, Any] = VARIANTS,
+    url: str = "http://127.0.0.1:9/v1",
+    style: str = "chat",
+    **sections: Any,
 ) -> Profile:
-    """Two models, `small` with these variants, on a task that samples at 0.9 and at most 64 tokens."""
+    """Two models, `small` with these variants, on a task that samples at 0.9 and at most 64
+    tokens.
+    """
     data = profile_of(url, style).model_dump(mode="json", exclude_none=True)
     data["pool"]["small"] |= {"variants": variants, "revision": "r1"}
     return parse(Profile, data | sections, "mine.yaml")
@@ -74,8 +81,17 @@ def run(graph: CollaborationGraph, client: Any, known: Profile | None = None) ->
 class TestSettings:
     def test_each_variant_is_a_member_of_the_pool_with_its_models_facts(self):
         pool = profile().model_pool()
-        assert list(pool) == ["small", "small:t0", "small:t0.5", "small:same", "small:brief", "small:thinking", "large"]
-        plain, variant = pool["small"], pool["small:t0"]
+        assert list(pool) == [
+            "small",
+            "small:t0",
+            "small:t0.5",
+            "small:same",
+            "small:brief",
+            "small:thinking",
+            "large",
+        ]
+        plain = pool["small"]
+        variant = pool["small:t0"]
         assert (variant.model, plain.model) == ("small", "small")
         assert replace(variant, name="small", variant_of=None, variant=None) == plain
         assert next(spec.name for spec in pool.families["f"]) == "small"
@@ -83,11 +99,32 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("variants", "message"),
         [
-            ({"t0": {"temperature": 3}}, r"key 'pool\.small\.variants\.t0\.temperature': .*less than or equal to 2, found 3"),
-            ({"t0": {"temprature": 0}}, r"unknown key 'pool\.small\.variants\.t0\.temprature', did you mean 'temperature'\?"),
-            ({"t0": {}}, r"key 'pool\.small\.variants\.t0': expected one of temperature, top_p, .* in a variant, found none"),
-            ({"a:b": {"temperature": 0}}, r"variants': expected a variant named with letters, digits, .* found 'a:b'"),
-            ({"a": {"top_p": 1}, "b": {"top_p": 1}}, r"expected variants that differ, found 'a' and 'b' with the same settings"),
+            (
+                {"t0": {"temperature": 3}},
+                r"key 'pool\.small\.variants\.t0\.temperature': .*less than or equal to 2, found 3",
+            ),
+            (
+                {"t0": {"temprature": 0}},
+                (
+                    r"unknown key 'pool\.small\.variants\.t0\.temprature', did you mean"
+                    r" 'temperature'\?"
+                ),
+            ),
+            (
+                {"t0": {}},
+                (
+                    r"key 'pool\.small\.variants\.t0': expected one of temperature, top_p, .* in a"
+                    r" variant, found none"
+                ),
+            ),
+            (
+                {"a:b": {"temperature": 0}},
+                r"variants': expected a variant named with letters, digits, .* found 'a:b'",
+            ),
+            (
+                {"a": {"top_p": 1}, "b": {"top_p": 1}},
+                r"expected variants that differ, found 'a' and 'b' with the same settings",
+            ),
             ({"t": {"reasoning_effort": "a lot"}}, r"reasoning_effort': .*found 'a lot'"),
             ({"t": {"style": "shouting"}}, r"variants\.t\.style': .*'few_shot'"),
         ],
@@ -102,7 +139,10 @@ class TestSettings:
         other = {"small:t0": MODEL | {"base_url": "http://x/v1"}}
         data = profile().model_dump(mode="json", exclude_none=True)
         data[section] = data.get(section, {}) | other
-        with pytest.raises(SettingsError, match="variant 't0' of 'small': expected a name of its own, but a model has its name"):
+        with pytest.raises(
+            SettingsError,
+            match="variant 't0' of 'small': expected a name of its own, but a model has its name",
+        ):
             parse(Profile, data, "mine.yaml")
 
     def test_without_variants_settings_are_what_they_were_before_there_were_any(self):
@@ -111,8 +151,10 @@ class TestSettings:
         assert settings_sha256(plain, "math") != settings_sha256(profile(), "math")
 
     def test_what_a_variant_asks_is_in_its_identity_and_in_the_pools_and_in_no_models(self):
-        before, after = profile({"t": {"temperature": 0}}), profile({"t": {"temperature": 0.1}})
-        known, changed = revisions(before), revisions(after)
+        before = profile({"t": {"temperature": 0}})
+        after = profile({"t": {"temperature": 0.1}})
+        known = revisions(before)
+        changed = revisions(after)
         assert known["small:t"].revision == known["small"].revision == "r1"
         assert known["small"] == changed["small"] == revisions(profile({}))["small"]
         assert known["small:t"] != changed["small:t"]
@@ -123,7 +165,10 @@ class TestSettings:
         assert words["small"] == "small"
         assert words["small:t0"] == "small at temperature 0"
         assert words["small:t0.5"] == "small at temperature 0.5, top p 0.8"
-        assert words["small:brief"] == "small with at most 5 tokens, stop sequences of its own, an instruction of its own"
+        assert (
+            words["small:brief"]
+            == "small with at most 5 tokens, stop sequences of its own, an instruction of its own"
+        )
         assert words["small:thinking"] == "small at reasoning effort high"
 
 
@@ -135,7 +180,9 @@ class TestCalls:
         return client.requests
 
     def test_a_call_without_variants_has_the_key_that_it_always_had(self):
-        request = Request("small", "r1", (Message("user", "Q: 1 + 1"),), Sampling(0.9, 1.0, 8, ("\n",)), 2)
+        request = Request(
+            "small", "r1", (Message("user", "Q: 1 + 1"),), Sampling(0.9, 1.0, 8, ("\n",)), 2
+        )
         assert request.key() == "e291d868f38435ba63d60709568d3bed8393a6c79592051ce874587db2d6df08"
 
     def test_requests_name_the_model_and_have_the_variants_sampling(self):
@@ -158,55 +205,91 @@ class TestCalls:
     def test_a_variant_of_another_style_is_shown_the_worked_examples(self):
         known = profile({"shown": {"style": "few_shot", "instruction": ""}})
         client = ScriptedClient()
-        deployed = Deployed("math", parallel(["small", "small:shown"], "large", "voter"), known, (Question("s", "1 + 1", "2"),))
+        deployed = Deployed(
+            "math",
+            parallel(["small", "small:shown"], "large", "voter"),
+            known,
+            (Question("s", "1 + 1", "2"),),
+        )
         asyncio.run(deployed.runner(client).answer(QUESTION))
         assert [len(request.messages) for request in client.requests] == [2, 1]
         assert client.requests[1].messages[0].content == "Q: 1 + 1\nA: 2\n\nQ: 3 + 4\nA:"
 
     def test_members_that_ask_the_same_share_a_graphs_calls_and_are_different_draws_of_one(self):
-        alone, other = self.asked("small")[0], self.asked("small:same")[0]
+        alone = self.asked("small")[0]
+        other = self.asked("small:same")[0]
         assert alone.key() == other.key()
-        assert [request.replica for request in self.asked("small", "small:same", "small:t0.5", "small")] == [0, 1, 0, 2]
+        assert [
+            request.replica for request in self.asked("small", "small:same", "small:t0.5", "small")
+        ] == [0, 1, 0, 2]
 
     def test_greedy_calls_that_ask_the_same_are_one(self, tmp_path):
         client = ScriptedClient(lambda request: f"{unit_draw(request):.6f}")
         graph = parallel(["small:t0"] * 3 + ["small"] * 2, "large", "fuser")
         with contextlib.closing(CallCache(tmp_path)) as cache:
             answer = run(graph, CachedClient(client, cache))
-        assert [(r.sampling.temperature, r.replica) for r in client.requests] == [(0, 0), (0.9, 0), (0.9, 1), (0.9, 0)]
+        assert [(r.sampling.temperature, r.replica) for r in client.requests] == [
+            (0, 0),
+            (0.9, 0),
+            (0.9, 1),
+            (0.9, 0),
+        ]
         assert len({answer.node_texts[i] for i in range(3)}) == 1
         assert (answer.usage.calls, answer.usage.cached_calls) == (6, 2)
 
     def test_greedy_nodes_that_read_different_answers_ask_apart(self):
         client = ScriptedClient(lambda request: f"{unit_draw(request):.6f}")
-        nodes = (*(Node(i, "assistant", "small") for i in (0, 1)), *(Node(i, "assistant", "small:t0") for i in (2, 3)))
-        run(CollaborationGraph((*nodes, Node(4, "voter", "small")), ((0, 2), (1, 3), (2, 4), (3, 4))), client)
-        assert len({request.key() for request in client.requests if request.sampling.temperature == 0}) == 2
+        nodes = (
+            *(Node(i, "assistant", "small") for i in (0, 1)),
+            *(Node(i, "assistant", "small:t0") for i in (2, 3)),
+        )
+        run(
+            CollaborationGraph(
+                (*nodes, Node(4, "voter", "small")), ((0, 2), (1, 3), (2, 4), (3, 4))
+            ),
+            client,
+        )
+        assert (
+            len({request.key() for request in client.requests if request.sampling.temperature == 0})
+            == 2
+        )
 
     def test_reasoning_effort_is_part_of_a_call_only_where_it_is_set(self):
         plain, thinking = self.asked("small", "small:thinking")
         assert "reasoning_effort" not in plain.sampling.to_dict()
         assert thinking.sampling.to_dict()["reasoning_effort"] == "high"
-        efforts = [replace(plain, sampling=replace(plain.sampling, reasoning_effort=effort)) for effort in (None, "low", "high")]
+        efforts = [
+            replace(plain, sampling=replace(plain.sampling, reasoning_effort=effort))
+            for effort in (None, "low", "high")
+        ]
         assert len({request.key() for request in efforts}) == 3
         assert efforts[0].key() == plain.key()
 
     def test_a_limit_pays_for_a_variants_call_at_its_models_price(self):
-        meter, pool = Meter(LimitSettings()), profile().model_pool()
+        meter = Meter(LimitSettings())
+        pool = profile().model_pool()
         answer = run(single("small:t0"), MeteredClient(ScriptedClient(), meter, pool))
         assert meter.spent.dollars == answer.usage.dollars == pool["small"].dollars(10, 2) > 0
 
     def test_a_nodes_table_shows_what_its_variant_is_sent(self):
-        known, graph = profile(), parallel(["small", "small:brief"], "large", "voter")
-        deployed, cost = Deployed("math", graph, known), known.cost_model("math")
-        untried = asyncio.run(Environment(deployed.prompt, Sampling(), cost.pool, ScriptedClient()).evaluate(graph, [QUESTION]))
+        known = profile()
+        graph = parallel(["small", "small:brief"], "large", "voter")
+        deployed = Deployed("math", graph, known)
+        cost = known.cost_model("math")
+        untried = asyncio.run(
+            Environment(deployed.prompt, Sampling(), cost.pool, ScriptedClient()).evaluate(
+                graph, [QUESTION]
+            )
+        )
         table = node_table(graph, cost, deployed.prompt, QUESTION, {}, untried, {})
         assert ["Say the number." in prompt for prompt in table["prompt"]] == [False, True, False]
 
 
 def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parameters():
     stub = StubServer(("small", "large"))
-    graph = parallel(["small", "small:t0", "small:t0.5", "small:brief", "small:thinking"], "large", "fuser")
+    graph = parallel(
+        ["small", "small:t0", "small:t0.5", "small:brief", "small:thinking"], "large", "fuser"
+    )
     with serve(stub) as url:
         known = profile(url=url)
 
@@ -215,38 +298,61 @@ def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parame
             await client.check()
             settings = known.task("math")
             prompt = Deployed("math", graph, known).prompt
-            await run_graph(graph, QUESTION, prompt, settings.sampling.sampling(), known.model_pool(), client)
+            await run_graph(
+                graph, QUESTION, prompt, settings.sampling.sampling(), known.model_pool(), client
+            )
             await client.aclose()
 
         asyncio.run(ask())
     assert {body["model"] for body in stub.requests} == {"small", "large"}
     sent = sorted(
-        (body["temperature"], body["top_p"], body["max_tokens"], body.get("reasoning_effort", "")) for body in stub.requests
+        (body["temperature"], body["top_p"], body["max_tokens"], body.get("reasoning_effort", ""))
+        for body in stub.requests
     )
-    assert sent == [(0, 1, 64, ""), (0.5, 0.8, 64, ""), (0.9, 1, 5, ""), (0.9, 1, 64, ""), (0.9, 1, 64, ""), (0.9, 1, 64, "high")]
+    assert sent == [
+        (0, 1, 64, ""),
+        (0.5, 0.8, 64, ""),
+        (0.9, 1, 5, ""),
+        (0.9, 1, 64, ""),
+        (0.9, 1, 64, ""),
+        (0.9, 1, 64, "high"),
+    ]
     assert sum("reasoning_effort" in body for body in stub.requests) == 1
     assert not any("seed" in body for body in stub.requests)
 
 
 def test_a_variant_costs_what_its_model_costs_and_does_not_move_the_unit():
-    cost, plain = profile().cost_model("math"), profile({}).cost_model("math")
+    cost = profile().cost_model("math")
+    plain = profile({}).cost_model("math")
     assert cost.unit == plain.unit
     for name, spec in cost.pool.items():
         assert cost.single(name) == plain.single(spec.model)
-    assert cost.graph_cost(chain(["small", "small:t0"])) == plain.graph_cost(chain(["small", "small"]))
-    more = estimate_run(profile(), "math")["calls"]["profile"] / estimate_run(profile({}), "math")["calls"]["profile"]
+    assert cost.graph_cost(chain(["small", "small:t0"])) == plain.graph_cost(
+        chain(["small", "small"])
+    )
+    more = (
+        estimate_run(profile(), "math")["calls"]["profile"]
+        / estimate_run(profile({}), "math")["calls"]["profile"]
+    )
     assert more == 7 / 2
 
 
 def profiled(cost: CostModel, **right: float) -> Any:
     """The profile stage's table where each model answers this share of 20 questions right."""
-    client = ScriptedClient(lambda r: "7" if int(r.messages[-1].content.split("+")[0]) < 20 * right[_kind(r)] else "0")
+    client = ScriptedClient(
+        lambda r: "7" if int(r.messages[-1].content.split("+")[0]) < 20 * right[_kind(r)] else "0"
+    )
     known = profile()
     environment = Environment(
-        Deployed("math", single("small"), known).prompt, known.task("math").sampling.sampling(), cost.pool, client
+        Deployed("math", single("small"), known).prompt,
+        known.task("math").sampling.sampling(),
+        cost.pool,
+        client,
     )
     asked = [Question(str(k), f"{k}+1", "7") for k in range(20)]
-    return profile_table(asyncio.run(evaluate_cases(single_cases(cost.pool), environment, cost, asked)), cost)
+    return profile_table(
+        asyncio.run(evaluate_cases(single_cases(cost.pool), environment, cost, asked)), cost
+    )
 
 
 def _kind(request: Request) -> str:
@@ -260,8 +366,15 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
     best, voting = (best_single(table, cost, 100, repeated=repeated) for repeated in (False, True))
     assert (best, voting) == ("small:t0", "small")
     none = table.assign(budget_units=1e9)
-    arms = {case.columns["arm"]: case.columns["label"] for case in trials.test_cases(single(best), none, cost, 4, 12, best, voting)}
-    assert arms == {"found": "found graph", "single": "small:t0", "self_consistency": "majority of 4 x small"}
+    arms = {
+        case.columns["arm"]: case.columns["label"]
+        for case in trials.test_cases(single(best), none, cost, 4, 12, best, voting)
+    }
+    assert arms == {
+        "found": "found graph",
+        "single": "small:t0",
+        "self_consistency": "majority of 4 x small",
+    }
 
 
 class TestServing:
@@ -271,12 +384,15 @@ class TestServing:
         data = profile().model_dump(mode="json", exclude_none=True)
         data["engine"] = {"kind": "vllm", "device": "cpu"}
         data["pool"] = {
-            name: model | {"base_url": None, "weights": {"path": str(tmp_path)}} for name, model in data["pool"].items()
+            name: model | {"base_url": None, "weights": {"path": str(tmp_path)}}
+            for name, model in data["pool"].items()
         }
         specs = local_specs(parse(Profile, data, "mine.yaml"), tmp_path)
         assert [spec.served_models for spec in specs] == [("small",), ("large",)]
 
-    def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(self, tmp_path):
+    def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(
+        self, tmp_path
+    ):
         made = Deployed("math", self.GRAPH, profile())
         read = Deployed.read(made.write(tmp_path))
         assert (read.profile, read.bundle_hash) == (made.profile, made.bundle_hash)
@@ -284,7 +400,9 @@ class TestServing:
         assert set(endpoints(read.serving_profile, {})) == {"small"}
 
     def test_a_graph_whose_variant_is_gone_is_refused(self):
-        with pytest.raises(SettingsError, match="unknown model 'small:t0'; the pool has small, small:brief, large"):
+        with pytest.raises(
+            SettingsError, match="unknown model 'small:t0'; the pool has small, small:brief, large"
+        ):
             Deployed("math", self.GRAPH, profile({"brief": VARIANTS["brief"]}))
 
     def test_a_served_graph_asks_as_its_variants_say_and_extends_their_instructions(self):
@@ -297,7 +415,9 @@ class TestServing:
                 stub.reply = lambda body: "w " * 64
                 answer = client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]
         assert {body["model"] for body in stub.bodies} == {"small"}
-        assert [body["temperature"] for body in stub.bodies].count(0) == 2  # a service has no call cache unless it is told to
+        assert [body["temperature"] for body in stub.bodies].count(
+            0
+        ) == 2  # a service has no call cache unless it is told to
         assert stub.bodies[-1]["reasoning_effort"] == "high"
         brief = next(body for body in stub.bodies if body["max_tokens"] == 5)
         assert brief["messages"][0]["content"] == "Say the number.\n\nBe kind."
@@ -308,7 +428,9 @@ class TestServing:
         known = {"shown": {"style": "few_shot"}}
         messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
         with running(stub.app) as pool:
-            version = Deployed("math", chain(["small:shown", "large"]), profile(known, f"{pool}/v1"), (), "1")
+            version = Deployed(
+                "math", chain(["small:shown", "large"]), profile(known, f"{pool}/v1"), (), "1"
+            )
             with serving(Shelf(math_champion=version)) as service:
                 client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
                 with pytest.raises(openai.BadRequestError, match="answers a single question"):
@@ -318,8 +440,9 @@ class TestServing:
 def test_an_agent_is_told_what_a_variant_is():
     known = profile()
     brief = Brief("math", known.cost_model("math"), 8, {"small:t0": 0.5}, ("assistant",), 8)
-    assert "small:t0: family f, 0.1B parameters, at temperature 0, accuracy alone 0.500" in pool_table(
-        brief, ["small", "small:t0"], 500
+    assert (
+        "small:t0: family f, 0.1B parameters, at temperature 0, accuracy alone 0.500"
+        in pool_table(brief, ["small", "small:t0"], 500)
     )
 
 
@@ -328,11 +451,21 @@ class TestPictures:
 
     def test_explain_says_what_a_variant_is(self):
         first, *lines = explain(self.GRAPH, profile(), "math")
-        assert "5 model calls a question (1 of large, 1 of small, 3 of small at temperature 0)" in first
-        assert any(line.startswith("step 1: nodes 1 and 2 (assistant, small at temperature 0) each answer") for line in lines)
-        assert any(re.search(r"where the money goes: .*% small at temperature 0", line) for line in lines)
+        assert (
+            "5 model calls a question (1 of large, 1 of small, 3 of small at temperature 0)"
+            in first
+        )
+        assert any(
+            line.startswith("step 1: nodes 1 and 2 (assistant, small at temperature 0) each answer")
+            for line in lines
+        )
+        assert any(
+            re.search(r"where the money goes: .*% small at temperature 0", line) for line in lines
+        )
 
-    def test_a_drawing_has_one_colour_for_a_model_and_its_variants_and_tells_them_apart_in_words(self):
+    def test_a_drawing_has_one_colour_for_a_model_and_its_variants_and_tells_them_apart_in_words(
+        self,
+    ):
         drawing = draw(self.GRAPH, profile().model_pool())
         assert dict(drawing.models) == {"small": "var(--series-0)", "large": "var(--series-1)"}
         assert {(box.model, box.words, box.colour) for box in drawing.boxes} == {
@@ -346,36 +479,55 @@ class TestSimulated:
     BASE = "llama-3.2-1b"
 
     def profile(self, variants: dict[str, Any], **skills: float) -> Profile:
-        data = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "simulated.yaml").read_text())
+        data = yaml.safe_load(
+            (Path(__file__).parents[2] / "profiles" / "simulated.yaml").read_text()
+        )
         data["pool"] = {self.BASE: data["pool"][self.BASE] | {"variants": variants}}
-        data["simulation"]["tasks"]["math"]["skill"] |= {f"{self.BASE}:{name}": skill for name, skill in skills.items()}
+        data["simulation"]["tasks"]["math"]["skill"] |= {
+            f"{self.BASE}:{name}": skill for name, skill in skills.items()
+        }
         return parse(Profile, data, "simulated.yaml")
 
     def answers(self, known: Profile, model: str) -> list[bool | None]:
-        feedback = evaluate(known, "math", single(model), questions_of(known, "math", 300), client_of(known))
+        feedback = evaluate(
+            known, "math", single(model), questions_of(known, "math", 300), client_of(known)
+        )
         return [result.correct for result in feedback.results]
 
     def test_a_variant_is_as_able_as_its_model_unless_it_has_traits_of_its_own(self):
-        known = self.profile({"t0": {"temperature": 0}, "wise": {"reasoning_effort": "high"}}, wise=9.0)
-        plain, cold, wise = (self.answers(known, f"{self.BASE}{name}") for name in ("", ":t0", ":wise"))
+        known = self.profile(
+            {"t0": {"temperature": 0}, "wise": {"reasoning_effort": "high"}}, wise=9.0
+        )
+        plain, cold, wise = (
+            self.answers(known, f"{self.BASE}{name}") for name in ("", ":t0", ":wise")
+        )
         assert plain == self.answers(self.profile({}), self.BASE)
         assert cold != plain
         assert abs(sum(map(bool, cold)) - sum(map(bool, plain))) < 40
         assert sum(map(bool, wise)) > 250
 
     def test_of_two_variants_that_a_call_may_be_of_it_is_the_one_that_says_more(self):
-        known = self.profile({"t0": {"temperature": 0}, "both": {"temperature": 0, "max_tokens": 99}}, both=9.0)
+        known = self.profile(
+            {"t0": {"temperature": 0}, "both": {"temperature": 0, "max_tokens": 99}}, both=9.0
+        )
         assert (
-            sum(map(bool, self.answers(known, f"{self.BASE}:both"))) > 250 > sum(map(bool, self.answers(known, f"{self.BASE}:t0")))
+            sum(map(bool, self.answers(known, f"{self.BASE}:both")))
+            > 250
+            > sum(map(bool, self.answers(known, f"{self.BASE}:t0")))
         )
 
     def test_an_instruction_tells_a_variant_too(self):
         known = self.profile({"told": {"instruction": "Think."}}, told=9.0)
-        assert sum(map(bool, self.answers(known, f"{self.BASE}:told"))) > 250 > sum(map(bool, self.answers(known, self.BASE)))
+        assert (
+            sum(map(bool, self.answers(known, f"{self.BASE}:told")))
+            > 250
+            > sum(map(bool, self.answers(known, self.BASE)))
+        )
 
     def test_a_greedy_variant_answers_all_nodes_alike(self):
         known = self.profile({"t0": {"temperature": 0}})
-        client, seen = client_of(known), []
+        client = client_of(known)
+        seen = []
 
         class Watching:
             def begin(self, request: Request) -> Completion:
@@ -388,10 +540,19 @@ class TestSimulated:
             async def aclose(self) -> None:
                 """Nothing is open."""
 
-        evaluate(known, "math", parallel([f"{self.BASE}:t0"] * 4, self.BASE, "voter"), questions_of(known, "math", 1), Watching())
+        evaluate(
+            known,
+            "math",
+            parallel([f"{self.BASE}:t0"] * 4, self.BASE, "voter"),
+            questions_of(known, "math", 1),
+            Watching(),
+        )
         assert len(seen) == 4
         assert len(set(seen)) == 1
 
     def test_only_chat_prompts_can_be_simulated(self):
-        with pytest.raises(SettingsError, match=r"variant 'llama-3\.2-1b:shown': expected chat prompts, to be simulated"):
+        with pytest.raises(
+            SettingsError,
+            match=r"variant 'llama-3\.2-1b:shown': expected chat prompts, to be simulated",
+        ):
             self.profile({"shown": {"style": "few_shot"}})

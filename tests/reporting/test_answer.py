@@ -1,4 +1,6 @@
-"""The sentence that says what to use: it follows from the test's table, and claims no more than its paired test shows."""
+"""The sentence that says what to use: it follows from the test's table, and claims no more than its
+paired test shows.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,15 @@ from pipeline.reporting.explain import in_brief
 from pipeline.reporting.figures import Figure, shown, significant
 from pipeline.reporting.sources import Row, Source
 
-POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in ("a", "b")))
+POOL = ModelPool(
+    tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in ("a", "b"))
+)
 FIVE = parallel(["a"] * 5, "b", "fuser")
 
 
-def row(arm: str, label: str, graph: CollaborationGraph, accuracy: float, **more: Any) -> dict[str, Any]:
+def row(
+    arm: str, label: str, graph: CollaborationGraph, accuracy: float, **more: Any
+) -> dict[str, Any]:
     """A row of test.parquet."""
     known = {
         "arm": arm,
@@ -42,30 +48,51 @@ def row(arm: str, label: str, graph: CollaborationGraph, accuracy: float, **more
     return known | more
 
 
-def answer(rows: list[dict[str, Any]], gate: dict[str, Any] | None = None, **lineage: Any) -> Answer:
+def answer(
+    rows: list[dict[str, Any]], gate: dict[str, Any] | None = None, **lineage: Any
+) -> Answer:
     """The answer for a task of one method with this test."""
     told = {"version": "math/3", "promoted": True} | ({"gate": gate} if gate else {}) | lineage
-    method = SimpleNamespace(name="random", test=Source("test.parquet", pd.DataFrame(rows)), lineage=Row("lineage.json", "", told))
+    method = SimpleNamespace(
+        name="random",
+        test=Source("test.parquet", pd.DataFrame(rows)),
+        lineage=Row("lineage.json", "", told),
+    )
     task: Any = SimpleNamespace(name="math", methods=(method,))
     return answer_of(task, POOL)
 
 
-def against(p: float, found_only: int, rival_only: int, accuracy: float = 0.87, **more: Any) -> dict[str, Any]:
-    return row("single", "a", single("a"), accuracy, p_differs=p, found_only=found_only, rival_only=rival_only, **more)
+def against(
+    p: float, found_only: int, rival_only: int, accuracy: float = 0.87, **more: Any
+) -> dict[str, Any]:
+    return row(
+        "single",
+        "a",
+        single("a"),
+        accuracy,
+        p_differs=p,
+        found_only=found_only,
+        rival_only=rival_only,
+        **more,
+    )
 
 
 def test_a_graph_that_is_shown_better_is_to_be_used() -> None:
     told = answer([row("found", "found graph", FIVE, 0.91), against(0.002, 30, 14)])
-    assert told.text == (
-        "Use this: five calls of a and one of b that decides. 91.0 % right (88.0 to 93.0), 4.0 points above the best single call "
-        "(p = 0.002), for $1.2 per 1,000 questions, 2.1 s each."
+    assert (
+        told.text
+        == "Use this: five calls of a and one of b that decides. 91.0 % right (88.0 to 93.0), 4.0"
+        " points above the best single call (p = 0.002), for $1.2 per 1,000 questions, 2.1 s"
+        " each."
     )
     assert told.serve == "ttsgraph serve math@champion"
 
 
 def test_a_graph_that_is_not_shown_better_is_not_called_so() -> None:
     told = answer([row("found", "found graph", FIVE, 0.91), against(0.059, 30, 17)], promoted=False)
-    assert told.text.startswith("Use this, but it is not proven: five calls of a and one of b that decides. 91.0 % right")
+    assert told.text.startswith(
+        "Use this, but it is not proven: five calls of a and one of b that decides. 91.0 % right"
+    )
     assert "not shown to differ from the best single call's 87.0 % (p = 0.059)" in told.text
     assert "above" not in told.text
     assert told.serve == "ttsgraph serve math@champion"
@@ -77,8 +104,9 @@ GATE = {"arm": "single", "label": "a", "verdict": "as good"}
 def test_one_call_that_is_as_good_is_named_with_its_part_of_the_cost() -> None:
     cheap = {"budget_units": 1.2, "dollars": 0.004, "latency_s": 0.43}
     told = answer([row("found", "found graph", FIVE, 0.875), against(0.64, 12, 10, **cheap)], GATE)
-    assert told.text == (
-        "Don't use a graph: one call of a is as good (p = 0.640), for a fifth of the cost. "
+    assert (
+        told.text
+        == "Don't use a graph: one call of a is as good (p = 0.640), for a fifth of the cost. "
         "87.0 % right (84.0 to 89.0) against 87.5 %, for $0.010 per 1,000 questions, 0.43 s each."
     )
 
@@ -91,23 +119,41 @@ def test_one_call_that_is_as_good_is_named_with_its_part_of_the_cost() -> None:
         (0.01, 30, 3, "is not as good (p = 0.010), but takes a fifth"),
     ],
 )
-def test_only_the_paired_test_says_better_or_as_good(p: float, found_only: int, rival_only: int, words: str) -> None:
+def test_only_the_paired_test_says_better_or_as_good(
+    p: float, found_only: int, rival_only: int, words: str
+) -> None:
     for verdict in ("as good", "better"):
-        rows = [row("found", "found graph", FIVE, 0.88), against(p, found_only, rival_only, budget_units=1.2)]
+        rows = [
+            row("found", "found graph", FIVE, 0.88),
+            against(p, found_only, rival_only, budget_units=1.2),
+        ]
         assert words in answer(rows, GATE | {"verdict": verdict}).text
 
 
 def test_a_plain_graph_that_is_put_up_instead_is_named_as_one() -> None:
-    votes = row("self_consistency", "majority of 3 x a", parallel(["a"] * 3, "a", "voter"), 0.88, budget_units=3.0, p_differs=0.9)
-    told = answer(
-        [row("found", "found graph", FIVE, 0.88), votes], {"arm": "self_consistency", "label": "majority of 3 x a", "verdict": "x"}
+    votes = row(
+        "self_consistency",
+        "majority of 3 x a",
+        parallel(["a"] * 3, "a", "voter"),
+        0.88,
+        budget_units=3.0,
+        p_differs=0.9,
     )
-    assert told.text.startswith("Don't use what was found: three calls of a and their majority is as good (p = 0.900), for half of")
+    told = answer(
+        [row("found", "found graph", FIVE, 0.88), votes],
+        {"arm": "self_consistency", "label": "majority of 3 x a", "verdict": "x"},
+    )
+    assert told.text.startswith(
+        "Don't use what was found: three calls of a and their majority is as good (p = 0.900), for"
+        " half of"
+    )
 
 
 def test_a_found_graph_of_one_call_is_no_reason_for_several() -> None:
     told = answer([row("found", "found graph", single("a"), 0.87), against(1.0, 0, 0)])
-    assert told.text.startswith("Don't use several calls: one call of a is the best that was found. 87.0 % right")
+    assert told.text.startswith(
+        "Don't use several calls: one call of a is the best that was found. 87.0 % right"
+    )
 
 
 def test_without_a_score_nothing_is_claimed() -> None:
@@ -125,7 +171,9 @@ def test_free_calls_have_no_price_in_the_sentence() -> None:
 def test_of_several_methods_the_first_speaks_whatever_the_registry_has() -> None:
     def method(name: str, right: float) -> Any:
         rows = pd.DataFrame([row("found", "found graph", FIVE, right)])
-        return SimpleNamespace(name=name, test=Source("test.parquet", rows), lineage=Row("verdict.json", "", {}))
+        return SimpleNamespace(
+            name=name, test=Source("test.parquet", rows), lineage=Row("verdict.json", "", {})
+        )
 
     task: Any = SimpleNamespace(name="math", methods=(method("one", 0.8), method("two", 0.9)))
     assert answer_of(task, POOL).method == "one"
@@ -147,7 +195,10 @@ def test_the_numbers_for_other_tables_are_those_of_the_sentence() -> None:
     assert figures["above_best_call"] == pytest.approx(0.04)
     assert figures["dollars_per_1000"] == pytest.approx(1.2)
     assert (figures["nodes"], figures["questions"], figures["p_best_call"]) == (6, 400, 0.002)
-    assert [name for name, _ in rows_of(Source("t", pd.DataFrame(rows)), told)] == ["found by random", "a"]
+    assert [name for name, _ in rows_of(Source("t", pd.DataFrame(rows)), told)] == [
+        "found by random",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +207,10 @@ def test_the_numbers_for_other_tables_are_those_of_the_sentence() -> None:
         (single("a"), "one call of a"),
         (FIVE, "five calls of a and one of b that decides"),
         (parallel(["a", "b", "b"], "a", "voter"), "two calls of b, one of a and their majority"),
-        (chain(["a", "a", "b"]), "two calls of a and one of b that has the last word, in three steps"),
+        (
+            chain(["a", "a", "b"]),
+            "two calls of a and one of b that has the last word, in three steps",
+        ),
         (parallel(["a"] * 13, "a", "voter"), "13 calls of a and their majority"),
     ],
 )
@@ -187,10 +241,15 @@ def test_a_graph_in_a_few_words(graph: CollaborationGraph, words: str) -> None:
         (float("nan"), "time", "–"),
     ],
 )
-def test_money_and_time_are_written_in_figures_that_say_something(value: float, form: str, text: str) -> None:
+def test_money_and_time_are_written_in_figures_that_say_something(
+    value: float, form: str, text: str
+) -> None:
     assert shown(value, form).replace("\N{NO-BREAK SPACE}", " ") == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.0996, "0.10"), (99.6, "100"), (1234.5, "1,200"), (0.0, "0"), (-0.5, "-0.50")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0996, "0.10"), (99.6, "100"), (1234.5, "1,200"), (0.0, "0"), (-0.5, "-0.50")],
+)
 def test_significant_digits(value: float, text: str) -> None:
     assert significant(value) == text

@@ -1,4 +1,6 @@
-"""How a run ends on a terminal and in a log: the report's sentence, the graph in characters, and a small table."""
+"""How a run ends on a terminal and in a log: the report's sentence, the graph in characters, and a
+small table.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from pipeline.graphs.topologies import chain, grid, parallel, single
 from pipeline.pool.spec import ModelPool, ModelSpec, Price
 from pipeline.reporting.brief import drawn
 
-POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in ("small", "large")))
+POOL = ModelPool(
+    tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in ("small", "large"))
+)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,10 @@ POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for
                 "          └▶ 4 × ▢ large ─┘",
             ],
         ),
-        (parallel(["small"] * 2, "large", "fuser"), ["question ──▶ 2 × ▢ small ────▶ ⬡ large ──▶ answer"]),
+        (
+            parallel(["small"] * 2, "large", "fuser"),
+            ["question ──▶ 2 × ▢ small ────▶ ⬡ large ──▶ answer"],
+        ),
     ],
 )
 def test_a_graph_in_characters(graph: CollaborationGraph, lines: list[str]) -> None:
@@ -49,11 +56,32 @@ def test_a_graph_that_skips_levels_is_told_in_steps() -> None:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """A project whose report stage has run."""
-    rows = [["→ found by random", "50.8 %", "45.9 to 55.6", "$0.012 per 1,000 questions", "7.20", "2.1 s", ""]]
-    rows.append(["small", "47.3 %", "42.4 to 52.1", "$0.0018 per 1,000 questions", "1.10", "0.31 s", "0.059"])
+    rows = [
+        [
+            "→ found by random",
+            "50.8 %",
+            "45.9 to 55.6",
+            "$0.012 per 1,000 questions",
+            "7.20",
+            "2.1 s",
+            "",
+        ]
+    ]
+    rows.append(
+        [
+            "small",
+            "47.3 %",
+            "42.4 to 52.1",
+            "$0.0018 per 1,000 questions",
+            "1.10",
+            "0.31 s",
+            "0.059",
+        ]
+    )
     told = {
         "task": "math",
-        "sentence": "Use this, but it is not proven: three calls of small and their majority. " + "50.8 % right " * 12,
+        "sentence": "Use this, but it is not proven: three calls of small and their majority. "
+        + "50.8 % right " * 12,
         "serve": "ttsgraph serve math@champion",
         "graph": ["question ──▶ 3 × ▢ small ──▶ ◇ voter ──▶ answer"],
         "heads": ["graph", "right", "interval", "price", "units", "time", "p"],
@@ -79,7 +107,9 @@ def test_a_terminal_gets_the_sentence_the_graph_the_table_and_the_command(writte
     assert "report: reports/laptop/index.html" in shown
 
 
-def test_a_log_gets_the_sentence_on_one_line(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_gets_the_sentence_on_one_line(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with chdir(written):
         tell("laptop")
     shown = capsys.readouterr().out
@@ -87,7 +117,9 @@ def test_a_log_gets_the_sentence_on_one_line(written: Path, capsys: pytest.Captu
     assert sum("Use this" in line and "50.8 % right" in line for line in shown.splitlines()) == 1
 
 
-def test_without_a_report_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_report_nothing_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with chdir(tmp_path):
         tell("laptop")
     assert capsys.readouterr().out == ""

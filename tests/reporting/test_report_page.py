@@ -1,4 +1,6 @@
-"""The report page of a simulated project: every figure is one of a table in results/, and it works in a real browser, offline."""
+"""The report page of a simulated project: every figure is one of a table in results/, and it works
+in a real browser, offline.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)
 def built(tmp_path_factory):
     """A project whose report was written; returns the folder of the page."""
     project = SimulatedProject(tmp_path_factory.mktemp("report"))
-    project.settings["init"]["contest"] = {"enabled": False}  # after which a search of so few questions would learn no edges
+    project.settings["init"]["contest"] = {
+        "enabled": False
+    }  # after which a search of so few questions would learn no edges
     for method in METHODS:
         project.build(method)
     params = yaml.safe_load((project.folder / "params.yaml").read_text())
@@ -62,7 +66,9 @@ def built(tmp_path_factory):
 
 
 class Words(HTMLParser):
-    """The text of a page: what stands in elements that name their source, the plots' data, and the rest."""
+    """The text of a page: what stands in elements that name their source, the plots' data, and the
+    rest.
+    """
 
     SILENT = ("script", "style", "svg", "title")
     VOID = ("meta", "input", "br", "link")
@@ -131,11 +137,15 @@ def look_up(built):
 
 
 WORDED = ("price", "time", "part", "p", "points", "thousand")
-"""Forms that write a value in words or with significant digits; tests/reporting/test_answer.py has examples of each."""
+"""Forms that write a value in words or with significant digits; tests/reporting/test_answer.py has
+examples of each.
+"""
 
 
 def agrees(text: str, value: Any) -> bool:
-    """Whether a figure as it is written is the value, to the last digit that is shown; a bare share is in percent."""
+    """Whether a figure as it is written is the value, to the last digit that is shown; a bare share
+    is in percent.
+    """
     if text == "–":
         return value is None or value != value
     plain = text.replace("$", "").replace(",", "").replace("\N{NO-BREAK SPACE}", "")
@@ -148,12 +158,28 @@ def agrees(text: str, value: Any) -> bool:
 
 def test_every_figure_is_the_one_in_the_table_it_names(words, look_up, built):
     forms = {attributes.get("data-as") for attributes, _ in words.figures}
-    assert {"percent", "share", "count", "fine", "money", "p", "steps", "text", "graph", "price", "time", "points"} <= forms
+    assert {
+        "percent",
+        "share",
+        "count",
+        "fine",
+        "money",
+        "p",
+        "steps",
+        "text",
+        "graph",
+        "price",
+        "time",
+        "points",
+    } <= forms
     assert len(words.figures) > 400
     pool = load_profile("simulated-small", built.parents[1] / "profiles").model_pool()
     for attributes, text in words.figures:
         if "data-constant" in attributes:
-            assert (attributes["data-constant"], text) == ("confidence", f"{100 * CONFIDENCE:.0f}\N{NO-BREAK SPACE}%")
+            assert (attributes["data-constant"], text) == (
+                "confidence",
+                f"{100 * CONFIDENCE:.0f}\N{NO-BREAK SPACE}%",
+            )
             continue
         value = look_up(attributes["data-at"])
         if "data-less" in attributes:
@@ -172,7 +198,9 @@ def test_every_figure_is_the_one_in_the_table_it_names(words, look_up, built):
             assert text in [message["content"] for message in json.loads(value)]
         elif attributes["data-as"] == "steps":
             file = built.parents[1] / attributes["data-at"].partition("#")[0]
-            assert text in [what for _, what in steps(CollaborationGraph.read(file), pool)], attributes
+            assert text in [what for _, what in steps(CollaborationGraph.read(file), pool)], (
+                attributes
+            )
         elif attributes["data-as"] == "text":
             assert text == str(value), attributes
         else:
@@ -208,7 +236,9 @@ def test_every_point_of_a_plot_is_a_row_of_a_table(words, look_up):
                     continue
                 row = look_up(point["at"])
                 for column in set(point) - added:
-                    assert point[column] == row[column] or (point[column] is None and row[column] != row[column]), (name, column)
+                    assert point[column] == row[column] or (
+                        point[column] is None and row[column] != row[column]
+                    ), (name, column)
                 points += 1
     assert points >= 54
 
@@ -225,7 +255,9 @@ def data_values(spec: Any) -> list[list[dict[str, Any]]]:
 
 def test_the_edge_probabilities_are_those_of_the_search(words, built):
     shown = words.data["data-edges math/edges_agent_reinforce"]
-    table = pd.read_parquet(built.parents[1] / shown["file"]).set_index(["iteration", "source", "target"])["probability"]
+    table = pd.read_parquet(built.parents[1] / shown["file"]).set_index(
+        ["iteration", "source", "target"]
+    )["probability"]
     assert len(table) > 0
     cells = {
         (iteration, *pair): value
@@ -238,9 +270,17 @@ def test_the_edge_probabilities_are_those_of_the_search(words, built):
 
 
 def test_pictures_of_every_plot_lie_beside_the_page_and_say_simulated(words, built):
-    names = {name.split("/")[1] for name in words.data} | {f"graph_{method}" for method in METHODS} | {"graph_to_use"}
+    names = (
+        {name.split("/")[1] for name in words.data}
+        | {f"graph_{method}" for method in METHODS}
+        | {"graph_to_use"}
+    )
     folder = built / "plots" / "math"
-    assert {path.stem for path in folder.glob("*.svg")} == {path.stem for path in folder.glob("*.png")} == names
+    assert (
+        {path.stem for path in folder.glob("*.svg")}
+        == {path.stem for path in folder.glob("*.png")}
+        == names
+    )
     for path in folder.glob("*.svg"):
         assert ">simulated<" in path.read_text(), path
         assert "var(--" not in path.read_text(), path
@@ -253,13 +293,19 @@ def test_what_is_simulated_says_so_in_title_headings_and_plots(built, words):
     headings = re.findall(r"<h[1-4][^>]*>(.*?)</h[1-4]>", text[: text.index("</main>")], re.DOTALL)
     assert len(headings) > 8
     assert [heading for heading in headings if "simulated" not in heading] == []
-    assert all(spec["title"]["text"] == "simulated" for name, spec in words.data.items() if name.startswith("data-spec"))
+    assert all(
+        spec["title"]["text"] == "simulated"
+        for name, spec in words.data.items()
+        if name.startswith("data-spec")
+    )
     assert "Searched again" in text
 
 
 @pytest.fixture(scope="module")
 def pages(built, tmp_path_factory):
-    """The page of a search that found something, of one that found nothing better, and of closed models."""
+    """The page of a search that found something, of one that found nothing better, and of closed
+    models.
+    """
     folder = tmp_path_factory.mktemp("cases")
     (folder / "closed").mkdir()
     return {
@@ -292,9 +338,12 @@ def open_page(built, started):
 
 def unfold(page: Any) -> None:
     """Open every fold, and wait until its plots are drawn."""
-    page.evaluate("document.querySelectorAll('details.fold').forEach(fold => { fold.open = true; })")
+    page.evaluate(
+        "document.querySelectorAll('details.fold').forEach(fold => { fold.open = true; })"
+    )
     page.wait_for_function(
-        "[...document.querySelectorAll('[data-chart]')].every(chart => chart.querySelector('svg'))", timeout=60_000
+        "[...document.querySelectorAll('[data-chart]')].every(chart => chart.querySelector('svg'))",
+        timeout=60_000,
     )
 
 
@@ -315,7 +364,8 @@ def test_a_node_shows_what_it_is_for_under_the_pointer_and_by_keyboard(open_page
     page = open_page()
     unfold(page)
     key = "math-random"
-    boxes, articles = page.locator(f'svg[data-graph="{key}"] .box'), page.locator(f'[data-nodes="{key}"] article')
+    boxes = page.locator(f'svg[data-graph="{key}"] .box')
+    articles = page.locator(f'[data-nodes="{key}"] article')
     assert boxes.count() == articles.count() > 1
 
     def visible() -> list[str]:
@@ -343,16 +393,24 @@ def test_the_slider_shows_another_iteration(open_page):
     page = open_page()
     unfold(page)
     figure = page.locator("#math-edges_agent_reinforce")
-    colours = "figure => [...figure.querySelectorAll('.mark-rect path')].map(p => p.getAttribute('fill')).join()"
-    slider, before = figure.locator("input"), figure.evaluate(colours)
+    colours = (
+        "figure => [...figure.querySelectorAll('.mark-rect path')].map(p =>"
+        " p.getAttribute('fill')).join()"
+    )
+    slider = figure.locator("input")
+    before = figure.evaluate(colours)
     slider.focus()
     page.keyboard.press("Home")
-    page.wait_for_function("document.querySelector('#math-edges_agent_reinforce').dataset.shown === '1'")
+    page.wait_for_function(
+        "document.querySelector('#math-edges_agent_reinforce').dataset.shown === '1'"
+    )
     assert figure.locator("output").inner_text().startswith("1 of ")
     assert slider.get_attribute("aria-valuetext").startswith("1 of ")
     assert figure.evaluate(colours) != before
     page.keyboard.press("End")
-    page.wait_for_function("document.querySelector('#math-edges_agent_reinforce').dataset.shown !== '1'")
+    page.wait_for_function(
+        "document.querySelector('#math-edges_agent_reinforce').dataset.shown !== '1'"
+    )
     assert figure.evaluate(colours) == before
 
 
@@ -399,8 +457,18 @@ def test_the_page_has_what_a_screen_reader_goes_by(open_page):
     page = open_page()
     unfold(page)
     assert page.evaluate("document.documentElement.lang") == "en"
-    assert page.locator("h1").count() == page.locator("main").count() == page.locator("header").count() == 1
-    levels = [int(tag[1]) for tag in page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(h => h.tagName)")]
+    assert (
+        page.locator("h1").count()
+        == page.locator("main").count()
+        == page.locator("header").count()
+        == 1
+    )
+    levels = [
+        int(tag[1])
+        for tag in page.evaluate(
+            "[...document.querySelectorAll('h1,h2,h3,h4')].map(h => h.tagName)"
+        )
+    ]
     assert all(after <= before + 1 for before, after in pairwise(levels))
     tables = page.locator("table:not(#vg-tooltip-element table)")
     assert tables.count() >= 6
@@ -408,12 +476,14 @@ def test_the_page_has_what_a_screen_reader_goes_by(open_page):
         assert tables.nth(k).locator("caption").count() == 1
         assert tables.nth(k).locator("thead th:not([scope=col])").count() == 0
     nameless = (
-        "[...document.querySelectorAll('button, input, a[href], [role=img], [role=region], [role=button]')]"
-        ".filter(e => !(e.innerText || e.getAttribute('aria-label') || (e.labels && e.labels.length))).length"
+        "[...document.querySelectorAll('button, input, a[href], [role=img], [role=region],"
+        " [role=button]')].filter(e => !(e.innerText || e.getAttribute('aria-label') || (e.labels"
+        " && e.labels.length))).length"
     )
     assert page.evaluate(nameless) == 0
     assert page.evaluate(
-        "new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size === document.querySelectorAll('[id]').length"
+        "new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size ==="
+        " document.querySelectorAll('[id]').length"
     )
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -430,8 +500,12 @@ def test_without_scripts_the_tables_and_all_nodes_are_there(built, started):
 
 
 def nothing_better(project: Path, folder: Path) -> Path:
-    """A copy of a project whose gate put up one call, which the paired test can't tell from what was found."""
-    shutil.copytree(project, folder, ignore=shutil.ignore_patterns("cache", ".dvc", "mlruns", "reports"))
+    """A copy of a project whose gate put up one call, which the paired test can't tell from what
+    was found.
+    """
+    shutil.copytree(
+        project, folder, ignore=shutil.ignore_patterns("cache", ".dvc", "mlruns", "reports")
+    )
     results = folder / "results" / "simulated-small" / "math"
     for path in results.glob("*/lineage.json"):
         told = json.loads(path.read_text())
@@ -439,7 +513,11 @@ def nothing_better(project: Path, folder: Path) -> Path:
         one = table["arm"] == "single"
         table.loc[one, ["found_only", "rival_only", "p_differs"]] = [10, 9, 1.0]
         table.to_parquet(path.with_name("test.parquet"))
-        told["gate"] |= {"arm": "single", "label": table.loc[one, "label"].iloc[0], "verdict": "as good"}
+        told["gate"] |= {
+            "arm": "single",
+            "label": table.loc[one, "label"].iloc[0],
+            "verdict": "as good",
+        }
         path.write_text(json.dumps(told))
     with chdir(folder):
         report.report.fn()
@@ -462,19 +540,29 @@ def closed(folder: Path) -> Path:
 @in_browser
 @pytest.mark.parametrize("case", ["found", "nothing better", "closed models"])
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (375, 812)])
-def test_the_sentence_the_drawing_and_the_cost_stand_on_the_first_screen(pages, started, case, width, height):
+def test_the_sentence_the_drawing_and_the_cost_stand_on_the_first_screen(
+    pages, started, case, width, height
+):
     opened = Opened(started, pages[case], width=width)
     opened.page.set_viewport_size({"width": width, "height": height})
     page = opened.ready()
     answer = page.locator("#math .answer")
     words = answer.inner_text()
-    assert words.startswith("Don't use a graph: one call of" if case == "nothing better" else ("Use this", "Don't use several")), (
-        words
-    )
+    assert words.startswith(
+        "Don't use a graph: one call of"
+        if case == "nothing better"
+        else ("Use this", "Don't use several")
+    ), words
     assert "is as good (p" in words or case != "nothing better"
-    assert re.search(r"\$[\d.,]+ (per 1,000|per million|a) question", words.replace("\N{NO-BREAK SPACE}", " ")), words
+    assert re.search(
+        r"\$[\d.,]+ (per 1,000|per million|a) question", words.replace("\N{NO-BREAK SPACE}", " ")
+    ), words
     chart = page.locator("#math-overview .chart svg")
-    for part in (answer, page.locator("#math .small-graph"), *([chart, page.locator("#math .serve")] if width > 600 else [])):
+    for part in (
+        answer,
+        page.locator("#math .small-graph"),
+        *([chart, page.locator("#math .serve")] if width > 600 else []),
+    ):
         box = part.bounding_box()
         assert box["y"] + box["height"] <= height
         assert box["width"] > 40
@@ -499,13 +587,18 @@ def test_axe_finds_nothing_to_mend(built, started, theme):
 def test_every_test_question_can_be_found_with_its_answers(open_page, built):
     page = open_page()
     unfold(page)
-    answers = pd.read_parquet(built.parents[1] / "results/simulated-small/math/agent_reinforce/answers.parquet")
+    answers = pd.read_parquet(
+        built.parents[1] / "results/simulated-small/math/agent_reinforce/answers.parquet"
+    )
     found = answers[answers["arm"] == "found"]
     single = answers[answers["arm"] == "single"]
     box = page.locator("#math-questions")
     assert box.locator("output").inner_text() == f"{len(found)} of {len(found)} questions"
     box.locator("select").select_option(label="what was found is wrong")
-    assert box.locator("output").inner_text() == f"{int((~found['correct']).sum())} of {len(found)} questions"
+    assert (
+        box.locator("output").inner_text()
+        == f"{int((~found['correct']).sum())} of {len(found)} questions"
+    )
     both = found.merge(single, on="question_id")
     ahead = int((both["correct_x"] & ~both["correct_y"]).sum())
     box.locator("select").select_option(label=f"right, but not: {single['label'].iloc[0]}")
@@ -525,15 +618,28 @@ def test_a_run_ends_with_the_sentence_of_the_page_and_dvc_has_its_numbers(built,
     with chdir(root):
         tell("simulated-small")
     said = " ".join(capsys.readouterr().out.split())
-    page = re.search('<p class="answer">(.*?)</p>', (built / "index.html").read_text(), re.DOTALL)[1]
+    page = re.search('<p class="answer">(.*?)</p>', (built / "index.html").read_text(), re.DOTALL)[
+        1
+    ]
     sentence = " ".join(unescape(re.sub("<[^>]*>", "", page)).split())
     assert f"math: {sentence}" in said
     assert "ttsgraph serve math@champion" in said
-    dvc = subprocess.run(["dvc", "metrics", "show", "--json"], cwd=root, capture_output=True, text=True, check=True)
-    told = json.loads(dvc.stdout)[""]["data"]["reports/simulated-small/metrics.json"]["data"]["math"]
+    dvc = subprocess.run(
+        ["dvc", "metrics", "show", "--json"], cwd=root, capture_output=True, text=True, check=True
+    )
+    told = json.loads(dvc.stdout)[""]["data"]["reports/simulated-small/metrics.json"]["data"][
+        "math"
+    ]
     test = pd.read_parquet(root / "results/simulated-small/math/agent_reinforce/test.parquet")
     assert told["accuracy"] in set(test["accuracy"])
-    assert {"accuracy_low", "dollars_per_1000", "latency_s", "above_best_call", "p_best_call", "nodes"} <= set(told)
+    assert {
+        "accuracy_low",
+        "dollars_per_1000",
+        "latency_s",
+        "above_best_call",
+        "p_best_call",
+        "nodes",
+    } <= set(told)
 
 
 def test_the_questions_of_the_page_are_those_of_the_tables(built):
@@ -542,13 +648,26 @@ def test_the_questions_of_the_page_are_those_of_the_tables(built):
     root = built.parents[1]
     answers = pd.read_parquet(root / shown["file"])
     asked = pd.read_parquet(root / "data/simulated-small/math/questions.parquet").set_index("id")
-    assert len(shown["questions"]) == answers["question_id"].nunique() == (asked["split"] == "test").sum()
-    told = {(q["id"], label): right for q in shown["questions"] for label, right in zip(shown["arms"], q["right"], strict=True)}
-    assert told == {(row["question_id"], row["label"]): bool(row["correct"]) for row in answers.to_dict("records")}
+    assert (
+        len(shown["questions"])
+        == answers["question_id"].nunique()
+        == (asked["split"] == "test").sum()
+    )
+    told = {
+        (q["id"], label): right
+        for q in shown["questions"]
+        for label, right in zip(shown["arms"], q["right"], strict=True)
+    }
+    assert told == {
+        (row["question_id"], row["label"]): bool(row["correct"])
+        for row in answers.to_dict("records")
+    }
     assert all(q["expected"] == asked.loc[q["id"], "answer"] for q in shown["questions"])
     test = pd.read_parquet((root / shown["file"]).with_name("test.parquet"))
     for row in test.to_dict("records"):
-        assert sum(told[key] for key in told if key[1] == row["label"]) / row["n_scored"] == pytest.approx(row["accuracy"])
+        assert sum(told[key] for key in told if key[1] == row["label"]) / row[
+            "n_scored"
+        ] == pytest.approx(row["accuracy"])
 
 
 @pytest.mark.long

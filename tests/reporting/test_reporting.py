@@ -1,4 +1,6 @@
-"""What the report is made of: colours that tell apart, thinning that keeps what matters, drawings, figures with their source."""
+"""What the report is made of: colours that tell apart, thinning that keeps what matters, drawings,
+figures with their source.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,33 @@ from pipeline.reporting.verdicts import put_up_instead, verdict
 from pipeline.stages.schemas import Evaluations, Trajectory
 from tests.support.project import ROOT
 
-# How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
+# How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009,
+# severity 1).
 SIGHT = {
     "all cones": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
-XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
+XYZ = np.array(
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+)
 FARTHEST_ALIKE = 20.0
 
 
@@ -57,13 +78,20 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("sight", SIGHT)
 def test_series_can_be_told_apart_whatever_colours_someone_sees(theme: str, sight: str) -> None:
     seen = [lab(np.array(SIGHT[sight]) @ linear(colour)) for colour in SERIES[theme]]
-    assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)) >= FARTHEST_ALIKE
+    assert (
+        min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2))
+        >= FARTHEST_ALIKE
+    )
 
 
 def test_the_distance_is_one_that_a_confusing_palette_fails() -> None:
-    red, green = (lab(np.array(SIGHT["deuteranopia"]) @ linear(colour)) for colour in ("#c04040", "#708020"))
+    red, green = (
+        lab(np.array(SIGHT["deuteranopia"]) @ linear(colour)) for colour in ("#c04040", "#708020")
+    )
     assert (
-        float(np.linalg.norm(red - green)) < FARTHEST_ALIKE < float(np.linalg.norm(lab(linear("#c04040")) - lab(linear("#708020"))))
+        float(np.linalg.norm(red - green))
+        < FARTHEST_ALIKE
+        < float(np.linalg.norm(lab(linear("#c04040")) - lab(linear("#708020"))))
     )
 
 
@@ -72,7 +100,10 @@ def test_colours_stand_out_from_the_page_and_words_can_be_read(theme: str) -> No
     tones = TONES[theme]
     assert min(contrast(colour, tones["page"]) for colour in SERIES[theme]) >= 3
     for back in ("page", "raised"):
-        assert min(contrast(tones[name], tones[back]) for name in ("ink", "quiet", "accent", "warn")) >= 4.5
+        assert (
+            min(contrast(tones[name], tones[back]) for name in ("ink", "quiet", "accent", "warn"))
+            >= 4.5
+        )
     assert contrast(tones["ink"], tones["warn-back"]) >= 4.5
 
 
@@ -83,7 +114,10 @@ def test_shape_and_dash_say_the_same_as_the_colour() -> None:
 
 
 def test_files_have_colours_where_the_page_has_variables() -> None:
-    assert fixed("fill:var(--series-0);font:var(--unknown)") == f"fill:{SERIES['light'][0]};font:var(--unknown)"
+    assert (
+        fixed("fill:var(--series-0);font:var(--unknown)")
+        == f"fill:{SERIES['light'][0]};font:var(--unknown)"
+    )
 
 
 def table(count: int, seed: int = 0) -> pd.DataFrame:
@@ -99,7 +133,8 @@ def table(count: int, seed: int = 0) -> pd.DataFrame:
 
 def test_few_candidates_are_all_drawn_and_of_many_one_for_each_place() -> None:
     assert thinned(table(MOST), set()) == list(range(MOST))
-    many, always = table(20_000), {3, 19_999}
+    many = table(20_000)
+    always = {3, 19_999}
     rows = thinned(many, always)
     assert always <= set(rows)
     assert MOST / 3 < len(rows) <= MOST + len(always)
@@ -137,44 +172,78 @@ def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_co
         ([9, 1], [1, 9], [0.02, 0.02], "No", (["1"], [], ["2"])),
     ],
 )
-def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(found_only, rival_only, p, answer, places) -> None:
+def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(
+    found_only, rival_only, p, answer, places
+) -> None:
     frame = pd.DataFrame(
-        {"arm": ["found", "single", "fixed_topology"], "found_only": [0, *found_only], "rival_only": [0, *rival_only]}
+        {
+            "arm": ["found", "single", "fixed_topology"],
+            "found_only": [0, *found_only],
+            "rival_only": [0, *rival_only],
+        }
         | {"p_differs": [1.0, *p]}
     )
     told = verdict("random", Source("test.parquet", frame))
     assert told.answer == answer
-    assert tuple([row.place for row in rows] for rows in (told.beaten, told.unclear, told.ahead)) == places
+    assert (
+        tuple([row.place for row in rows] for rows in (told.beaten, told.unclear, told.ahead))
+        == places
+    )
     assert [row.place for row in told.rivals] == ["1", "2"]
 
 
-@pytest.mark.parametrize(("nodes", "verdict", "one_call"), [(1, "as good", True), (9, "better", False)])
-def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(nodes, verdict, one_call) -> None:
-    frame = pd.DataFrame({"arm": ["found", "single", "single"], "label": ["found graph", "a", "b"], "n_nodes": [4, 1, nodes]})
+@pytest.mark.parametrize(
+    ("nodes", "verdict", "one_call"), [(1, "as good", True), (9, "better", False)]
+)
+def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(
+    nodes, verdict, one_call
+) -> None:
+    frame = pd.DataFrame(
+        {
+            "arm": ["found", "single", "single"],
+            "label": ["found graph", "a", "b"],
+            "n_nodes": [4, 1, nodes],
+        }
+    )
     record = Row("lineage.json", "", {"gate": {"arm": "single", "label": "b", "verdict": verdict}})
     told = put_up_instead("random", Source("test.parquet", frame), record)
     assert told is not None
     assert (told.found.place, told.baseline.place, told.one_call) == ("0", "2", one_call)
 
 
-@pytest.mark.parametrize("values", [{}, {"gate": {"arm": "found", "label": "found graph", "verdict": "found"}}])
+@pytest.mark.parametrize(
+    "values", [{}, {"gate": {"arm": "found", "label": "found graph", "verdict": "found"}}]
+)
 def test_where_the_found_graph_was_put_up_there_is_nothing_to_say(values) -> None:
     frame = pd.DataFrame({"arm": ["found"], "label": ["found graph"], "n_nodes": [4]})
-    assert put_up_instead("random", Source("test.parquet", frame), Row("lineage.json", "", values)) is None
+    assert (
+        put_up_instead("random", Source("test.parquet", frame), Row("lineage.json", "", values))
+        is None
+    )
 
 
 WIDE = CollaborationGraph(
-    (Node(0, "assistant", "m"), Node(1, "assistant", "k"), Node(2, "assistant", "m"), Node(3, "voter", "k"), Node(5, "fuser", "k")),
+    (
+        Node(0, "assistant", "m"),
+        Node(1, "assistant", "k"),
+        Node(2, "assistant", "m"),
+        Node(3, "voter", "k"),
+        Node(5, "fuser", "k"),
+    ),
     ((0, 1), (1, 2), (0, 5), (2, 5), (0, 3), (3, 5)),
 )
 
 
 def pool_of(*models: str) -> ModelPool:
-    return ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in models))
+    return ModelPool(
+        tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in models)
+    )
 
 
 @pytest.mark.parametrize("graph", [WIDE, chain(["m"] * 6), parallel(["m", "k"] * 6, "k", "voter")])
-def test_no_node_of_a_drawing_covers_another_and_every_edge_has_its_arrow(graph: CollaborationGraph) -> None:
+def test_no_node_of_a_drawing_covers_another_and_every_edge_has_its_arrow(
+    graph: CollaborationGraph,
+) -> None:
     drawing = draw(graph, pool_of("k", "m"))
     assert {box.id for box in drawing.boxes} == {node.id for node in graph.nodes}
     for a, b in itertools.combinations(drawing.boxes, 2):
@@ -197,8 +266,10 @@ def test_a_model_has_one_colour_in_all_drawings_and_a_voter_has_none() -> None:
 
 def test_a_figure_says_where_it_is_from() -> None:
     row = Row("results/a.json", "", {"files": {"x/y.csv": 0.25}, "n": 3})
-    assert sources.num(row, ["files", "x/y.csv"], "percent") == (
-        '<data data-at="results/a.json#/files/x~1y.csv" data-as="percent">25.0\N{NO-BREAK SPACE}%</data>'
+    assert (
+        sources.num(row, ["files", "x/y.csv"], "percent")
+        == '<data data-at="results/a.json#/files/x~1y.csv"'
+        ' data-as="percent">25.0\N{NO-BREAK SPACE}%</data>'
     )
     assert "files" in row
     assert "none" not in row
@@ -237,7 +308,9 @@ def test_text_of_a_table_can_not_become_markup() -> None:
         ("comparison", {*Evaluations.to_schema().columns, "task", "method", "what"}),
     ],
 )
-def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name: str, columns: set[str]) -> None:
+def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(
+    name: str, columns: set[str]
+) -> None:
     template = (ROOT / ".dvc" / "plots" / f"{name}.json").read_text()
     assert f"template: {name}\n" in (ROOT / "dvc.yaml").read_text()
     fields = set(re.findall(r'"(?:field)": "(\w+)"', template))
@@ -248,16 +321,26 @@ def test_what_dvc_draws_is_in_the_table_that_its_template_is_for(name: str, colu
 
 
 def pilots(**within: bool) -> pd.DataFrame:
-    """Rows of a pilot: two random graphs over the same models, a third over others, and two of width x depth."""
+    """Rows of a pilot: two random graphs over the same models, a third over others, and two of
+    width x depth.
+    """
     labels = ["4 x a", "4 x a", "2 x a + 2 x b", "1 x 2", "2 x 2"]
-    table = pd.DataFrame({"sweep": ["family"] * 3 + ["width_x_depth"] * 2, "label": labels, "accuracy": [0.4, 0.5, 0.6, 0.3, 0.7]})
+    table = pd.DataFrame(
+        {
+            "sweep": ["family"] * 3 + ["width_x_depth"] * 2,
+            "label": labels,
+            "accuracy": [0.4, 0.5, 0.6, 0.3, 0.7],
+        }
+    )
     scores = {
         "accuracy_low": table["accuracy"] - 0.1,
         "accuracy_high": table["accuracy"] + 0.1,
         "n_scored": 20,
         "budget_units": 4.0,
     }
-    return table.assign(**scores, within_budget=[within.get(sweep, True) for sweep in table["sweep"]])
+    return table.assign(
+        **scores, within_budget=[within.get(sweep, True) for sweep in table["sweep"]]
+    )
 
 
 def test_random_graphs_over_the_same_models_share_a_line() -> None:
@@ -271,7 +354,9 @@ def drawn(table: pd.DataFrame) -> list[str]:
     """The report's plots of a pilot as SVG."""
     source = Source("pilot.parquet", table)
     charts = [sweep("math", source, "family"), width_x_depth("math", source)]
-    return [vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in charts if chart is not None]
+    return [
+        vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in charts if chart is not None
+    ]
 
 
 def test_the_report_marks_pilot_graphs_over_the_budget() -> None:
@@ -287,11 +372,18 @@ def test_the_report_marks_pilot_graphs_over_the_budget() -> None:
 def test_the_pilots_own_plots_mark_graphs_over_the_budget(tmp_path) -> None:
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         for name, table in (("all", pilots()), ("some", pilots(family=False, width_x_depth=False))):
-            assert {path.stem for path in pilot_plots(table, tmp_path / name)} == {"family", "width_x_depth"}
-    family, grid = ((tmp_path / "some" / f"{name}.svg").read_text() for name in ("family", "width_x_depth"))
+            assert {path.stem for path in pilot_plots(table, tmp_path / name)} == {
+                "family",
+                "width_x_depth",
+            }
+    family, grid = (
+        (tmp_path / "some" / f"{name}.svg").read_text() for name in ("family", "width_x_depth")
+    )
     assert family.count(">4 x a<") == 1
     assert "hollow: over the budget" in family
     assert "0.70*" in grid
-    family, grid = ((tmp_path / "all" / f"{name}.svg").read_text() for name in ("family", "width_x_depth"))
+    family, grid = (
+        (tmp_path / "all" / f"{name}.svg").read_text() for name in ("family", "width_x_depth")
+    )
     assert "over the budget" not in family + grid
     assert "*" not in re.findall(r">(0\.70[^<]*)<", grid)[0]

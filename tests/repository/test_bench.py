@@ -36,7 +36,10 @@ def test_every_benchmark_is_a_module_that_measures():
         assert "def measure() -> list[Ratio]:" in (ROOT / "benchmarks" / f"{name}.py").read_text()
 
 
-@pytest.mark.parametrize(("value", "rule", "holds"), [(1.0, "at most", True), (1.1, "at most", False), (0.9, "at least", False)])
+@pytest.mark.parametrize(
+    ("value", "rule", "holds"),
+    [(1.0, "at most", True), (1.1, "at most", False), (0.9, "at least", False)],
+)
 def test_a_ratio_holds_up_to_its_bound(value, rule, holds):
     assert Ratio("r", value, rule, 1.0, {}).holds is holds
 
@@ -71,16 +74,29 @@ def test_the_load_test_knows_an_answer_that_is_not_the_questions_own():
         with stub_server(0.0, echo=True) as url:
             version = service.deployed(url)
             async with connect(version.profile, {}, Retries(), Patience()) as client:
-                asked = [Question("asked", text, "") for text in ("request-1", "request-2 or request-3", "none")]
+                asked = [
+                    Question("asked", text, "")
+                    for text in ("request-1", "request-2 or request-3", "none")
+                ]
                 return [(await version.runner(client).answer(question)).text for question in asked]
 
-    assert asyncio.run(run()) == ["request-1", "expected one name, found 2", "expected one name, found 0"]
+    assert asyncio.run(run()) == [
+        "request-1",
+        "expected one name, found 2",
+        "expected one name, found 0",
+    ]
 
 
 @pytest.mark.slow
 def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "growth"]
-    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode in (0, 1), done.stderr
     stored = json.loads((tmp_path / "reports" / "bench.json").read_text())
     assert stored["machine"]["cores"] >= 1
@@ -93,7 +109,10 @@ class OneByOne(Environment):
     """A scheduler that answers one question after the other."""
 
     async def outcomes(self, graph, questions, publish=ignore):
-        return [(await super(OneByOne, self).outcomes(graph, [question], publish))[0] for question in questions]
+        return [
+            (await super(OneByOne, self).outcomes(graph, [question], publish))[0]
+            for question in questions
+        ]
 
 
 class Busy:
@@ -119,20 +138,28 @@ def test_the_wall_of_a_scheduler_that_waits_where_there_is_work_fails():
 
 @pytest.mark.slow
 def test_the_rate_of_a_client_that_computes_more_fails():
-    found = asyncio.run(client_rate.compare(lambda environment: environment.with_client(Busy(environment.client))))
+    found = asyncio.run(
+        client_rate.compare(lambda environment: environment.with_client(Busy(environment.client)))
+    )
     assert [ratio.holds for ratio in found] == [False, False]
 
 
 def test_a_peer_that_is_faster_is_a_failure():
     spent = {"aiohttp by hand": [peers.Spent(0.2, 0.1)], "openai by hand": [peers.Spent(0.6, 0.6)]}
-    good, slow = (peers.ratios_of(spent | {"ours": [peers.Spent(wall, core)]}) for wall, core in ((0.5, 0.3), (0.9, 0.9)))
+    good, slow = (
+        peers.ratios_of(spent | {"ours": [peers.Spent(wall, core)]})
+        for wall, core in ((0.5, 0.3), (0.9, 0.9))
+    )
     assert [ratio.holds for ratio in good] == [True, True]
     assert [ratio.holds for ratio in slow] == [False, False]
 
 
 def test_an_unknown_benchmark_lists_the_known_ones(capsys):
     assert bench.main(["speed"]) == 2
-    assert "unknown benchmark 'speed'; expected some of kernels, client_rate" in capsys.readouterr().err
+    assert (
+        "unknown benchmark 'speed'; expected some of kernels, client_rate"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow

@@ -26,7 +26,13 @@ def project(tmp_path: Path) -> Path:
 
 
 def ttsgraph(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "ttsgraph", *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-m", "ttsgraph", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def write(folder: Path, graph: CollaborationGraph | dict) -> str:
@@ -75,23 +81,45 @@ def test_draw_writes_a_picture(project):
     done = ttsgraph(project, "graph", "draw", file, "--out", str(project / "graph.svg"))
     assert done.returncode == 0
     assert "<svg" in (project / "graph.svg").read_text()
-    fails(ttsgraph(project, "graph", "draw", file, "--out", "graph.txt"), "expected a picture file", "graph.txt")
+    fails(
+        ttsgraph(project, "graph", "draw", file, "--out", "graph.txt"),
+        "expected a picture file",
+        "graph.txt",
+    )
 
 
 def test_estimate_bounds_a_run(project):
     shown = json.loads(ttsgraph(project, "estimate", "--profile", "paper", "--task", "math").stdout)
     assert shown["calls"]["total"] == sum(v for k, v in shown["calls"].items() if k != "total")
-    assert shown["calls"]["profile"] == 6 * (750 + 8 * 5)  # each alone, and what reading answers adds
+    assert shown["calls"]["profile"] == 6 * (
+        750 + 8 * 5
+    )  # each alone, and what reading answers adds
     assert 10 < shown["dollars"] < 200
     assert shown["seconds"] > 3600
-    assert json.loads(ttsgraph(project, "estimate", "--profile", "laptop", "--task", "math").stdout)["seconds"] is None
+    assert (
+        json.loads(ttsgraph(project, "estimate", "--profile", "laptop", "--task", "math").stdout)[
+            "seconds"
+        ]
+        is None
+    )
 
 
 def test_ask_runs_the_graph_on_a_served_model(project):
     with serve(StubServer(("stub",), skill=1.0)) as url:
         use_stub(project, url)
         file = write(project, parallel(["only"] * 3, "only", "voter"))
-        done = ttsgraph(project, "graph", "ask", file, "12 + 7", "--profile", "stub", "--task", "math", "--trace")
+        done = ttsgraph(
+            project,
+            "graph",
+            "ask",
+            file,
+            "12 + 7",
+            "--profile",
+            "stub",
+            "--task",
+            "math",
+            "--trace",
+        )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["answer"], shown["calls"], len(shown["nodes"])) == ("19", 3, 4)
@@ -99,7 +127,14 @@ def test_ask_runs_the_graph_on_a_served_model(project):
 
 def use_stub(project: Path, url: str, served_as: str = "stub") -> None:
     data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    model = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
+    model = {
+        "family": "f",
+        "total": 1e8,
+        "non_embedding": 1e8,
+        "layers": 2,
+        "hidden": 8,
+        "price": 0.1,
+    }
     data["pool"] = {"only": model | {"base_url": url, "served_as": served_as}}
     data["engine"] = {"kind": "external", "max_retries": 0}
     data["tasks"]["math"]["prompt"] = {"style": "chat"}
@@ -108,7 +143,10 @@ def use_stub(project: Path, url: str, served_as: str = "stub") -> None:
 
 def test_ask_needs_the_worked_examples_of_few_shot_prompts(project):
     file = write(project, chain(["smollm2-135m"]))
-    fails(ttsgraph(project, "graph", "ask", file, "12 + 7", "--profile", "laptop", "--task", "math"), "the stage 'sample' makes it")
+    fails(
+        ttsgraph(project, "graph", "ask", file, "12 + 7", "--profile", "laptop", "--task", "math"),
+        "the stage 'sample' makes it",
+    )
 
 
 CYCLE = {
@@ -124,20 +162,39 @@ class TestBadInputGetsOneLineAndExitCode2:
         [
             (CYCLE, "expected an acyclic graph, found a cycle among nodes [0, 1, 2]"),
             (TWO_SINKS, "expected one sink"),
-            ({"nodes": [{"id": 0, "role": "voter", "model": "gemma-3-1b"}], "edges": []}, "needs at least 1 predecessor, found 0"),
-            ({"nodes": [{"id": 0, "role": "poet", "model": "gemma-3-1b"}], "edges": []}, "unknown role 'poet'"),
-            ({"nodes": [{"id": 0, "role": "assistant", "model": "gpt"}], "edges": []}, "unknown model 'gpt'; the pool has"),
+            (
+                {"nodes": [{"id": 0, "role": "voter", "model": "gemma-3-1b"}], "edges": []},
+                "needs at least 1 predecessor, found 0",
+            ),
+            (
+                {"nodes": [{"id": 0, "role": "poet", "model": "gemma-3-1b"}], "edges": []},
+                "unknown role 'poet'",
+            ),
+            (
+                {"nodes": [{"id": 0, "role": "assistant", "model": "gpt"}], "edges": []},
+                "unknown model 'gpt'; the pool has",
+            ),
         ],
     )
     def test_graphs(self, project, graph, expected):
-        fails(ttsgraph(project, "graph", "validate", write(project, graph), "--profile", "paper"), expected)
+        fails(
+            ttsgraph(project, "graph", "validate", write(project, graph), "--profile", "paper"),
+            expected,
+        )
 
     def test_outside_a_project(self, tmp_path):
         for command in (["estimate"], ["lineage", "math@champion"], ["new-task", "a", "b.jsonl"]):
-            fails(ttsgraph(tmp_path, *command), "params.yaml: expected a settings file", "run this in a project's folder")
+            fails(
+                ttsgraph(tmp_path, *command),
+                "params.yaml: expected a settings file",
+                "run this in a project's folder",
+            )
 
     def test_a_graph_of_a_run_that_has_not_been(self, project):
-        fails(ttsgraph(project, "graph", "ask", "results/laptop/math/random/graph.json", "1 + 1"), "`make repro` makes it")
+        fails(
+            ttsgraph(project, "graph", "ask", "results/laptop/math/random/graph.json", "1 + 1"),
+            "`make repro` makes it",
+        )
         fails(ttsgraph(project, "explain", "results/laptop/math/random"), "`make repro` makes it")
 
     def test_missing_graph_file(self, project):
@@ -149,8 +206,15 @@ class TestBadInputGetsOneLineAndExitCode2:
 
     def test_unknown_profile_and_task(self, project):
         file = write(project, chain(["gemma-3-1b"]))
-        fails(ttsgraph(project, "graph", "cost", file, "--profile", "desktop"), "unknown profile 'desktop'", "laptop, paper")
-        fails(ttsgraph(project, "graph", "cost", file, "--profile", "paper", "--task", "chess"), "unknown task 'chess'")
+        fails(
+            ttsgraph(project, "graph", "cost", file, "--profile", "desktop"),
+            "unknown profile 'desktop'",
+            "laptop, paper",
+        )
+        fails(
+            ttsgraph(project, "graph", "cost", file, "--profile", "paper", "--task", "chess"),
+            "unknown task 'chess'",
+        )
 
     def test_unknown_key(self, project):
         path = project / "profiles" / "paper.yaml"
@@ -161,7 +225,11 @@ class TestBadInputGetsOneLineAndExitCode2:
     def test_budget_below_one_call(self, project):
         path = project / "profiles" / "paper.yaml"
         path.write_text(path.read_text().replace("limit: 80", "limit: 0.5"))
-        fails(ttsgraph(project, "estimate", "--profile", "paper"), "budget 0.5 (flops) holds no call", "raise budget.limit")
+        fails(
+            ttsgraph(project, "estimate", "--profile", "paper"),
+            "budget 0.5 (flops) holds no call",
+            "raise budget.limit",
+        )
 
     def test_endpoint_that_refuses(self, project):
         use_stub(project, "http://127.0.0.1:9/v1")
@@ -177,4 +245,8 @@ class TestBadInputGetsOneLineAndExitCode2:
         with serve(StubServer(("other",))) as url:
             use_stub(project, url)
             file = write(project, chain(["only"]))
-            fails(ttsgraph(project, "graph", "ask", file, "1 + 1", "--profile", "stub"), "expected model 'stub'", "has other")
+            fails(
+                ttsgraph(project, "graph", "ask", file, "1 + 1", "--profile", "stub"),
+                "expected model 'stub'",
+                "has other",
+            )

@@ -1,4 +1,6 @@
-"""What the documentation says can be done: each of its commands, programs, settings and changes is carried out in a copy."""
+"""What the documentation says can be done: each of its commands, programs, settings and changes is
+carried out in a copy.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tests.support.stub_server import serve
 # Pages whose commands need no results, and little time.
 QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method.md"]
 OTHERS = [page for page in PAGES if page not in QUICK and blocks_of(page)]
-COMMANDS = [(block, command) for page in PAGES for block in blocks_of(page) for command in block.commands]
+COMMANDS = [
+    (block, command) for page in PAGES for block in blocks_of(page) for command in block.commands
+]
 
 
 def carried_out(page: str, project: DocsProject) -> None:
@@ -66,13 +70,20 @@ def test_a_page_does_what_it_says_of_results(page: str, built: DocsProject, tmp_
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)])
-def test_settings_and_changes_to_the_code_are_accepted(page: str, plain: DocsProject, tmp_path: Path) -> None:
-    project, blocks = plain.copy(tmp_path), blocks_of(page)
+def test_settings_and_changes_to_the_code_are_accepted(
+    page: str, plain: DocsProject, tmp_path: Path
+) -> None:
+    project = plain.copy(tmp_path)
+    blocks = blocks_of(page)
     for block in blocks:
         if block.language == "diff" or (block.title and block.language != "sh"):
             project.carry_out(block)
             # What changed code accepts can't be told from here.
-            if block.title and block.title.endswith(".yaml") and not any(block.language == "diff" for block in blocks):
+            if (
+                block.title
+                and block.title.endswith(".yaml")
+                and not any(block.language == "diff" for block in blocks)
+            ):
                 path = tmp_path / block.title.removeprefix("add to ")
                 load(Params if path.name == "params.yaml" else Profile, path)
     for path in (tmp_path / "pipeline").rglob("*.py"):
@@ -84,7 +95,9 @@ def test_settings_and_changes_to_the_code_are_accepted(page: str, plain: DocsPro
 def test_every_block_can_be_carried_out_or_is_told_apart() -> None:
     for page in PAGES:
         for block in blocks_of(page):
-            assert block.language in LANGUAGES, f"{page}:{block.line}: expected a fence of {sorted(LANGUAGES)}"
+            assert block.language in LANGUAGES, (
+                f"{page}:{block.line}: expected a fence of {sorted(LANGUAGES)}"
+            )
 
 
 def test_what_is_not_run_is_on_a_page() -> None:
@@ -97,10 +110,12 @@ def test_what_is_not_run_is_on_a_page() -> None:
 def test_what_a_command_names_exists(block, command: str) -> None:
     words = shlex.split(command)
     if words[0] == "ttsgraph":
-        given, group = words[1:], typer.main.get_command(ttsgraph.app)
+        given = words[1:]
+        group = typer.main.get_command(ttsgraph.app)
         while hasattr(group, "commands"):
             assert given[0] in group.commands, given
-            group, given = group.commands[given[0]], given[1:]
+            group = group.commands[given[0]]
+            given = given[1:]
         group.make_context(words[0], given, resilient_parsing=False)
     elif words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -115,23 +130,41 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bin_ = Path(sys.executable).parent
     text = (ROOT / "zensical.toml").read_text()
     (folder / "zensical.toml").write_text(text.replace('paths = ["."]', f"paths = [{str(ROOT)!r}]"))
-    subprocess.run(["cp", "-r", str(ROOT / "docs"), str(ROOT / "CONTRIBUTING.md"), str(folder)], check=True)
-    reference = ["--name", "ttsgraph", "--title", "Command line", "--output", str(folder / "docs" / "reference" / "cli.md")]
+    subprocess.run(
+        ["cp", "-r", str(ROOT / "docs"), str(ROOT / "CONTRIBUTING.md"), str(folder)], check=True
+    )
+    reference = [
+        "--name",
+        "ttsgraph",
+        "--title",
+        "Command line",
+        "--output",
+        str(folder / "docs" / "reference" / "cli.md"),
+    ]
     write_text(folder / "docs" / "reference" / "keys.md", settings_page())
-    for command in ([str(bin_ / "typer"), "ttsgraph", "utils", "docs", *reference], [str(bin_ / "zensical"), "build", "--strict"]):
+    for command in (
+        [str(bin_ / "typer"), "ttsgraph", "utils", "docs", *reference],
+        [str(bin_ / "zensical"), "build", "--strict"],
+    ):
         cwd = ROOT if command[0].endswith("typer") else folder
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     return folder / "site"
 
 
 def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
-    assert {Path(page).with_suffix(".html").name for page in PAGES if page.startswith("docs/")} <= pages
+    assert {
+        Path(page).with_suffix(".html").name for page in PAGES if page.startswith("docs/")
+    } <= pages
     for page in pages:
         text = (site / page).read_text()
         assert not re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="?(?:https?:)?//', text), page
-        assert not re.findall(r'<link[^>]*\srel="?stylesheet[^>]*\shref="?(?:https?:)?//', text), page
+        assert not re.findall(r'<link[^>]*\srel="?stylesheet[^>]*\shref="?(?:https?:)?//', text), (
+            page
+        )
 
 
 def test_the_recipes_of_contributing_are_on_the_site_and_nowhere_else(site: Path) -> None:
@@ -139,8 +172,17 @@ def test_the_recipes_of_contributing_are_on_the_site_and_nowhere_else(site: Path
     page = (site / "contributing.html").read_text()
     assert recipes <= set(re.findall(r'<h2 id="([a-z-]+)"', page))
     for name in ("own-task", "own-role", "own-method"):
-        assert set(re.findall(r'href="contributing.html#([a-z-]+)"', (site / f"{name}.html").read_text())) & recipes, name
-        assert not {"register_task(", "@register("} & set(re.findall(r"\S+\(", (ROOT / "docs" / f"{name}.md").read_text())), name
+        assert (
+            set(
+                re.findall(
+                    r'href="contributing.html#([a-z-]+)"', (site / f"{name}.html").read_text()
+                )
+            )
+            & recipes
+        ), name
+        assert not {"register_task(", "@register("} & set(
+            re.findall(r"\S+\(", (ROOT / "docs" / f"{name}.md").read_text())
+        ), name
 
 
 def test_formulas_are_mathml_and_references_come_from_docstrings(site: Path) -> None:

@@ -1,4 +1,6 @@
-"""Every command of the command line explains itself: help, an example that runs, completion in a shell."""
+"""Every command of the command line explains itself: help, an example that runs, completion in a
+shell.
+"""
 
 import os
 import re
@@ -38,14 +40,17 @@ NAMES = [" ".join(path) for path in COMMANDS]
 
 def example(name: str) -> list[str]:
     """The arguments of a command's example."""
-    found = EXAMPLE.search(" ".join((COMMANDS[tuple(name.split())].help or "").split("\n\n")[-1].split()))
+    found = EXAMPLE.search(
+        " ".join((COMMANDS[tuple(name.split())].help or "").split("\n\n")[-1].split())
+    )
     assert found, f"{name}: expected 'Example: ttsgraph ...' at the end of its help"
     return shlex.split(found[1])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_with_an_example(name):
-    command, arguments = COMMANDS[tuple(name.split())], example(name)
+    command = COMMANDS[tuple(name.split())]
+    arguments = example(name)
     assert command.get_short_help_str()
     assert " ".join(arguments[: len(name.split())]) == name
     for parameter in command.params:
@@ -84,18 +89,25 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "graph.json").write_text(parallel(["llama-3.2-1b"] * 3, "llama-3.2-1b").to_json())
     monkeypatch.chdir(tmp_path)
     with serve(StubServer(("my-model", "llama-3.2-1b"), skill=1.0)) as url:
-        model = {key: value for key, value in MODEL.items() if key != "price"} | {"price": 0.1, "base_url": url}
+        model = {key: value for key, value in MODEL.items() if key != "price"} | {
+            "price": 0.1,
+            "base_url": url,
+        }
         paper = (ROOT / "profiles" / "paper.yaml").read_text()
         head, rest = paper.split("\npool:\n")
         tail = rest.split("\ntasks:\n")[1].replace("kind: hf", "kind: jsonl")
         assert head
         pool = "\n".join(f"    {key}: {value}" for key, value in model.items())
         tail = (
-            "  math:\n    kind: math\n    source: {kind: jsonl, path: inputs/invoices.jsonl}\n"
-            "    splits: {train: 8, val: 4, test: 8}\n    prompt: {style: chat}\n    sampling: {max_tokens: 8}\n"
-            "    lengths: {prompt_tokens: 10, generated_tokens: 3}\n" + tail[tail.index("\nroles:") + 1 :].partition("agent:")[0]
+            "  math:\n    kind: math\n    source: {kind: jsonl, path: inputs/invoices.jsonl}\n   "
+            " splits: {train: 8, val: 4, test: 8}\n    prompt: {style: chat}\n    sampling:"
+            " {max_tokens: 8}\n    lengths: {prompt_tokens: 10, generated_tokens: 3}\n"
+            + tail[tail.index("\nroles:") + 1 :].partition("agent:")[0]
         )
-        mine = f"engine: {{kind: external, max_retries: 0}}\npool:\n  llama-3.2-1b:\n{pool}\ntasks:\n{tail}agent: {{}}\n"
+        mine = (
+            "engine: {kind: external, max_retries: 0}\npool:\n "
+            f" llama-3.2-1b:\n{pool}\ntasks:\n{tail}agent: {{}}\n"
+        )
         (tmp_path / "profiles" / "mine.yaml").write_text(mine)
         (tmp_path / "params.yaml").write_text("{profile: mine, tasks: [math], methods: [random]}")
         yield url
@@ -103,7 +115,9 @@ def project(tmp_path, monkeypatch):
 
 SIZES = ["--total", "8e9", "--non-embedding", "7e9", "--layers", "32", "--hidden", "4096"]
 MISSING = {"doctor"}
-"""Examples that may say that something is missing here, with exit code 2: the paper's profile needs GPUs."""
+"""Examples that may say that something is missing here, with exit code 2: the paper's profile needs
+GPUs.
+"""
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
@@ -111,7 +125,9 @@ def test_examples_run(project, name):
     arguments = [project if part == "https://models.example/v1" else part for part in example(name)]
     arguments += SIZES if name == "new-model" else []
     done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0 or (name in MISSING and done.exit_code == 2), f"{arguments}: {done.output} {done.exception}"
+    assert done.exit_code == 0 or (name in MISSING and done.exit_code == 2), (
+        f"{arguments}: {done.output} {done.exception}"
+    )
     assert done.output.strip()
 
 
@@ -121,7 +137,10 @@ def test_a_graph_is_explained_in_words(project):
     for part in (
         "4 nodes, 4 model calls a question (4 of llama-3.2-1b); width 3, depth 2",
         "step 1: nodes 0, 1 and 2 (assistant, llama-3.2-1b) each answer the question alone",
-        "step 2: node 3 (fuser, llama-3.2-1b) reads nodes 0, 1 and 2: weighs them and writes one final answer",
+        (
+            "step 2: node 3 (fuser, llama-3.2-1b) reads nodes 0, 1 and 2: weighs them and writes"
+            " one final answer"
+        ),
         "the final answer is that of node 3, the fuser",
         "49 tokens read and 12 written",  # 4 prompts of 10, and 3 answers of 3 read by the fuser
         "within the budget",
@@ -133,10 +152,21 @@ def test_a_graph_is_explained_in_words(project):
 def complete(line: str) -> list[str]:
     """What bash is offered for a line, as its completion script asks for it."""
     words = line.split(" ")
-    env = os.environ | {"_TTSGRAPH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    env = os.environ | {
+        "_TTSGRAPH_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
     env["PYTHONPATH"] = str(ROOT)
     program = "import sys; sys.argv = ['ttsgraph']; from ttsgraph import main; main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+        timeout=60,
+    )
     return done.stdout.split()
 
 

@@ -1,4 +1,6 @@
-"""What a command or a stage imports: the time to its first line is the modules that it loads, counted here, not timed."""
+"""What a command or a stage imports: the time to its first line is the modules that it loads,
+counted here, not timed.
+"""
 
 import json
 import subprocess
@@ -10,7 +12,19 @@ import pytest
 from pipeline.graphs.topologies import parallel
 from tests.support.project import ROOT
 
-HEAVY = {"aiohttp", "dvc", "fastapi", "httpx2", "jinja2", "matplotlib", "mlflow", "networkx", "openai", "pandas", "pandera"}
+HEAVY = {
+    "aiohttp",
+    "dvc",
+    "fastapi",
+    "httpx2",
+    "jinja2",
+    "matplotlib",
+    "mlflow",
+    "networkx",
+    "openai",
+    "pandas",
+    "pandera",
+}
 HEAVY |= {"prefect", "pyarrow", "scipy", "uvicorn"}
 FLOOR = "import typer, pydantic"
 
@@ -18,7 +32,9 @@ FLOOR = "import typer, pydantic"
 def imported(code: str) -> set[str]:
     """Names of all modules after this code, in a process of its own."""
     told = f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
@@ -32,7 +48,10 @@ def floor() -> int:
 
 
 def test_help_imports_little_beyond_its_parser(floor):
-    found = imported("import sys; sys.argv = ['ttsgraph', '--help']\nfrom ttsgraph import app\napp(standalone_mode=False)")
+    found = imported(
+        "import sys; sys.argv = ['ttsgraph', '--help']\nfrom ttsgraph import"
+        " app\napp(standalone_mode=False)"
+    )
     assert not heavy(found)
     assert "numpy" not in found
     assert len(found) <= 3 * floor
@@ -40,20 +59,47 @@ def test_help_imports_little_beyond_its_parser(floor):
 
 def test_the_cost_of_a_graph_needs_no_plots_tables_or_clients(floor, tmp_path: Path):
     (tmp_path / "graph.json").write_text(parallel(["llama-3.2-1b"] * 2, "llama-3.2-1b").to_json())
-    arguments = ["ttsgraph", "graph", "cost", str(tmp_path / "graph.json"), "--profile", "paper", "--task", "math"]
-    found = imported(f"import sys; sys.argv = {arguments}\nfrom ttsgraph import app\napp(standalone_mode=False)")
+    arguments = [
+        "ttsgraph",
+        "graph",
+        "cost",
+        str(tmp_path / "graph.json"),
+        "--profile",
+        "paper",
+        "--task",
+        "math",
+    ]
+    found = imported(
+        f"import sys; sys.argv = {arguments}\nfrom ttsgraph import app\napp(standalone_mode=False)"
+    )
     assert not heavy(found)
     assert len(found) <= 5 * floor
 
 
-STAGES = ("stage", "sample", "profile", "pilot", "init_family", "init_instances", "search", "evaluate", "report")
+STAGES = (
+    "stage",
+    "sample",
+    "profile",
+    "pilot",
+    "init_family",
+    "init_instances",
+    "search",
+    "evaluate",
+    "report",
+)
 
 
 def test_a_stage_imports_no_client_of_models_and_draws_nothing():
-    # One after another in one process: what is in none of these sets no stage imports, and the first that has it is at fault.
+    # One after another in one process: what is in none of these sets no stage imports, and the
+    # first that has it is at fault.
     code = "import json, sys\nfrom importlib import import_module\n"
-    code += f"for name in {STAGES}:\n    import_module(f'flows.{{name}}')\n    print(json.dumps([name, list(sys.modules)]))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    code += (
+        f"for name in {STAGES}:\n    import_module(f'flows.{{name}}')\n    print(json.dumps([name,"
+        " list(sys.modules)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     found = {name: set(modules) for name, modules in map(json.loads, done.stdout.splitlines())}
     assert list(found) == list(STAGES)
     assert heavy(found["stage"]) <= {"jinja2", "pandas", "pandera", "pyarrow", "scipy"}

@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 def test_nothing_that_is_installed_with_it_is_torch():
     constraints = (ROOT / "requirements" / "constraints.txt").read_text().lower()
     assert not re.search(r"^(torch|vllm)", constraints, re.MULTILINE)
-    assert not any(re.match(r"(torch|vllm|transformers)\b", need) for need in requires("ttsgraph") or [])
+    assert not any(
+        re.match(r"(torch|vllm|transformers)\b", need) for need in requires("ttsgraph") or []
+    )
 
 
 def test_importing_everything_imports_no_torch():
@@ -24,7 +26,9 @@ def test_importing_everything_imports_no_torch():
         "            importlib.import_module(module.name)\n"
         "print([name for name in ('torch', 'vllm', 'transformers') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -35,5 +39,7 @@ def test_every_make_target_and_file_the_readme_names_exists():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for module in set(re.findall(r"python -m flows\.(\w+)", readme)):
         assert (ROOT / "flows" / f"{module}.py").exists()
-    for path in set(re.findall(r"`((?:pipeline|profiles|flows)/[\w/.]*)`", readme)) - {"profiles/<name>.yaml"}:
+    for path in set(re.findall(r"`((?:pipeline|profiles|flows)/[\w/.]*)`", readme)) - {
+        "profiles/<name>.yaml"
+    }:
         assert (ROOT / path).exists(), path

@@ -32,7 +32,8 @@ TOLD = {
 def test_the_answer_goes_between_its_marks_and_nothing_else_changes() -> None:
     before = (ROOT / "README.md").read_text()
     after = with_block(before, TOLD)
-    head, tail = before.partition(BEGIN)[0], before.partition(END)[2]
+    head = before.partition(BEGIN)[0]
+    tail = before.partition(END)[2]
     assert after.startswith(head)
     assert after.endswith(tail)
     assert "**math**: Use this: three calls of a and their majority." in after
@@ -43,7 +44,9 @@ def test_the_answer_goes_between_its_marks_and_nothing_else_changes() -> None:
 
 
 def test_what_is_simulated_says_so() -> None:
-    assert "Simulated: no language model answered." in with_block(f"{BEGIN}{END}", TOLD | {"simulated": True})
+    assert "Simulated: no language model answered." in with_block(
+        f"{BEGIN}{END}", TOLD | {"simulated": True}
+    )
 
 
 def test_a_readme_without_marks_is_left_alone() -> None:

@@ -31,7 +31,9 @@ def blocks(recipe: str) -> list[tuple[str, str, str]]:
 
 def apply(recipe: str, folder: Path) -> list[str]:
     """Do what a recipe says to files; returns the commands that it then runs."""
-    commands, written, changed = [], set(), set()
+    commands = []
+    written = set()
+    changed = set()
     for file, language, text in blocks(recipe):
         if language == "python":
             assert not (folder / file).exists()
@@ -61,12 +63,18 @@ def patch(path: Path, diff: str) -> None:
 
 @pytest.mark.parametrize("recipe", ["Add a model", "Add a task", "Add a role", "Add a method"])
 def test_a_recipe_fits_the_code(tmp_path, recipe):
-    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     assert apply(recipe, tmp_path)
-    changed = [str(path) for path in (tmp_path / "pipeline").rglob("*.py") if not same(path, tmp_path)]
+    changed = [
+        str(path) for path in (tmp_path / "pipeline").rglob("*.py") if not same(path, tmp_path)
+    ]
     for check in (("ruff", "check", "-q"), ("ruff", "format", "-q", "--check")) if changed else ():
-        done = subprocess.run([*check, *changed], capture_output=True, text=True, check=False, cwd=tmp_path)
+        done = subprocess.run(
+            [*check, *changed], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
         assert done.returncode == 0, done.stdout
 
 
@@ -89,7 +97,9 @@ def served(tmp_path: Path) -> Iterator[Project]:
 
 def run(project: Project | SimulatedProject, commands: list[str]) -> None:
     for command in commands:
-        done = project.run(*shlex.split(command.replace("http://127.0.0.1:8000/v1", getattr(project, "url", ""))))
+        done = project.run(
+            *shlex.split(command.replace("http://127.0.0.1:8000/v1", getattr(project, "url", "")))
+        )
         assert done.returncode == 0, command + done.stdout + done.stderr
 
 
@@ -122,8 +132,12 @@ class TestTheRecipesWork:
     def test_a_task(self, served):
         inputs = served.folder / "inputs"
         rows = [(f"{k} + {k + 1}", str(2 * k + 1)) for k in range(30)]
-        (inputs / "additions.jsonl").write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows))
-        (inputs / "moods.jsonl").write_text("".join(json.dumps({"text": q, "label": a}) + "\n" for q, a in rows))
+        (inputs / "additions.jsonl").write_text(
+            "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows)
+        )
+        (inputs / "moods.jsonl").write_text(
+            "".join(json.dumps({"text": q, "label": a}) + "\n" for q, a in rows)
+        )
         run(served, apply("Add a task", served.folder))
         tasks = yaml.safe_load((served.folder / "profiles" / "mine.yaml").read_text())["tasks"]
         assert (tasks["additions"]["kind"], tasks["moods"]["kind"]) == ("math", "label")
@@ -145,7 +159,9 @@ class TestTheRecipesWork:
 
     def test_a_method(self, simulated):
         commands = apply("Add a method", simulated.folder)
-        shutil.copytree(ROOT / "tests", simulated.folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "tests", simulated.folder / "tests", ignore=shutil.ignore_patterns("__pycache__")
+        )
         shutil.copy(ROOT / "pyproject.toml", simulated.folder)
         run(simulated, commands)
         found = json.loads((simulated.results / "growing" / "search.json").read_text())

@@ -10,7 +10,9 @@ from pipeline.response.calibration import Forecast, calibration, calibration_dat
 RNG = np.random.default_rng(0)
 
 
-def forecasts(shift: float, spread: float = 0.05, count: int = 400, questions: int = 100) -> list[Forecast]:
+def forecasts(
+    shift: float, spread: float = 0.05, count: int = 400, questions: int = 100
+) -> list[Forecast]:
     """Graphs whose true accuracy is as far from the prediction as it says, all moved by `shift`."""
     true = np.clip(0.5 + spread * RNG.standard_normal(count), 0, 1)
     seen = RNG.binomial(questions, true) / questions
@@ -35,7 +37,9 @@ def test_predictions_that_are_too_high_show() -> None:
 
 
 def test_predictions_that_are_too_sure_show() -> None:
-    sure = [Forecast(f.predicted, 0.0, f.observed, f.questions) for f in forecasts(0.0, spread=0.15)]
+    sure = [
+        Forecast(f.predicted, 0.0, f.observed, f.questions) for f in forecasts(0.0, spread=0.15)
+    ]
     found = calibration(sure)
     assert found is not None
     assert found.covered < 0.7

@@ -30,17 +30,26 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def examine(folder: Path, profile: str = "paper") -> dict[str, doctor.Finding]:
-    found = doctor.examine(load_profile(profile, ROOT / "profiles"), folder / "state", str(folder / "no-python"))
+    found = doctor.examine(
+        load_profile(profile, ROOT / "profiles"), folder / "state", str(folder / "no-python")
+    )
     return {finding.subject: finding for finding in found}
 
 
 def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Path) -> None:
     found = examine(nowhere)
-    assert not any(finding.ok for subject, finding in found.items() if subject not in ("disk", "isolation of programs"))
+    assert not any(
+        finding.ok
+        for subject, finding in found.items()
+        if subject not in ("disk", "isolation of programs")
+    )
     assert "make setup" in found["serve environment"].advice
     assert found["GPU"].found == "none, servers need about 67 GiB"
     weights = found["weights of llama-3.1-8b"].advice
-    assert "hf download meta-llama/Llama-3.1-8B-Instruct --revision 0e9e39f249a16976918f6564b8830bc894c89659" in weights
+    assert (
+        "hf download meta-llama/Llama-3.1-8B-Instruct --revision"
+        " 0e9e39f249a16976918f6564b8830bc894c89659" in weights
+    )
     assert "15.0 GiB" in weights
     assert "HF_TOKEN" in found["hub token"].advice
     assert "cais/mmlu" in found["questions of mmlu"].advice
@@ -49,11 +58,19 @@ def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Pat
 def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
     data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
     (nowhere / "here.jsonl").write_text('{"question": "1 + 1", "answer": 2}\n')
-    parts = [{"kind": "jsonl", "path": str(nowhere / name)} for name in ("here.jsonl", "gone.jsonl")]
-    data["tasks"] = {"math": data["tasks"]["math"] | {"source": {"kind": "mixture", "parts": parts}}}
+    parts = [
+        {"kind": "jsonl", "path": str(nowhere / name)} for name in ("here.jsonl", "gone.jsonl")
+    ]
+    data["tasks"] = {
+        "math": data["tasks"]["math"] | {"source": {"kind": "mixture", "parts": parts}}
+    }
     (nowhere / "mixed.yaml").write_text(yaml.safe_dump(data))
-    found = doctor.examine(load_profile("mixed", nowhere), nowhere / "state", str(nowhere / "no-python"))
-    shown = [(finding.found, finding.ok) for finding in found if finding.subject == "questions of math"]
+    found = doctor.examine(
+        load_profile("mixed", nowhere), nowhere / "state", str(nowhere / "no-python")
+    )
+    shown = [
+        (finding.found, finding.ok) for finding in found if finding.subject == "questions of math"
+    ]
     assert shown == [(parts[0]["path"], True), (parts[1]["path"], False)]
 
 
@@ -61,7 +78,14 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HF_TOKEN", "value")
     monkeypatch.setattr(doctor, "gpu_memory_gib", lambda: [80.0])
     revision = "9213176726f574b556790deb65791e0c5aa438b6"
-    snapshot = nowhere / "hf" / "hub" / "models--meta-llama--Llama-3.2-1B-Instruct" / "snapshots" / revision
+    snapshot = (
+        nowhere
+        / "hf"
+        / "hub"
+        / "models--meta-llama--Llama-3.2-1B-Instruct"
+        / "snapshots"
+        / revision
+    )
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text((CONFIGS / "llama-3.2-1b.json").read_text())
     found = examine(nowhere)
@@ -104,16 +128,24 @@ print([(f.ok, f.found) for f in found if f.subject == "isolation of programs"])
 def test_whether_programs_can_be_isolated_is_told() -> None:
     program = EXAMINE.format(profiles=str(ROOT / "profiles"))
     assert refused_calls([], program) == "[(True, 'files and system calls')]\n"
-    assert refused_calls(["landlock_create_ruleset"], program) == "[(False, 'files: [Errno 1] Operation not permitted')]\n"
+    assert (
+        refused_calls(["landlock_create_ruleset"], program)
+        == "[(False, 'files: [Errno 1] Operation not permitted')]\n"
+    )
 
 
 @pytest.mark.models
 def test_the_facts_of_all_profiles_are_those_of_the_models_configurations() -> None:
     if not SERVE.exists():
-        pytest.skip(f"no serve environment: {SERVE} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)")
+        pytest.skip(
+            f"no serve environment: {SERVE} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)"
+        )
     pool = load_profile("paper", ROOT / "profiles").pool
     counted = doctor.count_parameters([CONFIGS / f"{name}.json" for name in pool], str(SERVE))
     for name, found in zip(pool, counted, strict=True):
         assert doctor.differences(pool[name], found) == [], name
     wrong = pool["llama-3.2-1b"].model_copy(update={"layers": 15, "total": 1.3e9})
-    assert [text.partition(":")[0] for text in doctor.differences(wrong, counted[0])] == ["total", "layers"]
+    assert [text.partition(":")[0] for text in doctor.differences(wrong, counted[0])] == [
+        "total",
+        "layers",
+    ]

@@ -1,4 +1,5 @@
-"""What every engine promises, whoever answers: simulated models, an endpoint elsewhere, real models behind vLLM or transformers.
+"""What every engine promises, whoever answers: simulated models, an endpoint elsewhere, real models
+behind vLLM or transformers.
 
 All are reached as a stage reaches them, through the profile.
 """
@@ -49,7 +50,9 @@ SMALL_SEARCH = {"max_iterations": 2, "candidates": 2, "batch": 4}
 
 @dataclass(frozen=True)
 class Engine:
-    """A profile of one engine, the folder that it runs in, a model of it, and questions that it can answer."""
+    """A profile of one engine, the folder that it runs in, a model of it, and questions that it can
+    answer.
+    """
 
     profile: Profile
     folder: Path
@@ -85,7 +88,9 @@ def _simulated(folder: Path) -> Iterator[Engine]:
 def _external(folder: Path) -> Iterator[Engine]:
     stub = StubServer(("tiny",))
     overflow = '{"error": {"message": "This model\'s maximum context length is 2048 tokens"}}'
-    stub.misbehave = lambda count, body: (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
+    stub.misbehave = lambda count, body: (
+        (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
+    )
     yield from _on(stub, folder, MODEL, seeds=True)
 
 
@@ -101,7 +106,8 @@ def _drawing(folder: Path) -> Iterator[Engine]:
 
 def _own(name: str, folder: Path) -> Iterator[Engine]:
     """A server of one's own, by its line in docs/own-models.md."""
-    stub, line = SERVERS[name](), LINES[name]
+    stub = SERVERS[name]()
+    line = LINES[name]
     stub.skill = 0.5
     keys = {line["api_key_env"]: KEY} if "api_key_env" in line else {}
     with pytest.MonkeyPatch.context() as patch:
@@ -116,7 +122,10 @@ def _on(stub: StubServer, folder: Path, model: dict[str, Any], **engine: Any) ->
         path = urlsplit(model.get("base_url", url)).path
         data = laptop().model_dump(mode="json", exclude_none=True)
         reached = model | {"base_url": url.removesuffix("/v1") + path}
-        data |= {"engine": {"kind": "external", "backoff_s": 0.01} | engine, "pool": {"tiny": reached}}
+        data |= {
+            "engine": {"kind": "external", "backoff_s": 0.01} | engine,
+            "pool": {"tiny": reached},
+        }
         data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
         yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
 
@@ -128,7 +137,9 @@ def _vllm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
 def _transformers(folder: Path) -> Iterator[Engine]:
     require_models()
     link_serve_environment(folder)
-    yield Engine(laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8}), folder, SMOLLM, SUMS)
+    yield Engine(
+        laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8}), folder, SMOLLM, SUMS
+    )
 
 
 REAL = [
@@ -174,8 +185,15 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
 
         # Draws of one prompt differ, and end where they are told to.
         for stop in ((), ("e", "1", "\n")):
-            calls = [engine.request(plain(k), replica, max_tokens=12, stop=stop) for k in range(6) for replica in range(4)]
-            texts = [draw.text for draw in await asyncio.gather(*(client.complete(call) for call in calls))]
+            calls = [
+                engine.request(plain(k), replica, max_tokens=12, stop=stop)
+                for k in range(6)
+                for replica in range(4)
+            ]
+            texts = [
+                draw.text
+                for draw in await asyncio.gather(*(client.complete(call) for call in calls))
+            ]
             assert stop or any(len(set(texts[at : at + 4])) > 1 for at in range(0, 24, 4))
             assert not any(end in text for text in texts for end in stop)
 
@@ -183,7 +201,9 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
         graph = parallel([engine.model] * 3, engine.model, "voter")
         batch = engine.questions[4:20]
         feedback = await engine.environment(client).evaluate(graph, batch)
-        assert [result.question_id for result in feedback.results] == [question.id for question in batch]
+        assert [result.question_id for result in feedback.results] == [
+            question.id for question in batch
+        ]
         assert (feedback.n_unscored, feedback.usage.calls) == (0, 3 * len(batch))
         assert feedback.latency_s > 0
 
@@ -195,7 +215,10 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
 def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: Engine) -> None:
     async def work(client: ModelClient) -> None:
         async def draws(temperature: float, replicas: range, top_p: float = 1.0) -> set[str]:
-            calls = (engine.request("A poem:", replica, temperature=temperature, top_p=top_p) for replica in replicas)
+            calls = (
+                engine.request("A poem:", replica, temperature=temperature, top_p=top_p)
+                for replica in replicas
+            )
             return {(await client.complete(call)).text for call in calls}
 
         likeliest = await draws(0.0, range(3))
@@ -209,15 +232,22 @@ def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: En
 
 
 def test_a_search_runs_on_every_engine(engine: Engine) -> None:
-    profile, cost = engine.profile, engine.profile.cost_model("math")
-    brief = Brief("math", cost, profile.budget.limit, dict.fromkeys(cost.pool, 0.3), profile.roles, 12)
+    profile = engine.profile
+    cost = engine.profile.cost_model("math")
+    brief = Brief(
+        "math", cost, profile.budget.limit, dict.fromkeys(cost.pool, 0.3), profile.roles, 12
+    )
     settings = profile.search.model_copy(update=SMALL_SEARCH)
-    searcher = make_searcher("agent_reinforce", Problem(brief, settings, profile.agent, {engine.model: 3}, 0))
+    searcher = make_searcher(
+        "agent_reinforce", Problem(brief, settings, profile.agent, {engine.model: 3}, 0)
+    )
     archive = Archive()
 
     async def work(client: ModelClient):
         driver = Driver(cost, settings, archive)
-        return await driver.run(searcher, engine.environment(client), engine.questions[4:8], engine.questions[8:16])
+        return await driver.run(
+            searcher, engine.environment(client), engine.questions[4:8], engine.questions[8:16]
+        )
 
     found = engine.run(work)
     assert cost.graph_cost(found.graph) <= profile.budget.limit
@@ -231,7 +261,9 @@ def test_a_prompt_that_does_not_fit_is_told_from_a_failure(engine: Engine) -> No
     async def work(client: ModelClient) -> None:
         with pytest.raises(ContextOverflow):
             await client.complete(engine.request("word " * 3 * CONTEXT_WORDS))
-        feedback = await engine.environment(client).evaluate(single(engine.model), engine.questions[4:6])
+        feedback = await engine.environment(client).evaluate(
+            single(engine.model), engine.questions[4:6]
+        )
         assert feedback.n_unscored == 0
 
     engine.run(work)
@@ -239,7 +271,8 @@ def test_a_prompt_that_does_not_fit_is_told_from_a_failure(engine: Engine) -> No
 
 @pytest.mark.parametrize("ends_well", [True, False])
 def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) -> None:
-    before, started = children_of(os.getpid()), set()
+    before = children_of(os.getpid())
+    started = set()
 
     async def work(client: ModelClient) -> None:
         started.update(children_of(os.getpid()) - before)
@@ -253,7 +286,9 @@ def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) ->
             engine.run(work)
     wait_until(lambda: not any(map(alive, started)))
     # A pool that was up before belongs to whoever started it.
-    assert (engine.folder / ".ttsgraph" / "servers.json").exists() == (engine.folder.name.startswith("real"))
+    assert (engine.folder / ".ttsgraph" / "servers.json").exists() == (
+        engine.folder.name.startswith("real")
+    )
 
 
 STAGE = """
@@ -269,9 +304,15 @@ with running_servers(laptop((SMOLLM,), engine={"kind": "transformers", "concurre
 
 @pytest.mark.parametrize("engine", REAL[1:], indirect=True)
 def test_a_stage_goes_on_when_the_one_whose_servers_it_uses_ends(engine: Engine) -> None:
-    command, pipe = [sys.executable, "-c", STAGE], subprocess.PIPE
+    command = [sys.executable, "-c", STAGE]
+    pipe = subprocess.PIPE
     other = subprocess.Popen(
-        command, cwd=engine.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=pipe, stdout=pipe, text=True
+        command,
+        cwd=engine.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
     )
     assert other.stdout is not None
     assert other.stdout.readline() == "up\n"
@@ -281,7 +322,9 @@ def test_a_stage_goes_on_when_the_one_whose_servers_it_uses_ends(engine: Engine)
         await client.complete(engine.request("1 + 1"))
         assert children_of(os.getpid()) == before  # it uses the other's server
         await asyncio.to_thread(other.communicate, timeout=60)
-        answers = await asyncio.gather(*(client.complete(engine.request("1 + 1", replica)) for replica in range(1, 9)))
+        answers = await asyncio.gather(
+            *(client.complete(engine.request("1 + 1", replica)) for replica in range(1, 9))
+        )
         assert not any(answer.cached for answer in answers)
         assert len(children_of(os.getpid()) - before) == 1
 

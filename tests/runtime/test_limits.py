@@ -1,4 +1,6 @@
-"""What a search may spend: only calls that are made count, over all starts, and a limit stops it with nothing lost."""
+"""What a search may spend: only calls that are made count, over all starts, and a limit stops it
+with nothing lost.
+"""
 
 import asyncio
 
@@ -37,15 +39,23 @@ class Slow(ArithmeticClient):
 
 
 def search(folder, limits: LimitSettings, client=None):
-    """A search with its journal, call cache and account; only the language model is a fake, by injection."""
+    """A search with its journal, call cache and account; only the language model is a fake, by
+    injection.
+    """
     client = client or Slow({"small": 0.35, "large": 0.45})
-    account, cache = Account(folder / "spent.json", "one"), CallCache(folder / "calls")
+    account = Account(folder / "spent.json", "one")
+    cache = CallCache(folder / "calls")
     journal = Journal(folder / "journal.jsonl", {"type": "search", "identity": "one"})
     meter = Meter(limits, account.read(), account.write)
     wanted = SearchSettings(max_iterations=4, patience=4, batch=8)
-    searcher = make_searcher("agent_reinforce", Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0))
+    searcher = make_searcher(
+        "agent_reinforce",
+        Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0),
+    )
     paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
-    environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, paying)
+    environment = Environment(
+        Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, paying
+    )
     archive = Archive(journal)
 
     async def run():
@@ -62,7 +72,8 @@ def search(folder, limits: LimitSettings, client=None):
 
 @pytest.mark.parametrize(("name", "share"), [("tokens", 0.3), ("dollars", 0.6)])
 def test_a_search_stops_at_its_limit_and_goes_on_with_a_higher_one(tmp_path, name, share):
-    (free, kept) = (tmp_path / "free", tmp_path / "kept")
+    free = tmp_path / "free"
+    kept = tmp_path / "kept"
     clean, whole, client = search(free, LimitSettings())
     total = Account(free / "spent.json", "one").read()
     assert total.tokens == TOKENS_A_CALL * len(client.requests)
@@ -70,7 +81,10 @@ def test_a_search_stops_at_its_limit_and_goes_on_with_a_higher_one(tmp_path, nam
     limit = share * getattr(total, name)
     limit = int(limit) if name == "tokens" else limit
     first = Slow({"small": 0.35, "large": 0.45})
-    with pytest.raises(LimitReached, match=rf"limits\.{name} of .* reached .*raise the limit and start again to continue"):
+    with pytest.raises(
+        LimitReached,
+        match=rf"limits\.{name} of .* reached .*raise the limit and start again to continue",
+    ):
         search(kept, LimitSettings(**{name: limit}), first)
     assert len(first.requests) < len(client.requests)
     again = Slow({"small": 0.35, "large": 0.45})
@@ -81,7 +95,10 @@ def test_a_search_stops_at_its_limit_and_goes_on_with_a_higher_one(tmp_path, nam
     assert len(first.requests) + len(last.requests) == len(client.requests)
     spent = Account(kept / "spent.json", "one").read()
     assert (spent.tokens, spent.dollars) == (total.tokens, pytest.approx(total.dollars))
-    assert (found.graph, archive.table()["graph"].tolist()) == (clean.graph, whole.table()["graph"].tolist())
+    assert (found.graph, archive.table()["graph"].tolist()) == (
+        clean.graph,
+        whole.table()["graph"].tolist(),
+    )
 
 
 def test_time_counts_while_a_server_says_nothing(tmp_path):
@@ -107,7 +124,9 @@ CALLS = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000), st.boolea
 
 @given(CALLS, st.integers(1, 20_000), st.integers(0, 5000))
 def test_what_is_spent_is_what_was_made_and_nothing_is_made_beyond_the_limit(calls, limit, before):
-    answers = iter([Completion("x", prompt, written, 0.1, cached) for prompt, written, cached in calls])
+    answers = iter(
+        [Completion("x", prompt, written, 0.1, cached) for prompt, written, cached in calls]
+    )
     noted: list[Spent] = []
     meter = Meter(LimitSettings(tokens=limit), Spent(0.0, before), noted.append)
 

@@ -24,7 +24,9 @@ def mixed(**engine) -> Profile:
 
 def test_only_what_has_no_url_is_started_here(monkeypatch, tmp_path):
     monkeypatch.setattr(serving, "vllm_build", lambda python: Build("0", "cpu"))
-    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: f"weights-of-{name}")
+    monkeypatch.setattr(
+        serving, "prepare_weights", lambda name, model, state, python: f"weights-of-{name}"
+    )
     profile = mixed()
     assert list(profile.hosted) == ["smollm2-135m", "gemma3-270m"]
     specs = serving.local_specs(profile, tmp_path)
@@ -49,10 +51,14 @@ def test_servers_run_in_the_environment_that_the_engine_names(monkeypatch, tmp_p
     monkeypatch.setattr(serving, "vllm_build", lambda python: Build("0", "cpu"))
     monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: python)
     profile = mixed(python="/opt/vllm/bin/python")
-    assert {spec.command[0] for spec in serving.local_specs(profile, tmp_path)} == {"/opt/vllm/bin/python"}
+    assert {spec.command[0] for spec in serving.local_specs(profile, tmp_path)} == {
+        "/opt/vllm/bin/python"
+    }
 
 
 def test_workers_reach_all_models_themselves():
-    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text()) | {"workers": {"kind": "dask"}}
+    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text()) | {
+        "workers": {"kind": "dask"}
+    }
     with pytest.raises(SettingsError, match="found vllm, which starts 'smollm2-135m' here"):
         parse(Profile, laptop, "here")

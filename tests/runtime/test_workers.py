@@ -18,7 +18,16 @@ from pipeline.evaluation.environment import Evaluator
 from pipeline.graphs.topologies import chain, parallel, single
 from pipeline.runtime.clients import open_client
 from pipeline.runtime.limits import Meter
-from pipeline.runtime.workers import Carry, Done, SpreadEnvironment, Work, environment_for, order_of, shared_out, work_on
+from pipeline.runtime.workers import (
+    Carry,
+    Done,
+    SpreadEnvironment,
+    Work,
+    environment_for,
+    order_of,
+    shared_out,
+    work_on,
+)
 from pipeline.search import Problem, make_searcher
 from pipeline.search.driver import Driver
 from pipeline.settings.profile import Profile, load_profile
@@ -41,12 +50,25 @@ class TestSharing:
     graphs = (single("a"), chain(["a", "b"]), parallel(["a", "a"], "b"))
 
     @pytest.mark.parametrize("most", [1, 2, 3, 7, 40])
-    def test_every_question_of_every_graph_is_in_one_piece_with_the_others_of_its_question(self, most):
-        jobs = [(self.graphs[0], QUESTIONS), (self.graphs[1], QUESTIONS[2:7]), (self.graphs[2], QUESTIONS[::-1])]
+    def test_every_question_of_every_graph_is_in_one_piece_with_the_others_of_its_question(
+        self, most
+    ):
+        jobs = [
+            (self.graphs[0], QUESTIONS),
+            (self.graphs[1], QUESTIONS[2:7]),
+            (self.graphs[2], QUESTIONS[::-1]),
+        ]
         pieces = shared_out(jobs, most)
         assert len(pieces) == min(most, len(QUESTIONS))
-        held = [(k, question.id, number) for number, piece in enumerate(pieces) for k, mine in piece for question in mine]
-        assert sorted((k, name) for k, name, _ in held) == sorted((k, q.id) for k, (_, asked) in enumerate(jobs) for q in asked)
+        held = [
+            (k, question.id, number)
+            for number, piece in enumerate(pieces)
+            for k, mine in piece
+            for question in mine
+        ]
+        assert sorted((k, name) for k, name, _ in held) == sorted(
+            (k, q.id) for k, (_, asked) in enumerate(jobs) for q in asked
+        )
         assert len({(name, number) for _, name, number in held}) == len(QUESTIONS)
         sizes = [len({question.id for _, mine in piece for question in mine}) for piece in pieces]
         assert max(sizes) - min(sizes) <= 1
@@ -59,35 +81,60 @@ class Lab:
     """A search on the simulated pool, and where its evaluations go."""
 
     def __init__(self, method: str = "agent_reinforce", **sections: object) -> None:
-        data = load_profile("simulated", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
+        data = load_profile("simulated", ROOT / "profiles").model_dump(
+            mode="json", exclude_none=True
+        )
         data["tasks"] = {"math": data["tasks"]["math"]}
         data["search"] |= {"max_iterations": 4, "patience": 4, "batch": 12}
         data["budget"] |= {"limit": 20, "max_nodes": 12}
-        self.profile, self.method = parse(Profile, data | sections, "test"), method
-        self.questions = load_questions(get_task("math"), self.profile.task("math").source, seed=0)[:30]
+        self.profile = parse(Profile, data | sections, "test")
+        self.method = method
+        self.questions = load_questions(get_task("math"), self.profile.task("math").source, seed=0)[
+            :30
+        ]
 
-    def search(self, where: Callable[[Evaluator, Meter], Evaluator], limits: LimitSettings | None = None) -> tuple[str, ...]:
+    def search(
+        self, where: Callable[[Evaluator, Meter], Evaluator], limits: LimitSettings | None = None
+    ) -> tuple[str, ...]:
         """Graph, trajectory and archive that a search leaves when its evaluations go there."""
         brief = Brief(
-            "math", self.profile.cost_model("math"), 20.0, dict.fromkeys(self.profile.pool, 0.4), ("assistant", "fuser"), 12
+            "math",
+            self.profile.cost_model("math"),
+            20.0,
+            dict.fromkeys(self.profile.pool, 0.4),
+            ("assistant", "fuser"),
+            12,
         )
         start = {"llama-3.2-1b": 6}
-        searcher = make_searcher(self.method, Problem(brief, self.profile.search, self.profile.agent, start, 0))
-        meter, archive = Meter(limits or LimitSettings()), Archive()
+        searcher = make_searcher(
+            self.method, Problem(brief, self.profile.search, self.profile.agent, start, 0)
+        )
+        meter = Meter(limits or LimitSettings())
+        archive = Archive()
 
         async def run() -> tuple[str, ...]:
             async with open_client(self.profile) as client:
                 environment = environment_for(self.profile, "math", client, ())
                 driver = Driver(brief.cost, self.profile.search, archive)
-                found = await driver.run(searcher, where(environment, meter), self.questions[:12], self.questions[12:])
-            return found.graph.to_json(), found.trajectory.to_json(), archive.table().drop(columns=MADE_NOW).to_json()
+                found = await driver.run(
+                    searcher, where(environment, meter), self.questions[:12], self.questions[12:]
+                )
+            return (
+                found.graph.to_json(),
+                found.trajectory.to_json(),
+                archive.table().drop(columns=MADE_NOW).to_json(),
+            )
 
         return asyncio.run(run())
 
-    def spread(self, workers: int, carry: Carry = in_a_thread) -> Callable[[Evaluator, Meter], Evaluator]:
+    def spread(
+        self, workers: int, carry: Carry = in_a_thread
+    ) -> Callable[[Evaluator, Meter], Evaluator]:
         """Its evaluations by so many workers."""
         order = order_of(self.profile, "math", (), Path("state"))
-        return lambda environment, meter: SpreadEnvironment(environment, order, carry, workers, meter)
+        return lambda environment, meter: SpreadEnvironment(
+            environment, order, carry, workers, meter
+        )
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])
@@ -119,7 +166,10 @@ def test_what_workers_spend_is_paid_and_the_limit_stops_them():
     lab.search(where)
     total = paid[0].spent.tokens
     assert total > 0
-    with pytest.raises(LimitReached, match=r"limits\.tokens of .* reached .*raise the limit and start again to continue"):
+    with pytest.raises(
+        LimitReached,
+        match=r"limits\.tokens of .* reached .*raise the limit and start again to continue",
+    ):
         lab.search(where, LimitSettings(tokens=total // 3))
     assert total // 3 <= paid[1].spent.tokens < total
 
@@ -141,7 +191,11 @@ EXTERNAL = {"kind": "external"}
     ("workers", "engine", "message"),
     [
         ({"address": "tcp://h:1"}, EXTERNAL, "address is for kind dask or ray, found kind local"),
-        ({"kind": "dask", "address": "tcp://h:1"}, EXTERNAL, "expected a store, a folder that all machines of the cluster see"),
+        (
+            {"kind": "dask", "address": "tcp://h:1"},
+            EXTERNAL,
+            "expected a store, a folder that all machines of the cluster see",
+        ),
         ({"kind": "ray", "store": "calls"}, EXTERNAL, "expected store as an absolute path"),
         ({"kind": "dask"}, {"kind": "vllm"}, "expected engine external or simulated, found vllm"),
         ({"kind": "celery"}, EXTERNAL, "workers.kind"),

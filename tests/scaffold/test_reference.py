@@ -1,4 +1,6 @@
-"""The reference of the settings and the schema for editors: every key is there, with what it means, as the files are read."""
+"""The reference of the settings and the schema for editors: every key is there, with what it means,
+as the files are read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ import pytest
 import yaml
 
 from pipeline.scaffold.meanings import MEANINGS
-from pipeline.scaffold.reference import FILES, meaning, page, schema, sections, settings_of, write_schemas
+from pipeline.scaffold.reference import (
+    FILES,
+    meaning,
+    page,
+    schema,
+    sections,
+    settings_of,
+    write_schemas,
+)
 from pipeline.settings.profile import Profile
 from tests.support.project import ROOT
 
@@ -35,7 +45,12 @@ def test_the_reference_has_each_key_with_type_default_unit_and_meaning() -> None
     limit = settings["budget.limit"]
     assert (limit.type, limit.default, limit.unit) == ("number", "", "budget.metric's")
     timeout = settings["engine.timeout_s"]
-    assert (timeout.type, timeout.default, timeout.unit, timeout.meaning) == ("number", "120", "seconds", "of one attempt")
+    assert (timeout.type, timeout.default, timeout.unit, timeout.meaning) == (
+        "number",
+        "120",
+        "seconds",
+        "of one attempt",
+    )
     assert settings["budget.metric"].type == "flops or dollars or runtime"
     assert settings["pool.<name>.variants.<name>.temperature"].default == "none"
     assert settings["tasks.<name>.source(mixture).parts[](jsonl).path"].type == "path"
@@ -47,10 +62,14 @@ def test_the_reference_has_each_key_with_type_default_unit_and_meaning() -> None
 def keys(data: dict, prefix: str = "") -> set[str]:
     """All keys of a YAML file."""
     own = {f"{prefix}{key}" for key in data}
-    return own.union(*(keys(value, f"{prefix}{key}.") for key, value in data.items() if isinstance(value, dict)))
+    return own.union(
+        *(keys(value, f"{prefix}{key}.") for key, value in data.items() if isinstance(value, dict))
+    )
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "profiles").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "profiles").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_the_schema_takes_every_profile_and_refuses_a_key_that_is_not_known(path: Path) -> None:
     profile = yaml.safe_load(path.read_text())
     checker = jsonschema.Draft202012Validator(schema("profile"))
@@ -62,9 +81,14 @@ def test_the_schema_takes_every_profile_and_refuses_a_key_that_is_not_known(path
 def test_params_too_and_each_key_has_its_meaning() -> None:
     params = schema("params")
     jsonschema.validate(yaml.safe_load((ROOT / "params.yaml").read_text()), params)
-    assert params["properties"]["seed"]["description"] == "of every random choice; the same seed gives the same results"
+    assert (
+        params["properties"]["seed"]["description"]
+        == "of every random choice; the same seed gives the same results"
+    )
     for part in (params, *params["$defs"].values()):
-        assert [key for key, told in part.get("properties", {}).items() if not told.get("description")] == []
+        assert [
+            key for key, told in part.get("properties", {}).items() if not told.get("description")
+        ] == []
 
 
 def test_the_schemas_are_written_where_the_files_say_that_they_are(tmp_path: Path) -> None:

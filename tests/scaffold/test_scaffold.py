@@ -1,4 +1,6 @@
-"""New tasks and models: written into a profile that keeps every other byte, checked on five questions, or not written at all."""
+"""New tasks and models: written into a profile that keeps every other byte, checked on five
+questions, or not written at all.
+"""
 
 import json
 from pathlib import Path
@@ -53,8 +55,12 @@ objective: {kind: accuracy}
 
 def sums(count: int, **fields: str) -> str:
     """Questions as JSON lines, under other field names if given."""
-    question, answer = fields.get("question", "question"), fields.get("answer", "answer")
-    return "".join(json.dumps({question: f"{k} + {k + 1}", answer: str(2 * k + 1)}) + "\n" for k in range(count))
+    question = fields.get("question", "question")
+    answer = fields.get("answer", "answer")
+    return "".join(
+        json.dumps({question: f"{k} + {k + 1}", answer: str(2 * k + 1)}) + "\n"
+        for k in range(count)
+    )
 
 
 @pytest.fixture
@@ -90,10 +96,18 @@ def profile_text(project: Path) -> str:
 
 def refused(project: Path, *arguments: str) -> str:
     """The one line with which a command is refused, after which the project is as it was."""
-    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file() and ".ttsgraph" not in path.parts}
+    before = {
+        path: path.read_bytes()
+        for path in project.rglob("*")
+        if path.is_file() and ".ttsgraph" not in path.parts
+    }
     error = run(*arguments).exception
     assert isinstance(error, InputError), error
-    after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file() and ".ttsgraph" not in path.parts}
+    after = {
+        path: path.read_bytes()
+        for path in project.rglob("*")
+        if path.is_file() and ".ttsgraph" not in path.parts
+    }
     assert before == after
     assert len(str(error).splitlines()) == 1
     return str(error)
@@ -101,7 +115,11 @@ def refused(project: Path, *arguments: str) -> str:
 
 def added(before: str, after: str) -> str:
     """What was added in one place; every other byte is as it was."""
-    start = next(k for k in range(len(before) + 1) if not after.startswith(before[: k + 1]) or k == len(before))
+    start = next(
+        k
+        for k in range(len(before) + 1)
+        if not after.startswith(before[: k + 1]) or k == len(before)
+    )
     for k in range(start, -1, -1):  # what is added may begin as what follows does
         if after.endswith(before[k:]):
             return after[k : len(after) - (len(before) - k)]
@@ -132,12 +150,20 @@ class TestNewTask:
     def test_few_shot_tasks_get_worked_examples(self, project, stub):
         assert run("new-task", "more", "inputs/sums.jsonl", "--few-shot").exit_code == 0
         task = load_profile("mine").task("more")
-        assert (task.prompt.style, task.splits.shots, task.source.path) == ("few_shot", 4, Path("inputs/sums.jsonl"))
+        assert (task.prompt.style, task.splits.shots, task.source.path) == (
+            "few_shot",
+            4,
+            Path("inputs/sums.jsonl"),
+        )
         assert stub.requests[0]["messages"][-1]["content"].count("A:") == 5
 
     def test_the_kind_follows_from_the_fields(self, project, stub):
-        choices = [{"question": f"{k} + 1", "choices": ["1", "2"], "answer": "B"} for k in range(12)]
-        (project / "inputs" / "choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in choices))
+        choices = [
+            {"question": f"{k} + 1", "choices": ["1", "2"], "answer": "B"} for k in range(12)
+        ]
+        (project / "inputs" / "choices.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in choices)
+        )
         done = run("new-task", "quiz", "inputs/choices.jsonl")
         assert load_profile("mine").task("quiz").kind == "mmlu"
         # The stub answers sums, not letters: the task is written, and what is odd about it is said.
@@ -145,45 +171,85 @@ class TestNewTask:
         assert "none was right" in done.output
 
     def test_a_kind_for_texts_is_asked_for_not_guessed(self, project):
-        rows = [{"question": f"How do I return order {k}?", "answer": f"Send it back in {k} days."} for k in range(12)]
-        (project / "inputs" / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rows = [
+            {"question": f"How do I return order {k}?", "answer": f"Send it back in {k} days."}
+            for k in range(12)
+        ]
+        (project / "inputs" / "support.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
         message = refused(project, "new-task", "support", "inputs/support.jsonl")
         assert message.startswith(
-            "support.jsonl:1: answers like 'Send it back in 0 days.' can be graded in several ways; choose one"
+            "support.jsonl:1: answers like 'Send it back in 0 days.' can be graded in several ways;"
+            " choose one"
         )
         assert "with --kind (exact: the same words; " in message
         assert "similarity: words in common with a reference" in message
 
     def test_free_text_is_scored_by_similarity(self, project):
         rows = [{"question": f"{k} + {k + 1}", "answer": f"{2 * k + 1} exactly"} for k in range(20)]
-        (project / "inputs" / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        done = run("new-task", "support", "inputs/support.jsonl", "--kind", "similarity", "--grading", '{"metric": "token_f1"}')
+        (project / "inputs" / "support.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
+        done = run(
+            "new-task",
+            "support",
+            "inputs/support.jsonl",
+            "--kind",
+            "similarity",
+            "--grading",
+            '{"metric": "token_f1"}',
+        )
         assert done.exit_code == 0, done.output
         assert "only scores 0.667 on 5 questions" in done.output  # one of the answer's two words
         profile = load_profile("mine")
-        assert (profile.task("support").kind, profile.task("support").grading) == ("similarity", {"metric": "token_f1"})
+        assert (profile.task("support").kind, profile.task("support").grading) == (
+            "similarity",
+            {"metric": "token_f1"},
+        )
         assert profile.task("sums").grading == {}
 
     def test_few_different_answers_are_labels(self, project):
         rows = [{"text": f"mail {k}", "label": ["billing", "bug"][k % 2]} for k in range(12)]
-        (project / "inputs" / "mails.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (project / "inputs" / "mails.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
         assert run("new-task", "mails", "inputs/mails.jsonl", "--kind", "choice").exit_code == 0
         assert load_profile("mine").task("mails").grading == {"choices": ["billing", "bug"]}
 
     @pytest.mark.parametrize(
         ("content", "arguments", "expected"),
         [
-            (sums(20), ("--kind", "number", "--grading", "{"), "--grading: expected a JSON object, but"),
-            (sums(20), ("--kind", "number", "--grading", '{"off": 1}'), "grading of kind number: unknown key 'off'"),
+            (
+                sums(20),
+                ("--kind", "number", "--grading", "{"),
+                "--grading: expected a JSON object, but",
+            ),
+            (
+                sums(20),
+                ("--kind", "number", "--grading", '{"off": 1}'),
+                "grading of kind number: unknown key 'off'",
+            ),
             (
                 sums(20, question="prompt_text"),
                 (),
-                "math expected a question in field 'question' or 'problem', found fields prompt_text, answer",
+                (
+                    "math expected a question in field 'question' or 'problem', found fields"
+                    " prompt_text, answer"
+                ),
             ),
             (sums(20, answer="solution_text"), (), "expected an answer in field 'answer'"),
-            (sums(20) + '{"question": "1 + 1"}\n', (), "new.jsonl:21: expected an answer in field 'answer', found fields question"),
+            (
+                sums(20) + '{"question": "1 + 1"}\n',
+                (),
+                "new.jsonl:21: expected an answer in field 'answer', found fields question",
+            ),
             (sums(5), (), "expected at least 10 different questions, found 5; add some"),
-            (sums(12), ("--few-shot",), "expected at least 10 different questions and 4 worked examples, found 12"),
+            (
+                sums(12),
+                ("--few-shot",),
+                "expected at least 10 different questions and 4 worked examples, found 12",
+            ),
             ("", (), "expected at least one question, found an empty file"),
             ("{", (), "new.jsonl:1: expected a JSON object"),
             (sums(20), ("--kind", "chess"), "unknown task kind 'chess'; known kinds:"),
@@ -195,11 +261,17 @@ class TestNewTask:
         assert expected in refused(project, "new-task", "new", "new.jsonl", *arguments)
 
     def test_a_name_that_is_taken_or_none(self, project):
-        assert "tasks has 'sums' already" in refused(project, "new-task", "sums", "inputs/sums.jsonl")
-        assert "expected a task named with letters" in refused(project, "new-task", "../sums", "inputs/sums.jsonl")
+        assert "tasks has 'sums' already" in refused(
+            project, "new-task", "sums", "inputs/sums.jsonl"
+        )
+        assert "expected a task named with letters" in refused(
+            project, "new-task", "../sums", "inputs/sums.jsonl"
+        )
 
     def test_a_missing_file(self, project):
-        assert "nothing.jsonl: expected a question file, but there is none" in refused(project, "new-task", "new", "nothing.jsonl")
+        assert "nothing.jsonl: expected a question file, but there is none" in refused(
+            project, "new-task", "new", "nothing.jsonl"
+        )
 
     def test_calls_that_fail(self, project, stub):
         stub.misbehave = lambda count, body: (500, {}, "no") if count > 3 else None
@@ -208,7 +280,9 @@ class TestNewTask:
         assert "nothing was written, see that the endpoint works and start again" in message
 
     def test_simulated_models_answer_no_real_questions(self, project):
-        (project / "profiles" / "simulated.yaml").write_text((ROOT / "profiles" / "simulated.yaml").read_text())
+        (project / "profiles" / "simulated.yaml").write_text(
+            (ROOT / "profiles" / "simulated.yaml").read_text()
+        )
         message = refused(project, "new-task", "new", "inputs/sums.jsonl", "--profile", "simulated")
         assert "simulated models answer made-up questions only" in message
 
@@ -216,25 +290,52 @@ class TestNewTask:
 class TestNewModel:
     def test_writes_a_commented_model_that_answers(self, project, stub, url):
         before = profile_text(project)
-        done = run("new-model", "new-8b", url, "--served-as", "org/other", *FACTS, *PRICES, "--revision", "5f0b02c")
+        done = run(
+            "new-model",
+            "new-8b",
+            url,
+            "--served-as",
+            "org/other",
+            *FACTS,
+            *PRICES,
+            "--revision",
+            "5f0b02c",
+        )
         assert done.exit_code == 0, done.output
         assert "new-8b answered 5 of 5 questions right" in done.output
         assert [request["model"] for request in stub.requests] == ["org/other"] * 5
         entry = added(before, profile_text(project))
         assert entry.startswith("    # Made by")  # in the file's own indentation
         model = load_profile("mine").pool["new-8b"]
-        assert (model.family, model.total, model.layers, model.revision) == ("new", 8.03e9, 32, "5f0b02c")
-        assert (model.price, model.base_url, model.served_as) == ({"prompt": 0.1, "completion": 0.3}, url, "org/other")
+        assert (model.family, model.total, model.layers, model.revision) == (
+            "new",
+            8.03e9,
+            32,
+            "5f0b02c",
+        )
+        assert (model.price, model.base_url, model.served_as) == (
+            {"prompt": 0.1, "completion": 0.3},
+            url,
+            "org/other",
+        )
 
     def test_facts_that_are_nowhere_are_named(self, project, url):
-        message = refused(project, "new-model", "new", url, "--served-as", "org/stub", "--hub", "none", *PRICES)
-        assert "expected --total, --non-embedding, --layers, --hidden, which its endpoint does not tell" in message
+        message = refused(
+            project, "new-model", "new", url, "--served-as", "org/stub", "--hub", "none", *PRICES
+        )
+        assert (
+            "expected --total, --non-embedding, --layers, --hidden, which its endpoint does not"
+            " tell" in message
+        )
         message = refused(project, "new-model", "new", url, "--served-as", "org/stub", *FACTS)
         assert "expected --price-prompt, --price-completion" in message
 
     def test_a_model_that_the_server_lacks(self, project, url):
         message = refused(project, "new-model", "new", url, *FACTS, *PRICES)
-        assert "expected model 'new', but the server has org/stub, org/other; choose with --served-as" in message
+        assert (
+            "expected model 'new', but the server has org/stub, org/other; choose with --served-as"
+            in message
+        )
 
     @pytest.mark.parametrize("listing", ["<html>hello</html>", '{"data": 3}'])
     def test_a_url_that_is_something_else(self, project, stub, url, listing):
@@ -244,38 +345,75 @@ class TestNewModel:
 
     def test_a_url_that_does_not_answer(self, project):
         message = refused(project, "new-model", "new", "http://127.0.0.1:9/v1", *FACTS, *PRICES)
-        assert "http://127.0.0.1:9/v1/models: expected an OpenAI-compatible server's list of models" in message
+        assert (
+            "http://127.0.0.1:9/v1/models: expected an OpenAI-compatible server's list of models"
+            in message
+        )
         assert "start the server, or correct the URL" in message
 
     def test_a_key_does_not_belong_into_a_profile(self, project, url, monkeypatch):
         key = "sk-0123456789abcdefghij"
         monkeypatch.setenv(key, "x")  # else the variable is missed before the profile is looked at
-        message = refused(project, "new-model", "new", url, "--served-as", "org/stub", *FACTS, *PRICES, "--api-key-env", key)
+        message = refused(
+            project,
+            "new-model",
+            "new",
+            url,
+            "--served-as",
+            "org/stub",
+            *FACTS,
+            *PRICES,
+            "--api-key-env",
+            key,
+        )
         assert "expected the name of an environment variable" in message
         assert key not in message
 
-    def test_a_profile_that_starts_its_servers_has_models_of_endpoints_beside_them(self, project, url):
-        (project / "profiles" / "laptop.yaml").write_text((ROOT / "profiles" / "laptop.yaml").read_text())
+    def test_a_profile_that_starts_its_servers_has_models_of_endpoints_beside_them(
+        self, project, url
+    ):
+        (project / "profiles" / "laptop.yaml").write_text(
+            (ROOT / "profiles" / "laptop.yaml").read_text()
+        )
         served = ("--served-as", "org/stub")
-        done = run("new-model", "far", url, "--profile", "laptop", "--task", "math", *served, *FACTS, *PRICES)
+        done = run(
+            "new-model",
+            "far",
+            url,
+            "--profile",
+            "laptop",
+            "--task",
+            "math",
+            *served,
+            *FACTS,
+            *PRICES,
+        )
         assert done.exit_code == 0, done.output
         assert list(load_profile("laptop").hosted) == ["smollm2-135m", "gemma3-270m"]
         assert load_profile("laptop").pool["far"].base_urls == (url,)
 
     def test_simulated_models_have_no_endpoint(self, project, url):
-        (project / "profiles" / "simulated.yaml").write_text((ROOT / "profiles" / "simulated.yaml").read_text())
-        message = refused(project, "new-model", "new", url, "--profile", "simulated", *FACTS, *PRICES)
+        (project / "profiles" / "simulated.yaml").write_text(
+            (ROOT / "profiles" / "simulated.yaml").read_text()
+        )
+        message = refused(
+            project, "new-model", "new", url, "--profile", "simulated", *FACTS, *PRICES
+        )
         assert "expected an engine that asks real models, found simulated" in message
 
     def test_sizes_are_asked_for_by_a_flops_budget_alone(self, project, url):
         path = project / "profiles" / "mine.yaml"
-        path.write_text(path.read_text().replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 0.01}"))
+        path.write_text(
+            path.read_text().replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 0.01}")
+        )
         done = run("new-model", "new", url, "--served-as", "org/stub", *PRICES)
         assert done.exit_code == 0, done.output
         model = load_profile("mine").pool["new"]
         assert (model.family, model.total, model.layers) == (None, None, None)
 
-    def test_a_missing_key_is_told_and_the_model_written_untried(self, project, stub, url, monkeypatch):
+    def test_a_missing_key_is_told_and_the_model_written_untried(
+        self, project, stub, url, monkeypatch
+    ):
         monkeypatch.delenv("NEW_API_KEY", raising=False)
         options = ("--served-as", "org/stub", "--api-key-env", "NEW_API_KEY")
         done = run("new-model", "new", url, *options, *FACTS, *PRICES)
@@ -285,7 +423,9 @@ class TestNewModel:
         assert load_profile("mine").pool["new"].api_key_env == "NEW_API_KEY"
 
     def test_a_query_that_is_none(self, project, url):
-        message = refused(project, "new-model", "new", url, *FACTS, *PRICES, "--query", "2024-10-21")
+        message = refused(
+            project, "new-model", "new", url, *FACTS, *PRICES, "--query", "2024-10-21"
+        )
         assert "--query: expected name=value, found 2024-10-21" in message
 
 
@@ -296,7 +436,9 @@ class TestAnEmptyProfile:
     def empty(self, project):
         path = project / "profiles" / "mine.yaml"
         data = yaml.safe_load(path.read_text())
-        text = "".join(f"{key}: {flow(value)}\n" for key, value in data.items() if key not in ("pool", "tasks"))
+        text = "".join(
+            f"{key}: {flow(value)}\n" for key, value in data.items() if key not in ("pool", "tasks")
+        )
         path.write_text(text + "pool: {}  # none yet\ntasks: {}\n")
         return project
 
@@ -319,16 +461,25 @@ class TestAnEmptyProfile:
         assert "only answered 5 of 5 questions right" in done.output
 
     def test_other_commands_say_what_is_missing(self, empty):
-        assert "the profile has none yet, `ttsgraph new-task` adds one" in refused(empty, "estimate", "--task", "sums")
+        assert "the profile has none yet, `ttsgraph new-task` adds one" in refused(
+            empty, "estimate", "--task", "sums"
+        )
         run("new-task", "sums", "inputs/sums.jsonl")
         message = refused(empty, "estimate", "--task", "sums")
-        assert message == "expected a model in the profile's pool, found none; `ttsgraph new-model` adds one"
+        assert (
+            message
+            == "expected a model in the profile's pool, found none; `ttsgraph new-model` adds one"
+        )
         assert run("doctor").exit_code == 0
 
     def test_a_task_is_tried_on_a_model_whose_key_is_there(self, project, url, monkeypatch):
         monkeypatch.delenv("NEW_API_KEY", raising=False)
         path = project / "profiles" / "mine.yaml"
-        path.write_text(path.read_text().replace("served_as: org/stub", "served_as: org/stub, api_key_env: NEW_API_KEY"))
+        path.write_text(
+            path.read_text().replace(
+                "served_as: org/stub", "served_as: org/stub, api_key_env: NEW_API_KEY"
+            )
+        )
         done = run("new-task", "more", "inputs/sums.jsonl")
         assert done.exit_code == 0, done.exception
         assert "more was not tried, as the pool has no model yet whose key is there" in done.output
@@ -346,7 +497,10 @@ class TestProfileText:
 
     def test_a_section_in_braces_is_not_touched(self, tmp_path):
         text = "".join(f"{key}: {flow(value)}\n" for key, value in yaml.safe_load(PROFILE).items())
-        with pytest.raises(SettingsError, match="expected pool as a block, one entry below the other; found it in braces"):
+        with pytest.raises(
+            SettingsError,
+            match="expected pool as a block, one entry below the other; found it in braces",
+        ):
             self.write(tmp_path, text).with_entry("pool", "b", load_entry(), {})
 
     def test_a_file_that_changed_meanwhile_is_left_alone(self, tmp_path):
@@ -359,7 +513,10 @@ class TestProfileText:
 
     @settings(deadline=None, max_examples=50)
     @given(
-        st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(),
+            lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+        )
     )
     def test_what_is_written_is_what_is_read(self, value):
         text = "\n".join(entry_lines("name", {"key": value}, {"": "a comment", "key": "another"}))
@@ -375,4 +532,12 @@ class TestProfileText:
 
 
 def load_entry() -> dict:
-    return {"family": "g", "total": 2e8, "non_embedding": 2e8, "layers": 2, "hidden": 8, "price": 0.2, "base_url": "http://x/v1"}
+    return {
+        "family": "g",
+        "total": 2e8,
+        "non_embedding": 2e8,
+        "layers": 2,
+        "hidden": 8,
+        "price": 0.2,
+        "base_url": "http://x/v1",
+    }

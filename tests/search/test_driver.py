@@ -40,7 +40,9 @@ LAPTOP_POOL = ModelPool(
 
 
 def arithmetic(count: int, start: int = 0) -> list[Question]:
-    return [Question(f"q{k}", f"{k} + {k % 7}", str(k + k % 7)) for k in range(start, start + count)]
+    return [
+        Question(f"q{k}", f"{k} + {k % 7}", str(k + k % 7)) for k in range(start, start + count)
+    ]
 
 
 class TestDriver:
@@ -49,14 +51,30 @@ class TestDriver:
     cost = CostModel(LAPTOP_POOL, Lengths(60, 5))
     brief = Brief("math", cost, 8.0, {"small": 0.35, "large": 0.45}, ("assistant", "voter"), 12)
 
-    def search(self, folder, client=None, method="agent_reinforce", on_record=lambda record: None, searcher=None, **settings):
+    def search(
+        self,
+        folder,
+        client=None,
+        method="agent_reinforce",
+        on_record=lambda record: None,
+        searcher=None,
+        **settings,
+    ):
         client = client or ArithmeticClient({"small": 0.35, "large": 0.45})
         wanted = SearchSettings(**({"max_iterations": 8, "patience": 4, "batch": 12} | settings))
-        searcher = searcher or make_searcher(method, Problem(self.brief, wanted, AgentSettings(), {"small": 6}, 0))
+        searcher = searcher or make_searcher(
+            method, Problem(self.brief, wanted, AgentSettings(), {"small": 6}, 0)
+        )
         archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
-        environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
+        environment = Environment(
+            Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+        )
         driver = Driver(self.cost, wanted, archive, on_record)
-        return asyncio.run(driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))), archive, client
+        return (
+            asyncio.run(driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))),
+            archive,
+            client,
+        )
 
     @pytest.mark.parametrize("method", sorted(SEARCHERS))
     def test_it_finds_a_legal_graph_and_records_every_candidate(self, tmp_path, method):
@@ -70,16 +88,27 @@ class TestDriver:
         assert set(COLUMNS) == set(archive.table().columns)
         assert set(COLUMNS) - set(BOOKKEEPING) == set(table.columns)
         assert (table["split"] == "train").sum() == 4 * found.trajectory["iteration"].max()
-        journal = [entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "record"]
+        journal = [
+            entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "record"
+        ]
         assert len(journal) == len(table)
 
     def test_every_method_is_searched_on_the_same_terms(self, tmp_path):
-        terms = {m: plain_terms(self.search(tmp_path, method=m, max_iterations=1)[0].terms) for m in sorted(SEARCHERS)}
+        terms = {
+            m: plain_terms(self.search(tmp_path, method=m, max_iterations=1)[0].terms)
+            for m in sorted(SEARCHERS)
+        }
         require_equal_terms(terms)
-        assert [entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "terms"]
+        assert [
+            entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "terms"
+        ]
         terms["random"]["budget"] = 9.0
         with pytest.raises(
-            DataError, match=r"agent_reinforce and random were not searched on the same terms: budget is 8\.0 and 9\.0"
+            DataError,
+            match=(
+                r"agent_reinforce and random were not searched on the same terms: budget is 8\.0"
+                r" and 9\.0"
+            ),
         ):
             require_equal_terms(terms)
 
@@ -87,8 +116,14 @@ class TestDriver:
         ("graphs", "message"),
         [
             ([single("small")] * 3, "greedy: expected 4 candidates, found 3"),
-            ([parallel(["large"] * 9, "large", "voter")] * 4, r"within the budget 8, found 10 nodes at"),
-            ([parallel(["small"] * 12, "small", "voter")] * 4, r"at most 12 nodes .* found 13 nodes"),
+            (
+                [parallel(["large"] * 9, "large", "voter")] * 4,
+                r"within the budget 8, found 10 nodes at",
+            ),
+            (
+                [parallel(["small"] * 12, "small", "voter")] * 4,
+                r"at most 12 nodes .* found 13 nodes",
+            ),
             ([single("gpt-9")] * 4, r"models \['gpt-9'\]"),
         ],
     )
@@ -99,15 +134,23 @@ class TestDriver:
 
         brief = Brief("math", self.cost, 8.0, {}, ("assistant", "voter"), 12)
         searcher = Greedy(Problem(brief, SearchSettings(), AgentSettings(), {}, 0))
-        environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({}))
+        environment = Environment(
+            Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({})
+        )
         with pytest.raises(TTSGraphError, match=message):
-            asyncio.run(Driver(self.cost, SearchSettings(), Archive()).run(searcher, environment, arithmetic(8), arithmetic(8, 8)))
+            asyncio.run(
+                Driver(self.cost, SearchSettings(), Archive()).run(
+                    searcher, environment, arithmetic(8), arithmetic(8, 8)
+                )
+            )
 
     def test_under_a_joint_objective_a_fast_result_can_beat_a_better_one(self, tmp_path):
-        fast, slow = single("small"), chain(["small", "large"])
+        fast = single("small")
+        slow = chain(["small", "large"])
 
         class TurnByTurn(Searcher):
-            name, shown = "turns", 0
+            name = "turns"
+            shown = 0
             propose = lambda self, count: [fast] * count  # noqa: E731
             learn = lambda self, results: setattr(self, "shown", self.shown + 1)  # noqa: E731
             result = lambda self: slow if self.shown == 1 else fast  # noqa: E731
@@ -117,9 +160,13 @@ class TestDriver:
             settings = SearchSettings(max_iterations=2)
             searcher = TurnByTurn(Problem(brief, settings, AgentSettings(), {}, 0))
             client = ArithmeticClient({"small": 0.2, "large": 0.9})
-            environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client)
+            environment = Environment(
+                Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+            )
             driver = Driver(self.cost, settings, Archive())
-            return asyncio.run(driver.run(searcher, environment, arithmetic(8), arithmetic(60, 8))).graph
+            return asyncio.run(
+                driver.run(searcher, environment, arithmetic(8), arithmetic(60, 8))
+            ).graph
 
         assert found(Objective()) == slow
         assert found(Objective(kind="joint", weight=1.0)) == fast
@@ -131,7 +178,9 @@ class TestDriver:
         assert found.stopped_by == "patience"
         assert table["iteration"].max() - found.iteration == 3
 
-    def test_validation_runs_beside_the_next_candidates_but_none_are_asked_for_nothing(self, tmp_path):
+    def test_validation_runs_beside_the_next_candidates_but_none_are_asked_for_nothing(
+        self, tmp_path
+    ):
         asked_again = asyncio.Event()
 
         class Client(ArithmeticClient):
@@ -141,7 +190,8 @@ class TestDriver:
                 return await super().complete(request)
 
         class Same(Searcher):
-            name, asked = "same", 0
+            name = "same"
+            asked = 0
 
             def propose(self, count):
                 self.asked += 1
@@ -150,7 +200,10 @@ class TestDriver:
                 return [single("small")] * count
 
             learn = lambda self, results: None  # noqa: E731
-            result = lambda self: [single("small"), single("large"), chain(["small"] * 2)][self.asked % 3]  # noqa: E731
+
+            def result(self):
+                turns = [single("small"), single("large"), chain(["small"] * 2)]
+                return turns[self.asked % 3]
 
         settings = SearchSettings(max_iterations=9, patience=2)
         searcher = Same(Problem(self.brief, settings, AgentSettings(), {}, 0))
@@ -162,15 +215,22 @@ class TestDriver:
         found, _, _ = self.search(tmp_path, max_iterations=12, patience=12)
         alone = asyncio.run(
             Environment(
-                Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({"small": 0.35})
+                Prompt(get_task("math"), "", "few_shot"),
+                Sampling(),
+                LAPTOP_POOL,
+                ArithmeticClient({"small": 0.35}),
             ).evaluate(single("small"), arithmetic(30, 24))
         )
         assert found.val_accuracy > alone.accuracy
 
     def test_a_candidate_with_too_many_unscored_questions_is_failed_not_scored(self, tmp_path):
         client = ArithmeticClient({"small": 0.5, "large": 0.5})
-        # Every other training question (0 to 23) loses the second of identical calls: wide candidates fail, narrow ones don't.
-        client.fails = lambda r: r.replica >= 1 and int(re.findall(r"Q: (\d+)", r.messages[0].content)[-1]) in range(0, 24, 2)
+        # Every other training question (0 to 23) loses the second of identical calls: wide
+        # candidates fail, narrow ones don't.
+        client.fails = lambda r: (
+            r.replica >= 1
+            and int(re.findall(r"Q: (\d+)", r.messages[0].content)[-1]) in range(0, 24, 2)
+        )
         _, archive, _ = self.search(tmp_path, client, method="random")
         table = archive.table()
         failed = table[table["status"] == "failed"]
@@ -181,7 +241,9 @@ class TestDriver:
     def test_a_dead_endpoint_stops_the_run_with_its_state_kept(self, tmp_path):
         client = ArithmeticClient({"small": 0.5, "large": 0.5})
         client.fails = lambda request: True
-        with pytest.raises(RunStopped, match=r"iteration 1: all 4 candidates failed .*start again to continue"):
+        with pytest.raises(
+            RunStopped, match=r"iteration 1: all 4 candidates failed .*start again to continue"
+        ):
             self.search(tmp_path, client)
         kept = read_journal(tmp_path / "journal.jsonl")
         assert [entry["type"] for entry in kept] == ["terms", *["record"] * 4]
@@ -199,9 +261,16 @@ class TestDriver:
                 """Takes away all edges: what is left is the sink alone."""
                 ids = distribution.ids
                 pairs = [(a, b) for k, b in enumerate(ids) for a in ids[:k]]
-                return Edits(edge_changes=tuple(EdgeEdit(source=a, target=b, probability=0.0, reason="r") for a, b in pairs))
+                return Edits(
+                    edge_changes=tuple(
+                        EdgeEdit(source=a, target=b, probability=0.0, reason="r") for a, b in pairs
+                    )
+                )
 
-        searcher = make_searcher("agent_reinforce", Problem(self.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0))
+        searcher = make_searcher(
+            "agent_reinforce",
+            Problem(self.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0),
+        )
         start = searcher.initial()
         searcher.agent = Spoiler(np.random.default_rng(0))
         found, _, _ = self.search(tmp_path, searcher=searcher)

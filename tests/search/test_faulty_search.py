@@ -1,4 +1,6 @@
-"""Whole searches against endpoints that go wrong, on real sockets: what they find, or how they stop."""
+"""Whole searches against endpoints that go wrong, on real sockets: what they find, or how they
+stop.
+"""
 
 import asyncio
 import time
@@ -32,15 +34,22 @@ TIMES = ["latency_s", "wall_s"]
 def search(folder, url, limits=NO_LIMIT, **patience):
     """A search whose models are behind `url`, with its journal and call cache."""
     wanted = SearchSettings(max_iterations=4, patience=4, batch=10)
-    searcher = make_searcher("agent_reinforce", Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 4}, 0))
-    journal, cache = Journal(folder / "journal.jsonl", {"type": "search"}), CallCache(folder / "calls")
-    archive, meter = Archive(journal), Meter(limits)
+    searcher = make_searcher(
+        "agent_reinforce",
+        Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 4}, 0),
+    )
+    journal = Journal(folder / "journal.jsonl", {"type": "search"})
+    cache = CallCache(folder / "calls")
+    archive = Archive(journal)
+    meter = Meter(limits)
 
     async def run():
         served = {name: Endpoint((url,), name, seeds=True) for name in LAPTOP_POOL}
         client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), Patience(**patience))
         paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
-        environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(max_tokens=8), LAPTOP_POOL, paying)
+        environment = Environment(
+            Prompt(get_task("math"), "", "few_shot"), Sampling(max_tokens=8), LAPTOP_POOL, paying
+        )
         try:
             async with meter.watched():
                 driver = Driver(test_driver.TestDriver.cost, wanted, archive)
@@ -61,16 +70,23 @@ def stub() -> StubServer:
 
 @pytest.mark.slow
 def test_thirty_percent_of_all_faults_change_no_result(tmp_path):
-    clean, faulty = stub(), stub()
+    clean = stub()
+    faulty = stub()
     faulty.misbehave = faults = Faults(0.3, seed=2)
     with serve(clean) as clean_url, serve(faulty) as faulty_url:
         expected, expected_archive = search(tmp_path / "clean", clean_url)
         found, archive = search(tmp_path / "faulty", faulty_url)
     assert set(faults.made) == set(FAULTS)
     assert sum(faults.made.values()) > 0.2 * len(faulty.requests)
-    assert (found.graph, found.iteration, found.stopped_by) == (expected.graph, expected.iteration, expected.stopped_by)
+    assert (found.graph, found.iteration, found.stopped_by) == (
+        expected.graph,
+        expected.iteration,
+        expected.stopped_by,
+    )
     assert archive.table().drop(columns=TIMES).equals(expected_archive.table().drop(columns=TIMES))
-    assert found.trajectory.drop(columns="val_latency_s").equals(expected.trajectory.drop(columns="val_latency_s"))
+    assert found.trajectory.drop(columns="val_latency_s").equals(
+        expected.trajectory.drop(columns="val_latency_s")
+    )
 
 
 def test_an_endpoint_that_always_fails_stops_the_search_and_is_named_and_it_goes_on_later(tmp_path):

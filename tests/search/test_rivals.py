@@ -1,4 +1,6 @@
-"""What the rival methods promise beyond the contract that every searcher passes (tests/search/test_search.py)."""
+"""What the rival methods promise beyond the contract that every searcher passes
+(tests/search/test_search.py).
+"""
 
 import json
 import subprocess
@@ -45,7 +47,13 @@ class TestUniformStart:
 
     def test_a_larger_budget_gets_more_nodes(self):
         sizes = [
-            uniform_start(Brief("math", COST, budget, {}, ("assistant",), 80), np.random.default_rng(0), 1.05, 0.5, 1.0).n
+            uniform_start(
+                Brief("math", COST, budget, {}, ("assistant",), 80),
+                np.random.default_rng(0),
+                1.05,
+                0.5,
+                1.0,
+            ).n
             for budget in (18.0, 80.0, 400.0)
         ]
         assert sizes[0] < sizes[1] < sizes[2]
@@ -76,7 +84,9 @@ class TestGPTSwarm:
 
     def test_its_result_fits_also_where_the_likeliest_sink_does_not(self):
         brief = Brief("math", COST, 4.5, {}, ("assistant", "fuser"), 80)
-        searcher = make_searcher("gptswarm", Problem(brief, SearchSettings(), AgentSettings(), {}, 0))
+        searcher = make_searcher(
+            "gptswarm", Problem(brief, SearchSettings(), AgentSettings(), {}, 0)
+        )
         rounds(searcher, lambda graph: 0.5, 2)
         searcher.distribution.psi[-1, searcher.distribution.models.index("llama-3.1-8b")] = 5.0
         assert COST.graph_cost(searcher.result()) <= 4.5
@@ -98,20 +108,33 @@ class TestMaaO:
         assert (agent.insight_1, agent.insight_2, agent.insight_3) == (False, False, False)
 
     def test_its_language_model_is_told_the_models_drawn_and_changes_their_probabilities(self):
-        changes = [{"node": i, "model": "llama-3.2-3b", "probability": 0.99, "reason": "r"} for i in range(7)]
+        changes = [
+            {"node": i, "model": "llama-3.2-3b", "probability": 0.99, "reason": "r"}
+            for i in range(7)
+        ]
         speak, sent = scripted(json.dumps({"model_changes": changes}))
         searcher = make_searcher("maao", Problem(BRIEF, SearchSettings(), settings(), {}, 0, speak))
         assert searcher.distribution.n == 7
         rounds(searcher, big_sink, 1)
         graphs = searcher.ask(4)
         searcher.tell([(graph, feedback(0.5)) for graph in graphs])
-        prompt, schema = sent[0][0][0].content, sent[0][2]
+        prompt = sent[0][0][0].content
+        schema = sent[0][2]
         lines = prompt.split("## Last round, best first\n\n")[1].split("\n\n")[0].splitlines()
         shown = [dict(part.split(" ", 1) for part in line.split("; ")[1:]) for line in lines]
-        drawn = [{m: " ".join(str(n.id) for n in graph.nodes if n.model == m) for m in graph.model_counts()} for graph in graphs]
+        drawn = [
+            {
+                m: " ".join(str(n.id) for n in graph.nodes if n.model == m)
+                for m in graph.model_counts()
+            }
+            for graph in graphs
+        ]
         assert [{m: ids for m, ids in row.items() if m in COST.pool} for row in shown] == drawn
         assert "model_changes" in schema["properties"]
-        assert "llama-3.1-8b 0.1" in prompt.split("## Nodes and their model probabilities")[1].split("##")[0]
+        assert (
+            "llama-3.1-8b 0.1"
+            in prompt.split("## Nodes and their model probabilities")[1].split("##")[0]
+        )
         wanted = searcher.distribution.models.index("llama-3.2-3b")
         assert searcher.distribution.model_probabilities()[:, wanted] == pytest.approx(0.99)
         assert searcher.snapshot()["refused"] == []
@@ -122,19 +145,43 @@ class TestMaaO:
         brief = replace(BRIEF, pilot=(Scored(chain(["gemma-3-1b"] * 2), 5, 16, 0),))
         for name in (method, "agent_reinforce"):
             speak, sent = scripted(NOTHING)
-            searcher = make_searcher(name, Problem(brief, SearchSettings(), settings(), START, 0, speak))
+            searcher = make_searcher(
+                name, Problem(brief, SearchSettings(), settings(), START, 0, speak)
+            )
             rounds(searcher, big_sink, 2)
             told[name] = sent[-1][0][0].content
-        phrases = ("R-3", "R-4", "Grow from the sink", "in-degrees moderate", "long chains", "What is known", "Pilot runs")
+        phrases = (
+            "R-3",
+            "R-4",
+            "Grow from the sink",
+            "in-degrees moderate",
+            "long chains",
+            "What is known",
+            "Pilot runs",
+        )
         assert [phrase in told["agent_reinforce"] for phrase in phrases] == [True] * len(phrases)
         assert [phrase in told[method] for phrase in phrases] == [False] * len(phrases)
 
 
 class TestRandom:
-    def draws(self, budget: float, most: int, count: int, pool: tuple[str, ...] = ("gemma-3-1b",), roles=("assistant",)):
+    def draws(
+        self,
+        budget: float,
+        most: int,
+        count: int,
+        pool: tuple[str, ...] = ("gemma-3-1b",),
+        roles=("assistant",),
+    ):
         cost = CostModel(ModelPool(tuple(COST.pool[name] for name in pool)), COST.task)
         searcher = make_searcher(
-            "random", Problem(Brief("math", cost, budget, {}, roles, most), SearchSettings(), AgentSettings(), {}, 0)
+            "random",
+            Problem(
+                Brief("math", cost, budget, {}, roles, most),
+                SearchSettings(),
+                AgentSettings(),
+                {},
+                0,
+            ),
         )
         return searcher.ask(count)
 
@@ -149,15 +196,22 @@ class TestRandom:
         graphs = self.draws(1e9, 3, 3000, tuple(COST.pool), ("assistant", "fuser", "voter"))
         sinks = Counter(graph.node(graph.sink).model for graph in graphs)
         assert stats.chisquare([sinks[model] for model in COST.pool]).pvalue > 0.01
-        alone = Counter(graph.node(graph.sink).role for graph in graphs if graph.in_degree(graph.sink) == 0)
+        alone = Counter(
+            graph.node(graph.sink).role for graph in graphs if graph.in_degree(graph.sink) == 0
+        )
         assert set(alone) == {"assistant", "fuser"}, "a voter needs an answer to count"
         assert stats.chisquare(list(alone.values())).pvalue > 0.01
-        fed = Counter(graph.node(graph.sink).role for graph in graphs if graph.in_degree(graph.sink) > 0)
-        assert stats.chisquare([fed[role] for role in ("assistant", "fuser", "voter")]).pvalue > 0.01
+        fed = Counter(
+            graph.node(graph.sink).role for graph in graphs if graph.in_degree(graph.sink) > 0
+        )
+        assert (
+            stats.chisquare([fed[role] for role in ("assistant", "fuser", "voter")]).pvalue > 0.01
+        )
 
     def test_draws_over_the_budget_are_rejected_and_not_trimmed(self):
-        # Two calls fit, but not the edge between them. Of two nodes without it the first is dead, so only single calls are left:
-        # 2 to 1 for a draw of one node. Trimming the draws with the edge would make it 1 to 1.
+        # Two calls fit, but not the edge between them. Of two nodes without it the first is dead,
+        # so only single calls are left: 2 to 1 for a draw of one node. Trimming the draws with the
+        # edge would make it 1 to 1.
         graphs = self.draws(2.2, 2, 1500)
         ids = Counter(graph.sink for graph in graphs)
         assert {len(graph.nodes) for graph in graphs} == {1}
@@ -170,13 +224,19 @@ class TestTextGrad:
         brief = Brief("math", COST, budget, {}, ("assistant", "fuser"), 80)
         counts = maximal_counts(brief)
         assert legal_counts(counts, brief)
-        assert not any(legal_counts({**counts, model: counts.get(model, 0) + 1}, brief) for model in COST.pool)
+        assert not any(
+            legal_counts({**counts, model: counts.get(model, 0) + 1}, brief) for model in COST.pool
+        )
 
     def test_with_room_for_all_every_model_is_in_it(self):
-        assert set(maximal_counts(Brief("math", COST, 80.0, {}, ("assistant",), 80))) == set(COST.pool)
+        assert set(maximal_counts(Brief("math", COST, 80.0, {}, ("assistant",), 80))) == set(
+            COST.pool
+        )
 
     def test_it_ignores_the_start_that_the_init_stages_chose(self):
-        assert make_searcher("textgrad", problem()).distribution.n == sum(maximal_counts(BRIEF).values())
+        assert make_searcher("textgrad", problem()).distribution.n == sum(
+            maximal_counts(BRIEF).values()
+        )
 
 
 class TestBayesian:
@@ -192,13 +252,21 @@ class TestBayesian:
         best = max((a + b) / 2 for a, b in zip(means[::2], means[1::2], strict=True))
         shown = searcher.snapshot()
         assert shown["mean"] == pytest.approx(best)
-        assert searcher.result() == decoded(GraphDistribution.from_dict(shown["distribution"], searcher.rng), searcher.problem)
+        assert searcher.result() == decoded(
+            GraphDistribution.from_dict(shown["distribution"], searcher.rng), searcher.problem
+        )
 
     def test_without_its_library_there_is_one_line_that_says_what_to_install(self):
         program = (
-            "import sys\nsys.modules['bayes_opt'] = None\nfrom tests.search.test_search import problem\n"
-            "from pipeline.base.errors import SettingsError\nfrom pipeline.search import make_searcher\n"
-            "try:\n    make_searcher('bayesian', problem())\nexcept SettingsError as error:\n    print(error)"
+            "import sys\nsys.modules['bayes_opt'] = None\nfrom tests.search.test_search import"
+            " problem\nfrom pipeline.base.errors import SettingsError\nfrom pipeline.search import"
+            " make_searcher\ntry:\n    make_searcher('bayesian', problem())\nexcept SettingsError"
+            " as error:\n    print(error)"
         )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        assert done.stdout == "method bayesian needs bayesian-optimization: pip install 'ttsgraph[bayesian]'\n"
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        assert (
+            done.stdout
+            == "method bayesian needs bayesian-optimization: pip install 'ttsgraph[bayesian]'\n"
+        )

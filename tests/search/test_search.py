@@ -22,7 +22,9 @@ from pipeline.settings.profile import AgentSettings, SearchSettings
 from tests.support.oracles import PAPER_POOL
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
-BRIEF = Brief("math", COST, 40.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser", "voter"), 24)
+BRIEF = Brief(
+    "math", COST, 40.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser", "voter"), 24
+)
 WIDE = Brief("math", COST, 80.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser"), 80)
 START = {"gemma-3-1b": 3, "llama-3.2-1b": 3, "llama-3.2-3b": 2}
 
@@ -33,7 +35,9 @@ def problem(seed: int = 0, **agent: bool) -> Problem:
 
 def feedback(accuracy: float, n: int = 20) -> Feedback:
     right = round(accuracy * n)
-    return Feedback(tuple(QuestionResult(str(k), k < right, "7", 1.0) for k in range(n)), Usage(), 1.0)
+    return Feedback(
+        tuple(QuestionResult(str(k), k < right, "7", 1.0) for k in range(n)), Usage(), 1.0
+    )
 
 
 def more_is_better(graph: CollaborationGraph) -> float:
@@ -87,14 +91,21 @@ class TestEverySearcher:
 
     def test_same_seed_same_graphs_in_a_fresh_process(self, method):
         program = (
-            "import json, sys\nfrom tests.search.test_search import loop, problem\nfrom pipeline.search import make_searcher\n"
-            f"json.dump(loop(make_searcher({method!r}, problem(seed=5))), sys.stdout)"
+            "import json, sys\nfrom tests.search.test_search import loop, problem\nfrom"
+            f" pipeline.search import make_searcher\njson.dump(loop(make_searcher({method!r},"
+            " problem(seed=5))), sys.stdout)"
         )
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "77"}
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": "77"},
         )
         assert json.loads(done.stdout) == loop(make_searcher(method, problem(seed=5)))
-        assert loop(make_searcher(method, problem(seed=6))) != loop(make_searcher(method, problem(seed=5)))
+        assert loop(make_searcher(method, problem(seed=6))) != loop(
+            make_searcher(method, problem(seed=5))
+        )
 
     def test_a_snapshot_is_plain_data(self, method):
         searcher = make_searcher(method, problem())
@@ -104,7 +115,11 @@ class TestEverySearcher:
 
 def test_an_unknown_method_lists_the_known_ones():
     with pytest.raises(
-        SettingsError, match="unknown method 'magic'; known methods: agent_reinforce, bayesian, gptswarm, maao, random, textgrad"
+        SettingsError,
+        match=(
+            "unknown method 'magic'; known methods: agent_reinforce, bayesian, gptswarm, maao,"
+            " random, textgrad"
+        ),
     ):
         make_searcher("magic", problem())
 
@@ -128,14 +143,21 @@ class TestAgentReinforce:
 
     def test_a_search_that_settled_repeats_its_graph_which_costs_no_call(self):
         searcher = make_searcher("agent_reinforce", problem())
-        loop(searcher, lambda graph: 0.9 if (graph.width, graph.depth) == (2, 2) else 0.2, rounds=25)
-        assert len({graph.to_json() for graph in searcher.ask(4)} | {searcher.result().to_json()}) == 1
+        loop(
+            searcher, lambda graph: 0.9 if (graph.width, graph.depth) == (2, 2) else 0.2, rounds=25
+        )
+        assert (
+            len({graph.to_json() for graph in searcher.ask(4)} | {searcher.result().to_json()}) == 1
+        )
 
     def test_it_finds_the_best_shape_of_a_hill(self):
         def hill(graph) -> float:
             return 0.8 - 0.15 * abs(np.log2(graph.width / 3)) - 0.15 * abs(np.log2(graph.depth / 3))
 
-        searcher = make_searcher("agent_reinforce", Problem(WIDE, SearchSettings(), AgentSettings(), {"llama-3.2-1b": 12}, 0))
+        searcher = make_searcher(
+            "agent_reinforce",
+            Problem(WIDE, SearchSettings(), AgentSettings(), {"llama-3.2-1b": 12}, 0),
+        )
         loop(searcher, hill, rounds=20)
         assert hill(searcher.result()) > 0.7
 
@@ -149,13 +171,16 @@ class TestAgentReinforce:
         assert distribution.role_preferences()[-1, distribution.roles.index("voter")] > 0.6
 
     def test_nodes_that_never_fit_leave_the_distribution(self):
-        # Dense graphs of twelve 3B nodes are far over a budget of 40, so the earliest are trimmed from every sample.
+        # Dense graphs of twelve 3B nodes are far over a budget of 40, so the earliest are trimmed
+        # from every sample.
         start = Problem(BRIEF, SearchSettings(), AgentSettings(), {"llama-3.2-3b": 12}, 0)
         searcher = make_searcher("agent_reinforce", start)
         searcher.distribution.set_edge_probabilities(np.full((12, 12), 0.95))
         graphs = searcher.ask(6)
         assert searcher.distribution.n < 12
-        assert {node.id for graph in graphs for node in graph.nodes} <= set(searcher.distribution.ids)
+        assert {node.id for graph in graphs for node in graph.nodes} <= set(
+            searcher.distribution.ids
+        )
 
     def test_it_learns_edges_that_pay(self):
         searcher = make_searcher("agent_reinforce", problem())
@@ -171,7 +196,10 @@ class TestHeuristicAgent:
     def test_first_stage_tries_each_model_once_and_the_small_ones_twice(self):
         trials = family_size_trials(BRIEF)
         assert [c for c in trials if sum(c.values()) == 1] == [{model: 1} for model in PAPER_POOL]
-        assert [c for c in trials if sum(c.values()) == 2] == [{"gemma-3-1b": 2}, {"llama-3.2-1b": 2}]
+        assert [c for c in trials if sum(c.values()) == 2] == [
+            {"gemma-3-1b": 2},
+            {"llama-3.2-1b": 2},
+        ]
 
     def test_the_strongest_family_comes_first(self):
         scores = {m: 0.5 if m.startswith("llama") else 0.2 for m in PAPER_POOL}
@@ -183,18 +211,33 @@ class TestHeuristicAgent:
     def test_small_models_are_preferred_only_where_a_second_one_gains_enough(self, twice, first):
         scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
         brief = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
-        assert self.agent().select_family_size(brief, [Trial({"llama-3.2-1b": 2}, twice, 20)]).models[0] == first
+        assert (
+            self.agent()
+            .select_family_size(brief, [Trial({"llama-3.2-1b": 2}, twice, 20)])
+            .models[0]
+            == first
+        )
 
     def test_under_a_joint_objective_the_order_follows_values_and_not_accuracies(self):
-        # The 8B model answers better and takes so long that a small one has the higher value; a second small one gains some more.
+        # The 8B model answers better and takes so long that a small one has the higher value; a
+        # second small one gains some more.
         scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
-        trials = [Trial({"llama-3.2-1b": 1}, 0.6, 20), Trial({"llama-3.1-8b": 1}, 0.3, 20), Trial({"llama-3.2-1b": 2}, 0.62, 20)]
+        trials = [
+            Trial({"llama-3.2-1b": 1}, 0.6, 20),
+            Trial({"llama-3.1-8b": 1}, 0.3, 20),
+            Trial({"llama-3.2-1b": 2}, 0.62, 20),
+        ]
         joint = Brief("math", COST, 40.0, scores, BRIEF.roles, 24, Objective(kind="joint"))
         preference = self.agent().select_family_size(joint, trials)
         assert preference.models[0] == "llama-3.2-1b"
         assert "promised value within the budget: llama-3.2-1b 0.63" in preference.reason
         accuracy = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
-        assert self.agent().select_family_size(accuracy, [Trial({"llama-3.2-1b": 2}, 0.41, 20)]).models[0] == "llama-3.1-8b"
+        assert (
+            self.agent()
+            .select_family_size(accuracy, [Trial({"llama-3.2-1b": 2}, 0.41, 20)])
+            .models[0]
+            == "llama-3.1-8b"
+        )
 
     def test_instances_replicate_models_of_the_preferred_family_within_the_budget(self):
         preference = Preference(("llama-3.2-3b", "llama-3.2-1b", "gemma-3-1b"), "")
@@ -235,7 +278,10 @@ class TestHeuristicAgent:
         assert balanced(set()) == (1, 1)
 
     def test_insight_3_adds_trades_between_width_and_depth(self):
-        assert set(neighbours((3, 3), trade=True)) - set(neighbours((3, 3), trade=False)) == {(4, 2), (2, 4)}
+        assert set(neighbours((3, 3), trade=True)) - set(neighbours((3, 3), trade=False)) == {
+            (4, 2),
+            (2, 4),
+        }
 
     def test_width_and_depth_are_balanced_first(self):
         searcher = make_searcher("agent_reinforce", problem())
@@ -246,7 +292,9 @@ class TestHeuristicAgent:
 class TestSurface:
     def surface(self, trade: bool = True, n: int = 200) -> Surface:
         graphs = [topologies.grid(w, d, "llama-3.2-1b") for w in (1, 2, 4, 8) for d in (1, 2, 4, 8)]
-        tried = [Scored(g, round(n * (0.7 - 0.1 * abs(np.log2(g.width / 3)))), n, 1) for g in graphs]
+        tried = [
+            Scored(g, round(n * (0.7 - 0.1 * abs(np.log2(g.width / 3)))), n, 1) for g in graphs
+        ]
         return Surface(History(tried), trade)
 
     def test_it_follows_feedback(self):
@@ -261,4 +309,7 @@ class TestSurface:
     def test_before_feedback_on_other_shapes_growing_both_promises_less_with_insight_3(self):
         lone = Scored(topologies.single("llama-3.2-1b"), 10, 20, 1)
         history = History([lone])
-        assert Surface(history, True).predict([(4, 4)])[0] < Surface(history, False).predict([(4, 4)])[0]
+        assert (
+            Surface(history, True).predict([(4, 4)])[0]
+            < Surface(history, False).predict([(4, 4)])[0]
+        )

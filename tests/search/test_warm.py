@@ -1,4 +1,6 @@
-"""A search that starts warm when a model joins: what it tries, when it ends, and what it saves on the simulated pool."""
+"""A search that starts warm when a model joins: what it tries, when it ends, and what it saves on
+the simulated pool.
+"""
 
 from pathlib import Path
 
@@ -17,8 +19,11 @@ from pipeline.settings.profile import AgentSettings, SearchSettings, load_profil
 from pipeline.settings.stages import ResearchSettings
 
 PROFILE = load_profile("simulated", Path(__file__).parents[2] / "profiles")
-OLD, NEW = "llama-3.2-3b", "llama-3.1-8b"
-BRIEF = Brief("math", PROFILE.cost_model("math"), 80.0, dict.fromkeys(PROFILE.pool, 0.3), PROFILE.roles, 80)
+OLD = "llama-3.2-3b"
+NEW = "llama-3.1-8b"
+BRIEF = Brief(
+    "math", PROFILE.cost_model("math"), 80.0, dict.fromkeys(PROFILE.pool, 0.3), PROFILE.roles, 80
+)
 SETTINGS = SearchSettings()
 
 
@@ -29,7 +34,9 @@ def searcher(history: tuple[Scored, ...] = ()) -> WarmReinforce:
 
 
 def feedback(correct: int) -> Feedback:
-    return Feedback(tuple(QuestionResult(str(k), k < correct, "", 1.0) for k in range(16)), Usage(), 0.0)
+    return Feedback(
+        tuple(QuestionResult(str(k), k < correct, "", 1.0) for k in range(16)), Usage(), 0.0
+    )
 
 
 def run_trials(search: WarmReinforce, score) -> list:
@@ -47,7 +54,9 @@ def test_a_newcomer_is_one_more_column_of_model_logits():
     wider = start.with_models((*start.models, "newcomer"), FIXED)
     assert wider.psi.shape == (4, len(start.models) + 1)
     assert np.array_equal(wider.psi[:, :-1], start.psi)
-    assert wider.model_probabilities()[:, [start.models.index(OLD), -1]] == pytest.approx(np.full((4, 2), 0.5))
+    assert wider.model_probabilities()[:, [start.models.index(OLD), -1]] == pytest.approx(
+        np.full((4, 2), 0.5)
+    )
     assert np.array_equal(wider.theta, start.theta)
 
 
@@ -65,7 +74,9 @@ def test_the_newcomer_is_tried_first_and_beside_it_the_last_graph_as_the_measure
 def test_the_archives_best_graphs_are_structures_to_try_it_in():
     shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).ask(2)[1]
     trials = run_trials(searcher((Scored(shape, 16, 16, 1, 1.0),)), lambda graph: 8)
-    assert any(graph.edges == shape.edges and set(graph.model_counts()) == {NEW} for graph in trials)
+    assert any(
+        graph.edges == shape.edges and set(graph.model_counts()) == {NEW} for graph in trials
+    )
 
 
 def test_it_ends_after_the_trials_when_the_newcomer_is_useless():

@@ -1,4 +1,6 @@
-"""Names that come to stand for another version while requests run, and the server's start and end."""
+"""Names that come to stand for another version while requests run, and the server's start and
+end.
+"""
 
 import asyncio
 import contextlib
@@ -25,9 +27,19 @@ from pipeline.service.server import api_key, is_loopback, serve
 from pipeline.settings.service import ServiceSettings
 from tests.support.fakes import ScriptedClient
 from tests.support.project import ROOT
-from tests.support.service import NAME, PoolStub, Shelf, graph_of, profile_of, running, serving, wait_for
+from tests.support.service import (
+    NAME,
+    PoolStub,
+    Shelf,
+    graph_of,
+    profile_of,
+    running,
+    serving,
+    wait_for,
+)
 
-OLD, NEW = graph_of("assistant"), graph_of("voter", "small", "small")
+OLD = graph_of("assistant")
+NEW = graph_of("voter", "small", "small")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +69,9 @@ def new_version(address, **changes):
 
 def ask(service, model=NAME):
     client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
-    return client.chat.completions.create(model=model, messages=[{"role": "user", "content": "3 + 4"}])
+    return client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": "3 + 4"}]
+    )
 
 
 def version_of(answer):
@@ -79,7 +93,8 @@ def test_an_alias_that_moves_is_followed_without_a_restart(shelf, address):
 
 def test_a_request_that_has_not_begun_yet_keeps_its_version_open(shelf):
     async def run():
-        closed, connection = [], AsyncExitStack()
+        closed = []
+        connection = AsyncExitStack()
         connection.callback(closed.append, True)
         live = Live(NAME, shelf.versions[NAME], ScriptedClient(), connection)
         work = asyncio.create_task(asyncio.sleep(0))
@@ -112,11 +127,18 @@ def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool, addr
 
 def test_what_is_served_goes_on_while_the_registry_or_the_new_version_cant_be_had(shelf, address):
     with serving(shelf) as service:
-        for trouble in (InputError("registry away"), OSError("disk"), Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))):
+        for trouble in (
+            InputError("registry away"),
+            OSError("disk"),
+            Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1")),
+        ):
             shelf.versions[NAME] = trouble
             service.refresh()
             assert version_of(ask(service)) == "1"
-        assert f'ttsgraph_refresh_failed_total{{model="{NAME}"}} 3.0' in httpx.get(f"{service.url}/metrics").text
+        assert (
+            f'ttsgraph_refresh_failed_total{{model="{NAME}"}} 3.0'
+            in httpx.get(f"{service.url}/metrics").text
+        )
         shelf.versions[NAME] = new_version(address)
         service.refresh()
         assert version_of(ask(service)) == "2"
@@ -141,7 +163,10 @@ def test_several_names_are_served_each_with_its_version(shelf, address):
 
 
 def test_a_server_that_could_not_answer_does_not_start(shelf):
-    with pytest.raises(DeploymentError, match="nothing is deployed as math@nobody"), serving(shelf, ("math@nobody",)):
+    with (
+        pytest.raises(DeploymentError, match="nothing is deployed as math@nobody"),
+        serving(shelf, ("math@nobody",)),
+    ):
         pass
     shelf.versions[NAME] = Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))
     with pytest.raises(EndpointError, match="expected an OpenAI-compatible server"), serving(shelf):
@@ -167,7 +192,9 @@ def test_only_loopback_needs_no_key(host, alone, monkeypatch):
     if alone:
         assert api_key(settings, no_key=False) is None
     else:
-        with pytest.raises(InputError, match="API key in the environment variable TTSGRAPH_TEST_KEY"):
+        with pytest.raises(
+            InputError, match="API key in the environment variable TTSGRAPH_TEST_KEY"
+        ):
             api_key(settings, no_key=False)
     assert api_key(settings, no_key=True) is None
     monkeypatch.setenv("TTSGRAPH_TEST_KEY", "sesame")
@@ -186,10 +213,14 @@ def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_begin
 
     async def accepted(listening):
         found = asyncio.get_running_loop().create_future()
-        async with await asyncio.start_server(lambda _, writer: found.set_result(writer), sock=listening):
+        async with await asyncio.start_server(
+            lambda _, writer: found.set_result(writer), sock=listening
+        ):
             _, client = await asyncio.open_connection(*listening.getsockname()[:2])
             writer = await found
-            option = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            option = writer.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY
+            )
             writer.close()
             client.close()
         return option
@@ -202,12 +233,18 @@ def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_begin
 def command(tmp_path, address, pool):
     """`ttsgraph serve` in a folder with a bundle for the stub pool."""
     Deployed("math", OLD, profile_of(address[1])).write(tmp_path / "blue")
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]}))
+    (tmp_path / "params.yaml").write_text(
+        yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]})
+    )
 
     def start(*arguments):
-        env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {"PYTHONPATH": str(ROOT)}
+        env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {
+            "PYTHONPATH": str(ROOT)
+        }
         full = [sys.executable, "-m", "ttsgraph", "serve", "blue", "--port", "0", *arguments]
-        return subprocess.Popen(full, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            full, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     return start
 
@@ -224,7 +261,9 @@ def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(
             client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
             messages = [{"role": "user", "content": "3 + 4"}]
             waiting = threading.Thread(
-                target=lambda: answers.append(client.chat.completions.create(model="math@blue", messages=messages))
+                target=lambda: answers.append(
+                    client.chat.completions.create(model="math@blue", messages=messages)
+                )
             )
             waiting.start()
             wait_for(lambda: pool.holding == 1)
@@ -252,11 +291,24 @@ def test_several_processes_answer_on_one_port_and_their_figures_add_up(command, 
                 # A connection of its own each: the system deals out connections.
                 with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
                     asked = [{"role": "user", "content": f"{number} + 4"}]
-                    return client.chat.completions.create(model="math@blue", messages=asked).choices[0].message.content
+                    return (
+                        client.chat.completions.create(model="math@blue", messages=asked)
+                        .choices[0]
+                        .message.content
+                    )
 
             def answered():
                 figures = httpx.get(url.replace("/v1", "/metrics")).text
-                return sum(map(float, re.findall(r'^ttsgraph_requests_total{.*status="200"} (\S+)$', figures, re.MULTILINE)))
+                return sum(
+                    map(
+                        float,
+                        re.findall(
+                            r'^ttsgraph_requests_total{.*status="200"} (\S+)$',
+                            figures,
+                            re.MULTILINE,
+                        ),
+                    )
+                )
 
             assert [ask(number) for number in range(24)] == ["7"] * 24
             wait_for(lambda: answered() == 24)  # counted once an answer is on its way

@@ -1,4 +1,6 @@
-"""What strangers can do to the server before they show a key, and what odd answers of the pool do to its own."""
+"""What strangers can do to the server before they show a key, and what odd answers of the pool do
+to its own.
+"""
 
 import json
 import logging
@@ -78,7 +80,10 @@ def test_an_answer_under_way_is_not_closed_for_those_who_come(pool):
     with deployed(pool, ALONE, header_s=60, max_connections=4) as url, ExitStack() as stack:
         pool.holds = lambda body: True
         body = json.dumps(chat()).encode()
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        head = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type:"
+            b" application/json\r\nConnection: close\r\n"
+        )
         asking = stack.enter_context(connect(url))
         asking.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_for(lambda: pool.holding == 1)
@@ -103,7 +108,11 @@ def test_the_same_trouble_is_logged_once_in_a_while():
     sparing = Sparing(60, lambda: now)
     record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "out of files", (), None)
     other = logging.LogRecord("asyncio", logging.ERROR, "", 0, "else", (), None)
-    assert [sparing.filter(record), sparing.filter(record), sparing.filter(other)] == [True, False, True]
+    assert [sparing.filter(record), sparing.filter(record), sparing.filter(other)] == [
+        True,
+        False,
+        True,
+    ]
     now = 61.0
     assert sparing.filter(record)
 
@@ -111,16 +120,24 @@ def test_the_same_trouble_is_logged_once_in_a_while():
 def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):
     caplog.set_level(logging.INFO, "pipeline.service.tracing")
     with deployed(pool) as url:
-        sent(url, b"GET /a%0a2026-01-01%20INFO%20forged%1b[2J%E2%80%A8 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        sent(
+            url,
+            b"GET /a%0a2026-01-01%20INFO%20forged%1b[2J%E2%80%A8 HTTP/1.1\r\nHost: x\r\nConnection:"
+            b" close\r\n\r\n",
+        )
     (line,) = [record.getMessage() for record in caplog.records if "forged" in record.getMessage()]
     assert line.isprintable()
     assert "%0A2026" in line
 
 
-@pytest.mark.parametrize("path", [b"/metrics/", b"/healthz/", b"/v1/models/", b"/v1/chat/completions/", b"//metrics"])
+@pytest.mark.parametrize(
+    "path", [b"/metrics/", b"/healthz/", b"/v1/models/", b"/v1/chat/completions/", b"//metrics"]
+)
 def test_nothing_redirects_to_the_host_that_a_request_names(pool, path):
     with deployed(pool) as url:
-        said = sent(url, b"GET " + path + b" HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+        said = sent(
+            url, b"GET " + path + b" HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+        )
     assert b"evil.example" not in said
     assert said.split()[1] in (b"404", b"405")
 
@@ -128,7 +145,11 @@ def test_nothing_redirects_to_the_host_that_a_request_names(pool, path):
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/healthz", b"/nothing"])
 def test_a_request_of_two_lengths_is_refused_and_nothing_after_it_is_read(pool, path):
     body = json.dumps(chat()).encode()
-    raw = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"
+    raw = (
+        b"POST "
+        + path
+        + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"
+    )
     raw += b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) + HEALTH
     with deployed(pool) as url:
         said = sent(url, raw)
@@ -139,12 +160,20 @@ def test_a_request_of_two_lengths_is_refused_and_nothing_after_it_is_read(pool, 
 
 class TestOddAnswersOfThePool:
     def stream(self, pool, *events, **more):
-        lines = "".join(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events)
+        lines = "".join(
+            f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n"
+            for event in events
+        )
         with deployed(pool, ALONE) as url:
-            pool.reply = lambda body: Response(lines + "data: [DONE]\n\n", media_type="text/event-stream")
+            pool.reply = lambda body: Response(
+                lines + "data: [DONE]\n\n", media_type="text/event-stream"
+            )
             return post(url, chat(stream=True, **more))
 
-    @pytest.mark.parametrize("usage", ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'])
+    @pytest.mark.parametrize(
+        "usage",
+        ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'],
+    )
     def test_a_stream_whose_usage_is_none_ends_with_an_error(self, pool, usage):
         text = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
         response = self.stream(pool, text, f'{{"choices": [], "usage": {usage}}}')
@@ -152,14 +181,24 @@ class TestOddAnswersOfThePool:
         assert json.loads(events[-1])["error"]["code"] == "pool_model_failed"
 
     def test_half_a_character_is_no_defect(self, pool):
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "7\ud800"}}
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": "7\ud800"},
+        }
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         with deployed(pool, ALONE) as url:
-            pool.reply = lambda body: Response(json.dumps({"choices": [choice], "usage": usage}), media_type="application/json")
+            pool.reply = lambda body: Response(
+                json.dumps({"choices": [choice], "usage": usage}), media_type="application/json"
+            )
             assert ask(url).choices[0].message.content == "7\ufffd"
 
     def test_an_absurd_usage_is_a_failed_call(self, pool):
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "7"}}
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": "7"},
+        }
         with deployed(pool, ALONE) as url:
             pool.reply = lambda body: JSONResponse(
                 {"choices": [choice], "usage": {"prompt_tokens": 10**400, "completion_tokens": -1}}

@@ -36,7 +36,9 @@ def answer(port: int) -> tuple[int, float, float]:
         text = file.read()
     if not text:
         raise ConnectionResetError("it was in the queue of one that died")
-    found = re.search(r"^process (\d+)$.*^ttsgraph_requests_total{.*} (\S+)$", text, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        r"^process (\d+)$.*^ttsgraph_requests_total{.*} (\S+)$", text, re.MULTILINE | re.DOTALL
+    )
     under_way = re.search(r"^ttsgraph_requests_under_way (\S+)$", text, re.MULTILINE)
     assert found is not None, text
     assert under_way is not None, text
@@ -88,7 +90,9 @@ def test_none_outlives_the_process_that_started_them(crew) -> None:
 
 
 def test_what_keeps_one_from_starting_is_said() -> None:
-    done = subprocess.run([*PROGRAM, "broken"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*PROGRAM, "broken"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1] == "error: expected a name that is there"
     assert done.stdout == ""

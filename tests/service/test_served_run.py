@@ -1,4 +1,6 @@
-"""A question for somebody who waits: calls that are not needed are cancelled, voices may fail, and deadlines are kept."""
+"""A question for somebody who waits: calls that are not needed are cancelled, voices may fail, and
+deadlines are kept.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.stopping import NEVER, Gate
 from pipeline.models.client import Completion, Request, Sampling
 from pipeline.service.run import ServedRun, Tolerance
-from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK, replying, vote, voting_graphs, with_sink
+from tests.graphs.test_stopping import (
+    POOL,
+    PROMPT,
+    QUESTION,
+    TASK,
+    replying,
+    vote,
+    voting_graphs,
+    with_sink,
+)
 from tests.support.fakes import ScriptedClient
 
 
@@ -31,7 +42,9 @@ class _Waits(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes without waiting, so that what takes how long is known exactly."""
+    """An event loop whose time passes without waiting, so that what takes how long is known
+    exactly.
+    """
 
     def __init__(self):
         self._clock = _Waits()
@@ -46,7 +59,8 @@ class Timed(ScriptedClient):
 
     def __init__(self, reply, seconds=lambda request: 1.0, fails=lambda request: False):
         super().__init__(reply, fails)
-        self.seconds, self.cancelled = seconds, []
+        self.seconds = seconds
+        self.cancelled = []
 
     async def complete(self, request: Request) -> Completion:
         try:
@@ -80,7 +94,11 @@ def test_a_vote_that_is_decided_waits_for_nobody_and_cancels_the_rest():
 
 
 def test_a_call_that_another_node_needs_is_not_cancelled():
-    nodes = [*(Node(i, "assistant", "m") for i in range(3)), Node(3, "voter", "m"), Node(4, "fuser", "n")]
+    nodes = [
+        *(Node(i, "assistant", "m") for i in range(3)),
+        Node(3, "voter", "m"),
+        Node(4, "fuser", "n"),
+    ]
     graph = CollaborationGraph(tuple(nodes), ((0, 3), (1, 3), (2, 3), (2, 4), (3, 4)))
     answer, took = serve(graph, Timed(lambda r: "7", lambda r: 5.0 if r.replica == 2 else 1.0))
     assert (took, answer.cancelled) == (6.0, ())
@@ -100,7 +118,9 @@ def test_a_dead_endpoint_behind_one_of_five_voters_loses_no_request(dead):
 
 
 def test_below_its_quorum_a_vote_fails():
-    client = Timed(lambda r: ["7", "8", "9", "7", "7"][r.replica], fails=lambda r: r.replica in (0, 3, 4))
+    client = Timed(
+        lambda r: ["7", "8", "9", "7", "7"][r.replica], fails=lambda r: r.replica in (0, 3, 4)
+    )
     answer, _ = serve(vote(5), client)
     assert answer.text is None
     assert "went away" in answer.error
@@ -123,12 +143,18 @@ def test_a_dead_models_node_passes_on_what_it_read_and_the_answer_names_it():
 
 
 def test_at_a_deadline_it_answers_with_what_there_is_and_says_so():
-    client = Timed(lambda r: ["7", "8", "8", "9", "9"][r.replica], lambda r: [1, 1, 1, 60, 60][r.replica])
+    client = Timed(
+        lambda r: ["7", "8", "8", "9", "9"][r.replica], lambda r: [1, 1, 1, 60, 60][r.replica]
+    )
     answer, took = serve(vote(5), client, deadline_s=2.0)
     assert (answer.text, took, answer.late, answer.cancelled) == ("8", 2.0, True, (3, 4))
     nothing, took = serve(vote(5), Timed(lambda r: "7", lambda r: 60.0), deadline_s=2.0)
     assert (nothing.text, took, nothing.late) == (None, 2.0, True)
-    chained, _ = serve(topologies.chain(["m", "n"]), Timed(lambda r: "7", lambda r: 60.0 if r.model == "n" else 1.0), 2.0)
+    chained, _ = serve(
+        topologies.chain(["m", "n"]),
+        Timed(lambda r: "7", lambda r: 60.0 if r.model == "n" else 1.0),
+        2.0,
+    )
     assert (chained.text, chained.late) == ("7", True)
 
 
@@ -151,10 +177,12 @@ def test_whoever_leaves_cancels_every_call():
 @settings(max_examples=40, deadline=None)
 @given(voting_graphs(gates=True), st.integers(0, 1000))
 def test_what_is_served_is_what_was_searched(graph, seed):
-    searched = asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(replying(seed))))
+    searched = asyncio.run(
+        run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(replying(seed)))
+    )
     client = Timed(replying(seed), lambda r: 1.0 + int(r.key()[:4], 16) % 7)
-    # A reader's prompt has the words of what it reads, which may be another's of the same form; so forms are compared where
-    # calls read nothing.
+    # A reader's prompt has the words of what it reads, which may be another's of the same form; so
+    # forms are compared where calls read nothing.
     if any(graph.reads[n.id] and n.role != "voter" for n in graph.nodes):
         return
     served, _ = serve(graph, client)
@@ -171,20 +199,31 @@ def test_a_gate_that_failed_to_see_anything_opens():
 
 def test_waves_cost_little_time_where_latencies_have_a_long_tail():
     rng = np.random.default_rng(0)
-    graphs = {"all asked and waited for": vote(9, stop=NEVER), "one wave": vote(9), "waves of 5, then 2": vote(9, (5, 2))}
+    graphs = {
+        "all asked and waited for": vote(9, stop=NEVER),
+        "one wave": vote(9),
+        "waves of 5, then 2": vote(9, (5, 2)),
+    }
     took = {name: [] for name in graphs}
     for _ in range(300):
         seconds = 1 + rng.pareto(2.0, 9)
         says = np.where(rng.random(9) < 0.75, 7, rng.integers(1, 5, 9))
         for name, graph in graphs.items():
-            client = Timed(lambda r, says=says: str(says[r.replica]), lambda r, seconds=seconds: float(seconds[r.replica]))
+            client = Timed(
+                lambda r, says=says: str(says[r.replica]),
+                lambda r, seconds=seconds: float(seconds[r.replica]),
+            )
             took[name].append(serve(graph, client)[1])
     p95 = {name: float(np.quantile(seconds, 0.95)) for name, seconds in took.items()}
     whole, one, waves = p95.values()
-    print(f"p95 {p95}: waves / all waited for {waves / whole:.2f}, waves / one wave that cancels {waves / one:.2f}")
+    print(
+        f"p95 {p95}: waves / all waited for {waves / whole:.2f}, waves / one wave that cancels"
+        f" {waves / one:.2f}"
+    )
     assert waves <= 1.2 * whole
     assert one <= 0.5 * whole
-    # Waves are bought with time where nobody waits for the slowest anyway: with such tails not below this.
+    # Waves are bought with time where nobody waits for the slowest anyway: with such tails not
+    # below this.
     assert waves <= 2 * one
 
 

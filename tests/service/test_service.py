@@ -13,9 +13,19 @@ from starlette.responses import JSONResponse
 
 from pipeline.deployment.bundle import Deployed
 from pipeline.tasks.base import Question
-from tests.support.service import NAME, PoolStub, Shelf, graph_of, profile_of, running, serving, wait_for
+from tests.support.service import (
+    NAME,
+    PoolStub,
+    Shelf,
+    graph_of,
+    profile_of,
+    running,
+    serving,
+    wait_for,
+)
 
-FUSED, VOTED = graph_of("fuser", "small", "small"), graph_of("voter", "small", "small", "large")
+FUSED = graph_of("fuser", "small", "small")
+VOTED = graph_of("voter", "small", "small", "large")
 ALONE = graph_of("assistant")
 
 
@@ -29,7 +39,9 @@ def pool():
 
 @contextmanager
 def deployed(stub, graph=FUSED, style="chat", key=None, engine=None, **settings):
-    """A server for one graph over a stub pool that behaves as when it was new; yields its address."""
+    """A server for one graph over a stub pool that behaves as when it was new; yields its
+    address.
+    """
     stub.reset()
     shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
     version = Deployed("math", graph, profile_of(stub.url, style, **engine or {}), shots, "3")
@@ -43,12 +55,18 @@ def client_of(url, key="none"):
 
 
 def ask(url, text="3 + 4", **parameters):
-    return client_of(url).chat.completions.create(model=NAME, messages=[{"role": "user", "content": text}], **parameters)
+    return client_of(url).chat.completions.create(
+        model=NAME, messages=[{"role": "user", "content": text}], **parameters
+    )
 
 
 def post(url, body, **headers):
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(f"{url}/v1/chat/completions", content=content, headers={"content-type": "application/json"} | headers)
+    return httpx.post(
+        f"{url}/v1/chat/completions",
+        content=content,
+        headers={"content-type": "application/json"} | headers,
+    )
 
 
 def chat(text="3 + 4", **more):
@@ -66,7 +84,11 @@ def test_the_openai_client_gets_the_graphs_answer_with_its_origin_and_the_usage_
     answer = raw.parse()
     assert answer.choices[0].message.content == "fused it is"
     assert answer.choices[0].finish_reason == "stop"
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (30, 5, 35)
+    assert (
+        answer.usage.prompt_tokens,
+        answer.usage.completion_tokens,
+        answer.usage.total_tokens,
+    ) == (30, 5, 35)
     assert answer.model == NAME
     origin = answer.model_extra["ttsgraph"]
     assert raw.headers["x-ttsgraph-graph-hash"] == origin["graph_hash"] == FUSED.content_hash
@@ -97,24 +119,46 @@ def test_curl_is_answered(pool):
     if shutil.which("curl") is None:
         pytest.skip("no curl")
     with deployed(pool, key="sesame") as url:
-        command = ["curl", "-sS", f"{url}/v1/chat/completions", "-H", "Content-Type: application/json"]
+        command = [
+            "curl",
+            "-sS",
+            f"{url}/v1/chat/completions",
+            "-H",
+            "Content-Type: application/json",
+        ]
         command += ["-H", "Authorization: Bearer sesame", "-d", json.dumps(chat(stream=True))]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     events = [line.removeprefix("data: ") for line in done.stdout.splitlines() if line]
     assert events[-1] == "[DONE]"
-    assert "".join(json.loads(event)["choices"][0]["delta"].get("content", "") for event in events[:-1]) == "7 "
+    assert (
+        "".join(
+            json.loads(event)["choices"][0]["delta"].get("content", "") for event in events[:-1]
+        )
+        == "7 "
+    )
 
 
 def test_a_stream_hands_the_last_nodes_text_over_while_it_is_written(pool):
     with deployed(pool) as url:
         pool.reply = lambda body: "one two HOLD three" if body.get("stream") else "7"
-        stream = iter(ask(url, stream=True, stream_options={"include_usage": True}, extra_body={"ttsgraph_trace": True}))
+        stream = iter(
+            ask(
+                url,
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_body={"ttsgraph_trace": True},
+            )
+        )
         assert [next(stream).choices[0].delta.content for _ in range(3)] == ["", "one ", "two "]
         pool.release()
         late = list(stream)
     assert late[0].choices[0].delta.content == "three "
     assert late[1].choices[0].finish_reason == "stop"
-    assert [node["text"] for node in late[1].model_extra["ttsgraph"]["trace"]] == ["7", "7", "one two three "]
+    assert [node["text"] for node in late[1].model_extra["ttsgraph"]["trace"]] == [
+        "7",
+        "7",
+        "one two three ",
+    ]
     assert late[2].choices == []
     assert late[2].usage.prompt_tokens == 30
     assert len(late) == 3
@@ -132,7 +176,10 @@ def test_a_stream_ends_at_the_versions_stop_sequence_as_a_whole_answer_does(pool
     with deployed(pool, ALONE) as url:
         pool.reply = lambda body: "seven of\nnine"
         assert ask(url).choices[0].message.content == "seven of"
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in ask(url, stream=True)) == "seven of"
+        assert (
+            "".join(chunk.choices[0].delta.content or "" for chunk in ask(url, stream=True))
+            == "seven of"
+        )
 
 
 def test_a_conversation_reaches_every_node_of_a_chat_graph(pool):
@@ -148,18 +195,29 @@ def test_a_conversation_reaches_every_node_of_a_chat_graph(pool):
     *conversation, alone = pool.bodies[:3], pool.bodies[3:]
     assert len(conversation[0]) == 3
     for body in conversation[0]:
-        assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "user"]
+        assert [message["role"] for message in body["messages"]] == [
+            "system",
+            "user",
+            "assistant",
+            "user",
+        ]
         assert body["messages"][0]["content"].endswith("\n\nBe brief.")
         assert [message["content"] for message in body["messages"][1:3]] == ["Hello", "Hi"]
         assert last_text(body).startswith("3 + 4")
-    assert all(len(body["messages"]) == 2 and "brief" not in body["messages"][0]["content"] for body in alone)
+    assert all(
+        len(body["messages"]) == 2 and "brief" not in body["messages"][0]["content"]
+        for body in alone
+    )
 
 
 def test_few_shot_prompts_take_a_question_alone(pool):
     with deployed(pool, style="few_shot") as url:
         assert ask(url).choices[0].message.content == "7"
         assert last_text(pool.bodies[0]).endswith("Q: 3 + 4\nA:")
-        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "3 + 4"}]
+        messages = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "3 + 4"},
+        ]
         with pytest.raises(openai.BadRequestError, match="answers a single question"):
             client_of(url).chat.completions.create(model=NAME, messages=messages)
 
@@ -184,21 +242,41 @@ BAD = {
     "not an object": (b"[1]", 400, None, "found list"),
     "no messages": ({"model": NAME}, 400, "messages", "Field required"),
     "empty messages": ({"model": NAME, "messages": []}, 400, "messages", "at least 1"),
-    "wrong role": (chat() | {"messages": [{"role": "tool", "content": "x"}]}, 400, "messages", "role"),
+    "wrong role": (
+        chat() | {"messages": [{"role": "tool", "content": "x"}]},
+        400,
+        "messages",
+        "role",
+    ),
     "picture": (
         chat() | {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
         400,
         "messages",
         "found 'image_url'",
     ),
-    "assistant last": (chat() | {"messages": [{"role": "assistant", "content": "x"}]}, 400, "messages", "last message"),
+    "assistant last": (
+        chat() | {"messages": [{"role": "assistant", "content": "x"}]},
+        400,
+        "messages",
+        "last message",
+    ),
     "empty question": (chat("  "), 400, "messages", "last message"),
-    "lone surrogate": (b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}', 400, "messages", "Unicode"),
+    "lone surrogate": (
+        b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        400,
+        "messages",
+        "Unicode",
+    ),
     "two choices": (chat(n=2), 400, "n", "not supported"),
     "tools": (chat(tools=[{"type": "function"}]), 400, "tools", "not supported"),
     "logprobs": (chat(logprobs=True), 400, "logprobs", "not supported"),
     "stop": (chat(stop=["x"]), 400, "stop", "not supported"),
-    "JSON mode": (chat(response_format={"type": "json_object"}), 400, "response_format", "not supported"),
+    "JSON mode": (
+        chat(response_format={"type": "json_object"}),
+        400,
+        "response_format",
+        "not supported",
+    ),
     "unknown parameter": (chat(colour="red"), 400, "colour", "unknown parameter"),
     "max_tokens of zero": (chat(max_tokens=0), 400, "max_tokens", "greater than 0"),
     "stream as text": (chat(stream="yes"), 400, "stream", "boolean"),
@@ -220,7 +298,12 @@ def test_what_cannot_be_answered_is_an_error_in_openais_shape_and_breaks_nothing
             assert error["param"] == param, case
             assert answer.headers["x-request-id"], case
         assert pool.bodies == []
-        assert ask(url, n=1, tools=[], logprobs=False, response_format={"type": "text"}).choices[0].message.content == "7"
+        assert (
+            ask(url, n=1, tools=[], logprobs=False, response_format={"type": "text"})
+            .choices[0]
+            .message.content
+            == "7"
+        )
         assert httpx.get(f"{url}/v1/nowhere").json()["error"]["code"] == "not_found"
         assert httpx.get(f"{url}/v1/chat/completions").status_code == 405
         assert httpx.post(f"{url}/v1/chat/completions", content="{}").status_code == 415
@@ -230,24 +313,40 @@ def test_unknown_models_and_wrong_keys_are_what_the_openai_client_expects(pool):
     with deployed(pool, key="sesame") as url:
         right = client_of(url, "sesame")
         assert [model.id for model in right.models.list()] == [NAME]
-        assert right.models.retrieve(NAME).model_extra["ttsgraph"]["graph_hash"] == FUSED.content_hash
+        assert (
+            right.models.retrieve(NAME).model_extra["ttsgraph"]["graph_hash"] == FUSED.content_hash
+        )
         with pytest.raises(openai.NotFoundError, match="unknown model 'math@nobody'"):
-            right.chat.completions.create(model="math@nobody", messages=[{"role": "user", "content": "1"}])
+            right.chat.completions.create(
+                model="math@nobody", messages=[{"role": "user", "content": "1"}]
+            )
         for key in ("wrong", "sesam", "sesamee"):
             with pytest.raises(openai.AuthenticationError, match="API key"):
                 client_of(url, key).chat.completions.create(**chat())
-        for headers in ({}, {"authorization": "Bearer ключ".encode()}, {"authorization": "Basic sesame"}):
+        for headers in (
+            {},
+            {"authorization": "Bearer ключ".encode()},
+            {"authorization": "Basic sesame"},
+        ):
             assert post(url, chat(), **headers).status_code == 401
-        assert httpx.get(f"{url}/v1/models").status_code == httpx.get(f"{url}/metrics").status_code == 401
+        assert (
+            httpx.get(f"{url}/v1/models").status_code
+            == httpx.get(f"{url}/metrics").status_code
+            == 401
+        )
         assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
         assert right.chat.completions.create(**chat()).choices[0].message.content == "7"
 
 
 def test_a_pool_model_that_is_down_is_a_bad_gateway_and_nothing_else_breaks(pool):
     with deployed(pool) as url:
-        pool.reply = lambda body: JSONResponse({"error": "out of memory"}, 500) if body["model"] == "large" else "7"
+        pool.reply = lambda body: (
+            JSONResponse({"error": "out of memory"}, 500) if body["model"] == "large" else "7"
+        )
         for stream in (False, True):
-            with pytest.raises(openai.InternalServerError, match="pool model 'large' failed") as caught:
+            with pytest.raises(
+                openai.InternalServerError, match="pool model 'large' failed"
+            ) as caught:
                 ask(url, stream=stream)
             assert caught.value.status_code == 502
             assert pool.url not in str(caught.value)
@@ -266,9 +365,16 @@ def test_a_stream_that_breaks_off_ends_with_an_error(pool):
 
 def test_a_prompt_beyond_a_models_context_is_the_clients_to_shorten(pool):
     with deployed(pool) as url:
-        said = "This model's maximum context length is 2048 tokens. However, you requested 3000 tokens."
-        pool.reply = lambda body: JSONResponse({"error": {"message": said, "type": "BadRequestError", "code": 400}}, 400)
-        with pytest.raises(openai.BadRequestError, match="exceeds a pool model's context") as caught:
+        said = (
+            "This model's maximum context length is 2048 tokens. However, you requested 3000"
+            " tokens."
+        )
+        pool.reply = lambda body: JSONResponse(
+            {"error": {"message": said, "type": "BadRequestError", "code": 400}}, 400
+        )
+        with pytest.raises(
+            openai.BadRequestError, match="exceeds a pool model's context"
+        ) as caught:
             ask(url)
         assert caught.value.code == "context_length_exceeded"
         with pytest.raises(openai.BadRequestError, match="exceeds a pool model's context"):
@@ -281,7 +387,9 @@ def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool
         assert {post(url, chat()).status_code for _ in range(8)} == {502}
         asked = len(pool.bodies)
         assert post(url, chat()).status_code == 502
-        assert len(pool.bodies) - asked <= 1  # the breaker is open: at most a look whether the server is back
+        assert (
+            len(pool.bodies) - asked <= 1
+        )  # the breaker is open: at most a look whether the server is back
         pool.reply = lambda body: "7"
         wait_for(lambda: post(url, chat()).status_code == 200)
         assert {post(url, chat()).status_code for _ in range(4)} == {200}
@@ -290,7 +398,9 @@ def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool
 def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(pool):
     with deployed(pool, timeout_s=0.2) as url:
         pool.holds = lambda body: True
-        with pytest.raises(openai.InternalServerError, match=r"no answer within 0\.2 seconds") as caught:
+        with pytest.raises(
+            openai.InternalServerError, match=r"no answer within 0\.2 seconds"
+        ) as caught:
             ask(url)
         assert caught.value.status_code == 504
         wait_for(lambda: pool.left == 2)
@@ -320,7 +430,11 @@ def test_a_client_that_leaves_stops_the_work_behind_it(pool):
         for stream in (False, True):
             pool.left = 0
             with pytest.raises(httpx.ReadTimeout):
-                httpx.post(f"{url}/v1/chat/completions", json=chat(stream=stream), timeout=httpx.Timeout(30, read=0.3))
+                httpx.post(
+                    f"{url}/v1/chat/completions",
+                    json=chat(stream=stream),
+                    timeout=httpx.Timeout(30, read=0.3),
+                )
             wait_for(lambda: pool.left == 2)
         assert [body["model"] for body in pool.bodies] == ["small"] * 4
         figures = httpx.get(f"{url}/metrics").text
@@ -349,7 +463,10 @@ def test_metrics_count_requests_tokens_and_calls_by_served_name(pool):
     assert 'ttsgraph_requests_total{model="-",status="404"} 1.0' in figures
     assert f'ttsgraph_tokens_total{{kind="prompt",model="{NAME}"}} 60.0' in figures
     assert f'ttsgraph_pool_calls_total{{model="{NAME}"}} 6.0' in figures
-    assert f'ttsgraph_deployed{{graph_hash="{FUSED.content_hash}",model="{NAME}",version="3"}} 1.0' in figures
+    assert (
+        f'ttsgraph_deployed{{graph_hash="{FUSED.content_hash}",model="{NAME}",version="3"}} 1.0'
+        in figures
+    )
     assert f'ttsgraph_first_text_seconds_count{{model="{NAME}"}} 1.0' in figures
     assert "xxx" not in figures
 

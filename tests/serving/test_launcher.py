@@ -1,4 +1,6 @@
-"""The launcher against a real, tiny HTTP server process: starting, reusing, failing, and leaving nothing behind."""
+"""The launcher against a real, tiny HTTP server process: starting, reusing, failing, and leaving
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from pipeline.base.errors import EndpointError
 from pipeline.serving import launcher as launcher_module
 from pipeline.serving.launcher import Launcher
 from pipeline.serving.running import read_pool
-from pipeline.serving.servers import Hosted, ServerSpec, core_shares, free_ports, gpus_of, served_models, server_specs
+from pipeline.serving.servers import (
+    Hosted,
+    ServerSpec,
+    core_shares,
+    free_ports,
+    gpus_of,
+    served_models,
+    server_specs,
+)
 from tests.support.tiny_server import MakeSpec, processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +51,17 @@ def wait_until(condition: Callable[[], bool], seconds: float = 15) -> bool:
     return condition()
 
 
-def test_start_serves_records_and_stop_leaves_no_process(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
+def test_start_serves_records_and_stop_leaves_no_process(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
     state = tmp_path / "state" / "pool.json"
     specs = [make_spec("tiny"), make_spec("small,other")]
     with Launcher(specs, state=state, grace_s=0.3) as launcher:
-        assert launcher.endpoints == {"tiny": (specs[0].base_url,), "small": (specs[1].base_url,), "other": (specs[1].base_url,)}
+        assert launcher.endpoints == {
+            "tiny": (specs[0].base_url,),
+            "small": (specs[1].base_url,),
+            "other": (specs[1].base_url,),
+        }
         assert read_pool(state) == launcher.endpoints
         assert len(processes(pids)) == 4
         assert all(map(alive, processes(pids)))
@@ -54,8 +70,11 @@ def test_start_serves_records_and_stop_leaves_no_process(make_spec: MakeSpec, pi
     assert read_pool(state) is None
 
 
-def test_a_server_that_is_up_is_reused_and_left_up(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
-    spec, state = make_spec("tiny"), tmp_path / "pool.json"
+def test_a_server_that_is_up_is_reused_and_left_up(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
+    spec = make_spec("tiny")
+    state = tmp_path / "pool.json"
     with Launcher([spec], state=state, grace_s=0.3):
         with Launcher([spec], state=state) as second:
             assert second.endpoints == {"tiny": (spec.base_url,)}
@@ -67,7 +86,9 @@ def test_a_server_that_is_up_is_reused_and_left_up(make_spec: MakeSpec, pids: Pa
 def test_a_port_that_serves_other_models_is_refused(make_spec: MakeSpec) -> None:
     first = make_spec("tiny")
     with Launcher([first], grace_s=0.3):
-        with pytest.raises(EndpointError, match=r"port \d+ is taken: expected wanted .* serves tiny"):
+        with pytest.raises(
+            EndpointError, match=r"port \d+ is taken: expected wanted .* serves tiny"
+        ):
             Launcher([make_spec("wanted", port=first.port)]).start()
         assert served_models(first.base_url) == ("tiny",)
 
@@ -78,21 +99,38 @@ def test_a_server_that_lists_other_models_is_not_up(make_spec: MakeSpec, pids: P
     assert not any(map(alive, processes(pids)))
 
 
-def test_a_server_that_exits_shows_the_end_of_its_log(tmp_path: Path, make_spec: MakeSpec, pids: Path) -> None:
+def test_a_server_that_exits_shows_the_end_of_its_log(
+    tmp_path: Path, make_spec: MakeSpec, pids: Path
+) -> None:
     script = "import sys; print('out of luck'); sys.exit(3)"
-    broken = ServerSpec("broken", ("broken",), (sys.executable, "-c", script), {}, free_ports(1)[0], tmp_path / "b.log")
-    with pytest.raises(EndpointError, match=r"(?s)broken ended with status 3 .*out of luck.*make setup"):
+    broken = ServerSpec(
+        "broken",
+        ("broken",),
+        (sys.executable, "-c", script),
+        {},
+        free_ports(1)[0],
+        tmp_path / "b.log",
+    )
+    with pytest.raises(
+        EndpointError, match=r"(?s)broken ended with status 3 .*out of luck.*make setup"
+    ):
         Launcher([make_spec("tiny"), broken], grace_s=0.3).start()
     assert not any(map(alive, processes(pids)))
 
 
 def test_a_missing_serve_environment_says_so(tmp_path: Path) -> None:
-    specs = server_specs("vllm", {"tiny": Hosted("folder")}, log_dir=tmp_path, python=str(tmp_path / "no-python"))
-    with pytest.raises(EndpointError, match=r"(?s)status 127 .*can't start .*no-python.*make setup"):
+    specs = server_specs(
+        "vllm", {"tiny": Hosted("folder")}, log_dir=tmp_path, python=str(tmp_path / "no-python")
+    )
+    with pytest.raises(
+        EndpointError, match=r"(?s)status 127 .*can't start .*no-python.*make setup"
+    ):
         Launcher(specs).start()
 
 
-def test_secrets_do_not_reach_the_server(make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_do_not_reach_the_server(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "DB_PASSWORD", "HARMLESS"):
         monkeypatch.setenv(name, "value")
     spec = make_spec("tiny")
@@ -106,11 +144,21 @@ def test_secrets_do_not_reach_the_server(make_spec: MakeSpec, monkeypatch: pytes
     assert not any(name in environment for name in ("OPENAI_API_KEY", "DB_PASSWORD"))
 
 
-def test_a_token_does_not_come_out_with_the_end_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_does_not_come_out_with_the_end_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "sesame-sesame-sesame")
     script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
     command = (sys.executable, "-c", script)
-    leaky = ServerSpec("leaky", ("leaky",), command, {}, free_ports(1)[0], tmp_path / "l.log", secrets=("HF_TOKEN",))
+    leaky = ServerSpec(
+        "leaky",
+        ("leaky",),
+        command,
+        {},
+        free_ports(1)[0],
+        tmp_path / "l.log",
+        secrets=("HF_TOKEN",),
+    )
     with pytest.raises(EndpointError, match=r"denied: \[key\]"):
         Launcher([leaky], grace_s=0.3).start()
 
@@ -137,8 +185,12 @@ if ending != "return":
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"])
-def test_no_process_outlives_its_parent(make_spec: MakeSpec, pids: Path, ending: signal.Signals | str) -> None:
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"]
+)
+def test_no_process_outlives_its_parent(
+    make_spec: MakeSpec, pids: Path, ending: signal.Signals | str
+) -> None:
     spec = make_spec("tiny")
     argument = json.dumps([spec.name, spec.command, spec.port, str(spec.log), str(ending)])
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -175,14 +227,25 @@ def test_a_stale_or_broken_state_file_is_no_pool(tmp_path: Path) -> None:
 
 
 def test_vllm_servers_share_the_cores_and_stay_offline(tmp_path: Path) -> None:
-    specs = server_specs("vllm", {"a": Hosted("models/a", ports=(4321,)), "b/c": Hosted("models/b")}, log_dir=tmp_path)
+    specs = server_specs(
+        "vllm",
+        {"a": Hosted("models/a", ports=(4321,)), "b/c": Hosted("models/b")},
+        log_dir=tmp_path,
+    )
     assert specs[0].port == 4321
     assert specs[1].port not in (0, 4321)
     for spec in specs:
         assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
-        assert spec.env["HF_HUB_OFFLINE"] == spec.env["VLLM_NO_USAGE_STATS"] == spec.env["DO_NOT_TRACK"] == "1"
+        assert (
+            spec.env["HF_HUB_OFFLINE"]
+            == spec.env["VLLM_NO_USAGE_STATS"]
+            == spec.env["DO_NOT_TRACK"]
+            == "1"
+        )
     assert specs[1].log == tmp_path / "b--c.log"
-    gpu = server_specs("vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, device="gpu", extra=("--seed", "1"))[0]
+    gpu = server_specs(
+        "vllm", {"a": Hosted("models/a")}, log_dir=tmp_path, device="gpu", extra=("--seed", "1")
+    )[0]
     assert "--enforce-eager" not in gpu.command
     assert gpu.command[-2:] == ("--seed", "1")
     assert not [key for key in gpu.env if key.startswith("VLLM_CPU")]
@@ -226,17 +289,28 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
 def test_servers_take_gpus_in_turn() -> None:
     assert gpus_of([1, 1, 1], [0, 1]) == [(0,), (1,), (0,)]
     assert gpus_of([2], [4, 6]) == [(4, 6)]
-    with pytest.raises(EndpointError, match="expected at least 2 GPUs for a model with tensor_parallel 2, found 1"):
+    with pytest.raises(
+        EndpointError, match="expected at least 2 GPUs for a model with tensor_parallel 2, found 1"
+    ):
         gpus_of([2], [0])
 
 
 def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    slow = "import pathlib, sys, time; pathlib.Path(sys.argv.pop(1)).open('a').write(sys.argv[2] + ' '); time.sleep(0.4); "
+    slow = (
+        "import pathlib, sys, time; pathlib.Path(sys.argv.pop(1)).open('a').write(sys.argv[2] + '"
+        " '); time.sleep(0.4); "
+    )
 
     def on(gpu: int, name: str) -> ServerSpec:
         spec = make_spec(name)
-        command = (spec.command[0], "-c", f"{slow}exec(open(sys.argv.pop(1)).read())", str(started), *spec.command[1:])
+        command = (
+            spec.command[0],
+            "-c",
+            f"{slow}exec(open(sys.argv.pop(1)).read())",
+            str(started),
+            *spec.command[1:],
+        )
         return replace(spec, command=command, gpus=(gpu,))
 
     said = io.StringIO()
@@ -247,7 +321,9 @@ def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_pat
     up = {line.split()[0]: place for place, line in enumerate(lines) if " is up after " in line}
     assert up["first"] < up["second"]
     ports = started.read_text().split()
-    assert ports.index(str(specs[2].port)) < ports.index(str(specs[1].port))  # which waits for the first one's end
+    assert ports.index(str(specs[2].port)) < ports.index(
+        str(specs[1].port)
+    )  # which waits for the first one's end
     # A server that waits for its turn has all of the time limit from then on.
     with Launcher(specs[:2], timeout_s=1.5, grace_s=0.3, console=Console(file=said)):
         pass
@@ -255,7 +331,9 @@ def test_servers_on_one_gpu_start_one_after_another(make_spec: MakeSpec, tmp_pat
 
 def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
     models = {"a": Hosted("models/a"), "b": Hosted("models/b", max_model_len=512)}
-    spec, short = server_specs("transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048)
+    spec, short = server_specs(
+        "transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048
+    )
     assert spec.command[:2] == ("env/bin/python", "-P")
     assert spec.command[3:5] == ("2048", "models/a")
     assert spec.command[spec.command.index("--cb-num-blocks") + 1] == "1024"
@@ -264,9 +342,14 @@ def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_p
     assert not spec.lists_models
 
 
-def test_a_server_that_dies_is_started_again_at_its_address(make_spec: MakeSpec, pids: Path, tmp_path: Path) -> None:
-    spec, said = make_spec("tiny"), io.StringIO()
-    with Launcher([spec], grace_s=0.3, max_restarts=1, console=Console(file=said, width=200)) as launcher:
+def test_a_server_that_dies_is_started_again_at_its_address(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
+    spec = make_spec("tiny")
+    said = io.StringIO()
+    with Launcher(
+        [spec], grace_s=0.3, max_restarts=1, console=Console(file=said, width=200)
+    ) as launcher:
         before = processes(pids)
         os.kill(before[0], signal.SIGKILL)
         assert wait_until(lambda: len(processes(pids)) == 4)
@@ -282,16 +365,26 @@ def test_a_server_that_dies_is_started_again_at_its_address(make_spec: MakeSpec,
 def test_others_wait_for_a_server_that_is_being_started_again_or_hear_that_it_is_given_up(
     make_spec: MakeSpec, pids: Path, tmp_path: Path
 ) -> None:
-    spec, state, said = make_spec("tiny"), tmp_path / "pool.json", io.StringIO()
-    with Launcher([spec], state=state, grace_s=0.3, max_restarts=1, console=Console(file=io.StringIO())) as launcher:
+    spec = make_spec("tiny")
+    state = tmp_path / "pool.json"
+    said = io.StringIO()
+    with Launcher(
+        [spec], state=state, grace_s=0.3, max_restarts=1, console=Console(file=io.StringIO())
+    ) as launcher:
         os.kill(processes(pids)[0], signal.SIGKILL)
         assert wait_until(lambda: served_models(spec.base_url) is None)
         assert read_pool(state) is None
         assert read_pool(state, 30, Console(file=said)) == launcher.endpoints
-        assert said.getvalue().count("waiting for model servers that are being started again: tiny") == 1
+        assert (
+            said.getvalue().count("waiting for model servers that are being started again: tiny")
+            == 1
+        )
         os.kill(processes(pids)[2], signal.SIGKILL)
         assert wait_until(lambda: served_models(spec.base_url) is None)
-        with pytest.raises(EndpointError, match=rf"tiny is not started again, see .*tiny.log; stop .* \({os.getpid()}\)"):
+        with pytest.raises(
+            EndpointError,
+            match=rf"tiny is not started again, see .*tiny.log; stop .* \({os.getpid()}\)",
+        ):
             read_pool(state, 30, Console(file=said))
     assert not state.exists()
 
@@ -302,5 +395,10 @@ def test_where_there_is_no_terminal_lines_say_now_and_then_what_is_waited_for(
     monkeypatch.setattr(launcher_module, "TELL_S", 0.5)
     said = io.StringIO()
     with pytest.raises(EndpointError, match="was not up after 2 s"):
-        Launcher([make_spec("wanted", serves="tiny")], timeout_s=2, grace_s=0.3, console=Console(file=said, width=200)).start()
+        Launcher(
+            [make_spec("wanted", serves="tiny")],
+            timeout_s=2,
+            grace_s=0.3,
+            console=Console(file=said, width=200),
+        ).start()
     assert re.search(r"waiting 1 s for wanted \(.*wanted.log\)", said.getvalue())

@@ -23,7 +23,8 @@ from tests.support.real import PYTHON, ROOT
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
 LLAMA_8B = Shape(8.0303e9, 6.9796e9, 32, 4096, 8, 128)
-LARGE, SMALL = Need(15.0, 2.0, 2.0), Need(2.0, 1.5, 0.5)
+LARGE = Need(15.0, 2.0, 2.0)
+SMALL = Need(2.0, 1.5, 0.5)
 
 
 def paper() -> Profile:
@@ -59,7 +60,9 @@ def test_on_two_the_caches_have_what_is_left(monkeypatch, tmp_path):
 def test_on_a_small_one_each_server_hears_why_it_does_not_fit(monkeypatch, tmp_path):
     told = examined([24.0], monkeypatch, tmp_path)
     assert [line[:2] for line in told] == ["NO"] * 7
-    words = "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB"
+    words = (
+        "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB"
+    )
     assert words in told[2]
     assert "alone on this GPU it would fit" in told[2]
     assert "lower serve.max_model_len, spread it (serve.tensor_parallel)" in told[5]
@@ -81,13 +84,17 @@ def test_even_shares_that_are_too_small_for_one_of_them_are_told(monkeypatch, tm
 def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(tmp_path):
     profile = paper()
     model = profile.pool["llama-3.1-8b"]
-    without = model.model_copy(update={"serve": model.serve.model_copy(update={"kv_heads": None, "head_dim": None})})
+    without = model.model_copy(
+        update={"serve": model.serve.model_copy(update={"kv_heads": None, "head_dim": None})}
+    )
     profile = profile.model_copy(update={"pool": {"llama-3.1-8b": without}})
     (told, *_) = doctor._gpus(profile, tmp_path, [80.0])
     assert told.found == "unknown without serve.kv_heads, serve.head_dim"
     assert need_of("m", without, profile.engine) == Unknown(("serve.kv_heads", "serve.head_dim"))
     (tmp_path / "config.json").write_text((CONFIGS / "llama-3.1-8b.json").read_text())
-    here = without.model_copy(update={"weights": model.weights.model_copy(update={"hub": None, "path": tmp_path})})
+    here = without.model_copy(
+        update={"weights": model.weights.model_copy(update={"hub": None, "path": tmp_path})}
+    )
     assert need_of("m", here, profile.engine) == need_of("m", model, profile.engine)
 
 
@@ -141,8 +148,12 @@ def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sen
         max_seqs=128,
         gpu_gib={0: 80.0},
     )
-    flags = [spec.command[spec.command.index("--gpu-memory-utilization") + 1] for spec in (large, small)]
-    assert [float(flag) for flag in flags] == shares([Tenant((0,), LARGE), Tenant((0,), SMALL)], {0: 80.0})
+    flags = [
+        spec.command[spec.command.index("--gpu-memory-utilization") + 1] for spec in (large, small)
+    ]
+    assert [float(flag) for flag in flags] == shares(
+        [Tenant((0,), LARGE), Tenant((0,), SMALL)], {0: 80.0}
+    )
     assert large.command[large.command.index("--max-num-seqs") + 1] == "128"
     assert large.gpus == small.gpus == (0,)
 
@@ -182,7 +193,9 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
     if not PYTHON.exists():
         pytest.skip(f"no serve environment: {PYTHON} is missing (make setup)")
     profile = paper()
-    cases, fits, needs = [], [], []
+    cases = []
+    fits = []
+    needs = []
     for gpus in ([80.0], [80.0, 80.0], [24.0]):
         tenants = []
         for k, (name, model) in enumerate(profile.pool.items()):
@@ -219,7 +232,9 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
         cwd=tmp_path,
     )
     answers = json.loads(done.stdout.splitlines()[-1])
-    for (one, block, requested, why), wanted, case, ok in zip(answers, needs, cases, fits, strict=True):
+    for (one, block, requested, why), wanted, case, ok in zip(
+        answers, needs, cases, fits, strict=True
+    ):
         assert (one + block) / GIB == pytest.approx(wanted.cache, rel=1e-9)
         assert ok == (why == ""), why
         if ok:

@@ -1,4 +1,6 @@
-"""The servers that people have: the line of docs/own-models.md for each, on a stub with its habits."""
+"""The servers that people have: the line of docs/own-models.md for each, on a stub with its
+habits.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ from tests.support.project import ROOT
 from tests.support.stub_server import serve
 from ttsgraph import app
 
-(LINES,) = [yaml.safe_load(block.text)["pool"] for block in blocks_of("docs/own-models.md") if "on-ollama" in block.text]
+(LINES,) = [
+    yaml.safe_load(block.text)["pool"]
+    for block in blocks_of("docs/own-models.md")
+    if "on-ollama" in block.text
+]
 KEYS = ("OPENROUTER_API_KEY", "VLLM_API_KEY", "LITELLM_API_KEY", "AZURE_OPENAI_API_KEY")
 EVERY = pytest.mark.parametrize("name", SERVERS)
 WITH_KEY = [name for name in SERVERS if "api_key_env" in LINES[name]]
@@ -161,11 +167,14 @@ def test_new_model_finds_what_it_tells_and_asks_for_the_rest(name, server, tmp_p
     (tmp_path / "profiles").mkdir()
     (tmp_path / "inputs").mkdir()
     (tmp_path / "inputs" / "sums.jsonl").write_text(sums(20))
-    text = PROFILE.replace("URL", "http://127.0.0.1:9/v1").replace("max_retries: 0", "max_retries: 1")
+    text = PROFILE.replace("URL", "http://127.0.0.1:9/v1").replace(
+        "max_retries: 0", "max_retries: 1"
+    )
     text = text.replace("{metric: flops, limit: 8}", "{metric: dollars, limit: 1}")
     (tmp_path / "profiles" / "mine.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    line, model = LINES[name], stub.model
+    line = LINES[name]
+    model = stub.model
     command = ["new-model", "new", address + stub.root, "--profile", "mine"]
     command += ["--api-key-env", line["api_key_env"]] if "api_key_env" in line else []
     if name == "on-azure":

@@ -71,7 +71,9 @@ def runs() -> dict[str, Run]:
     if not PYTHON.exists():
         pytest.skip(f"no serve environment: {PYTHON} is missing (make setup)")
     paths = [str(CONFIGS / f"{name}.json") for name in MODELS]
-    done = subprocess.run([str(PYTHON), "-c", PROGRAM, *paths], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(PYTHON), "-c", PROGRAM, *paths], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return {name: Run(**json.loads(line)) for name, line in zip(MODELS, lines, strict=True)}

@@ -1,4 +1,6 @@
-"""The packaged models: their conversion, and (marked `models`) whether what is served really speaks."""
+"""The packaged models: their conversion, and (marked `models`) whether what is served really
+speaks.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.2\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     files = (("tiny_weights", "a.part0"), ("tiny_weights", "a.part1"))
-    monkeypatch.setitem(convert.SOURCES, "tiny_weights", convert.Source("tiny-weights", files, "<s>", (1,)))
+    monkeypatch.setitem(
+        convert.SOURCES, "tiny_weights", convert.Source("tiny-weights", files, "<s>", (1,))
+    )
     return "tiny_weights"
 
 
@@ -63,7 +67,9 @@ def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
     assert [path.name for path in out.parent.iterdir()] == ["tiny"]
 
 
-def test_an_interrupted_one_leaves_nothing(packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_one_leaves_nothing(
+    packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(source: convert.Source, gguf: Path, folder: Path) -> None:
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"half")
@@ -75,10 +81,14 @@ def test_an_interrupted_one_leaves_nothing(packaged: str, tmp_path: Path, monkey
     assert list((tmp_path / "models").iterdir()) == []
 
 
-def test_revision_follows_bytes_and_template(packaged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revision_follows_bytes_and_template(
+    packaged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = convert.record_of(packaged).revision
     source = convert.SOURCES[packaged]
-    other = convert.Source(source.distribution, source.files[:1], source.document_start, source.end_ids)
+    other = convert.Source(
+        source.distribution, source.files[:1], source.document_start, source.end_ids
+    )
     monkeypatch.setitem(convert.SOURCES, packaged, other)
     assert convert.record_of(packaged).revision != before
     other = convert.Source(source.distribution, source.files, "", source.end_ids)
@@ -87,11 +97,16 @@ def test_revision_follows_bytes_and_template(packaged: str, monkeypatch: pytest.
 
 
 def test_what_can_not_be_converted_is_one_line(
-    packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    packaged: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     source = convert.SOURCES[packaged]
     monkeypatch.setitem(convert.SOURCES, "bad", convert.Source(*_but(source, sha256="0" * 64)))
-    monkeypatch.setitem(convert.SOURCES, "absent", convert.Source("absent-package", (("absent_x", "a"),), "", (1,)))
+    monkeypatch.setitem(
+        convert.SOURCES, "absent", convert.Source("absent-package", (("absent_x", "a"),), "", (1,))
+    )
     for package, words in (
         ("nonsense", "unknown package 'nonsense'; expected one of"),
         ("bad", "expected sha256 0000"),
@@ -102,20 +117,29 @@ def test_what_can_not_be_converted_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def _but(source: convert.Source, sha256: str) -> tuple[str, tuple[tuple[str, str], ...], str, tuple[int, ...], str]:
+def _but(
+    source: convert.Source, sha256: str
+) -> tuple[str, tuple[tuple[str, str], ...], str, tuple[int, ...], str]:
     return source.distribution, source.files, source.document_start, source.end_ids, sha256
 
 
 @pytest.fixture
 def served(real_pool: RealPool) -> dict[str, OpenAI]:
     """The two models behind vLLM, as clients by model name."""
-    return {model: OpenAI(base_url=url, api_key="none", timeout=120) for model, (url,) in real_pool.launcher.endpoints.items()}
+    return {
+        model: OpenAI(base_url=url, api_key="none", timeout=120)
+        for model, (url,) in real_pool.launcher.endpoints.items()
+    }
 
 
 def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:
     """The model's likeliest continuation of the line, and the prompt's tokens."""
     answer = served[model].chat.completions.create(
-        model=model, messages=[{"role": "user", "content": prompt}], temperature=0, max_tokens=8, stop=["\n"]
+        model=model,
+        messages=[{"role": "user", "content": prompt}],
+        temperature=0,
+        max_tokens=8,
+        stop=["\n"],
     )
     assert answer.usage is not None
     return (answer.choices[0].message.content or "").strip(), answer.usage.prompt_tokens
@@ -124,7 +148,9 @@ def say(served: dict[str, OpenAI], model: str, prompt: str) -> tuple[str, int]:
 @pytest.mark.models
 @pytest.mark.parametrize("model", [GEMMA, SMOLLM])
 def test_a_served_model_speaks_sense(served: dict[str, OpenAI], model: str) -> None:
-    """Fails when the document's start is missing or doubled, or the chat template wraps the prompt in turns."""
+    """Fails when the document's start is missing or doubled, or the chat template wraps the prompt
+    in turns.
+    """
     assert say(served, model, "Italy: Rome\nSpain: Madrid\nFrance:")[0] == "Paris"
     sums = "A: 2 + 2 = 4\nA: 5 + 1 = 6\nA: 3 + 4 = 7\nA: 1 + 2 = 3\n"
     assert say(served, model, sums + "A: 4 + 1 =")[0] == "5"
@@ -159,16 +185,30 @@ def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path
         "response_format": "text",
     }
     profile = parse(Profile, data, "profile")
-    shots, train, val = SUMS[:4], SUMS[4:12], SUMS[12:28]
-    cost, settings = profile.cost_model("math"), profile.tasks["math"]
-    prompt, pool = settings.prompt.prompt(get_task("math"), shots), profile.model_pool()
+    shots = SUMS[:4]
+    train = SUMS[4:12]
+    val = SUMS[12:28]
+    cost = profile.cost_model("math")
+    settings = profile.tasks["math"]
+    prompt = settings.prompt.prompt(get_task("math"), shots)
+    pool = profile.model_pool()
 
     async def search() -> tuple[Found, float, Archive, list[Exchange]]:
         archive = Archive(Journal(tmp_path / "journal.jsonl", {"type": "search"}))
         async with open_client(profile, tmp_path) as client, open_agent(profile, tmp_path) as speak:
             environment = Environment(prompt, settings.sampling.sampling(), pool, client)
-            brief = Brief("math", cost, profile.budget.limit, dict.fromkeys(pool, 0.3), profile.roles, profile.budget.max_nodes)
-            searcher = make_searcher("agent_reinforce", Problem(brief, profile.search, profile.agent, {SMOLLM: 4}, 0, speak))
+            brief = Brief(
+                "math",
+                cost,
+                profile.budget.limit,
+                dict.fromkeys(pool, 0.3),
+                profile.roles,
+                profile.budget.max_nodes,
+            )
+            searcher = make_searcher(
+                "agent_reinforce",
+                Problem(brief, profile.search, profile.agent, {SMOLLM: 4}, 0, speak),
+            )
             start = searcher.initial()
             assert start is not None
             driver = Driver(cost, profile.search, archive)
@@ -179,9 +219,13 @@ def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path
     found, without_updates, archive, exchanges = asyncio.run(search())
     assert found.val_accuracy >= without_updates
     assert (archive.table()["budget_units"] <= profile.budget.limit).all()
-    asked = [entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "agent"]
+    asked = [
+        entry for entry in read_journal(tmp_path / "journal.jsonl") if entry["type"] == "agent"
+    ]
     assert len(asked) == len(exchanges) >= 3
-    assert all(entry["refused"] for entry in asked if entry["attempt"] == 1 and not entry["applied"])
+    assert all(
+        entry["refused"] for entry in asked if entry["attempt"] == 1 and not entry["applied"]
+    )
     assert any(entry["refused"] for entry in asked)
     for exchange in exchanges:
         if exchange.attempt == 1:

@@ -53,7 +53,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make_setup(folder: Path, target: str = "setup") -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     command = ["make", target, f"PYTHON={folder / 'maker'}"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def use(folder: Path, profile: str) -> None:
@@ -115,7 +117,9 @@ def test_an_environment_of_the_users_own_is_left_as_it_is(folder):
 
 WORDS = {
     "simulated": "profile simulated: no model is served here, so no serve environment is needed",
-    "paper": "profile paper: needs a vLLM for GPUs, and only the CPU's would be built here; put one",
+    "paper": (
+        "profile paper: needs a vLLM for GPUs, and only the CPU's would be built here; put one"
+    ),
     "closed": "profile closed: no model is served here, so no serve environment is needed",
     "own": "profile own: servers run on /opt/vllm/bin/python (engine.python), which is yours",
 }

@@ -1,4 +1,6 @@
-"""Stages that run at once share model servers, whichever of them starts or ends first; against tiny server processes."""
+"""Stages that run at once share model servers, whichever of them starts or ends first; against tiny
+server processes.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,17 @@ with shared_servers(folder / "servers.json", {"tiny"}, launch(folder), 30) as ur
 """
 
 
-def launch(folder: Path, models: str = "tiny", serves: str | None = None) -> Callable[[Mapping[str, tuple[str, ...]]], Launcher]:
+def launch(
+    folder: Path, models: str = "tiny", serves: str | None = None
+) -> Callable[[Mapping[str, tuple[str, ...]]], Launcher]:
     """A stage's way to launch servers of one kind."""
 
     def launcher(at: Mapping[str, tuple[str, ...]]) -> Launcher:
         port = int(at[models][0].split(":")[2].split("/")[0]) if at else None
         spec = tiny_spec(folder, models, port, serves)
-        return Launcher([spec], state=folder / "servers.json", grace_s=0.3, console=Console(file=io.StringIO()))
+        return Launcher(
+            [spec], state=folder / "servers.json", grace_s=0.3, console=Console(file=io.StringIO())
+        )
 
     return launcher
 
@@ -61,11 +67,16 @@ def first_line(stage: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("ending", ["well", "killed"])
-def test_who_uses_servers_goes_on_with_them_when_their_starter_ends(tmp_path: Path, pids: Path, ending: str) -> None:
-    record, said = tmp_path / "servers.json", io.StringIO()
+def test_who_uses_servers_goes_on_with_them_when_their_starter_ends(
+    tmp_path: Path, pids: Path, ending: str
+) -> None:
+    record = tmp_path / "servers.json"
+    said = io.StringIO()
     starter = start_stage(tmp_path)
     url = first_line(starter)
-    with shared_servers(record, {"tiny"}, launch(tmp_path), 30, Console(file=said, width=200)) as urls:
+    with shared_servers(
+        record, {"tiny"}, launch(tmp_path), 30, Console(file=said, width=200)
+    ) as urls:
         assert urls == {"tiny": (url,)}
         before = processes(pids)
         assert len(before) == 2
@@ -103,27 +114,39 @@ def test_of_several_that_are_left_one_starts_the_servers(tmp_path: Path, pids: P
     assert not any(map(alive, processes(pids)))
 
 
-def test_a_stage_that_ends_while_servers_are_being_started_again_leaves_none(tmp_path: Path, pids: Path) -> None:
+def test_a_stage_that_ends_while_servers_are_being_started_again_leaves_none(
+    tmp_path: Path, pids: Path
+) -> None:
     starter = start_stage(tmp_path)
     first_line(starter)
     never_up = launch(tmp_path, serves="other")
-    with shared_servers(tmp_path / "servers.json", {"tiny"}, never_up, 30, Console(file=io.StringIO())):
+    with shared_servers(
+        tmp_path / "servers.json", {"tiny"}, never_up, 30, Console(file=io.StringIO())
+    ):
         starter.communicate(timeout=30)
         wait_until(lambda: len(processes(pids)) == 4)
     assert not any(map(alive, processes(pids)))
 
 
 def test_servers_that_can_not_be_started_again_are_told_of(tmp_path: Path, pids: Path) -> None:
-    starter, said = start_stage(tmp_path), io.StringIO()
+    starter = start_stage(tmp_path)
+    said = io.StringIO()
     first_line(starter)
 
     def broken(at: Mapping[str, tuple[str, ...]]) -> Launcher:
         spec = replace(tiny_spec(tmp_path), command=(sys.executable, "-c", "raise SystemExit(5)"))
         return Launcher([spec], console=Console(file=io.StringIO()))
 
-    with shared_servers(tmp_path / "servers.json", {"tiny"}, broken, 30, Console(file=said, width=300)):
+    with shared_servers(
+        tmp_path / "servers.json", {"tiny"}, broken, 30, Console(file=said, width=300)
+    ):
         starter.communicate(timeout=30)
-        wait_until(lambda: "could not be started again: model server tiny ended with status 5" in said.getvalue())
+        wait_until(
+            lambda: (
+                "could not be started again: model server tiny ended with status 5"
+                in said.getvalue()
+            )
+        )
 
 
 def test_other_servers_leave_the_record_to_those_that_are_up(tmp_path: Path) -> None:
@@ -136,8 +159,13 @@ def test_other_servers_leave_the_record_to_those_that_are_up(tmp_path: Path) -> 
     assert not record.exists()
 
 
-def test_a_keeper_starts_servers_once_they_are_wanted_and_for_all_who_want_them(tmp_path: Path, pids: Path) -> None:
-    with Keeper(tmp_path / "servers.json", launch(tmp_path)), Keeper(tmp_path / "servers.json", launch(tmp_path)):
+def test_a_keeper_starts_servers_once_they_are_wanted_and_for_all_who_want_them(
+    tmp_path: Path, pids: Path
+) -> None:
+    with (
+        Keeper(tmp_path / "servers.json", launch(tmp_path)),
+        Keeper(tmp_path / "servers.json", launch(tmp_path)),
+    ):
         assert not processes(pids)
         stages = [start_stage(tmp_path) for _ in range(2)]
         (url,) = set(map(first_line, stages))

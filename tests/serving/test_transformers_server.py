@@ -1,4 +1,6 @@
-"""How requests to a server of transformers are sampled, and which are refused; the server itself is one of the engines' tests."""
+"""How requests to a server of transformers are sampled, and which are refused; the server itself is
+one of the engines' tests.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,41 @@ from pipeline.serving.transformers_server import batch_config, sampling_config, 
 
 
 def config(**own: Any) -> SimpleNamespace:
-    return SimpleNamespace(**({"do_sample": None, "temperature": None, "top_p": None, "top_k": None, "max_new_tokens": 8} | own))
+    return SimpleNamespace(
+        **(
+            {
+                "do_sample": None,
+                "temperature": None,
+                "top_p": None,
+                "top_k": None,
+                "max_new_tokens": 8,
+            }
+            | own
+        )
+    )
 
 
 @pytest.mark.parametrize(
     ("own", "body", "expected"),
     [
         ({"temperature": 0.9}, {"temperature": 0.9}, (True, 0.9, 1.0, 0)),
-        ({"temperature": 0.0, "top_p": 0.5}, {"temperature": 0.0, "top_p": 0.5}, (False, None, 0.5, 0)),
+        (
+            {"temperature": 0.0, "top_p": 0.5},
+            {"temperature": 0.0, "top_p": 0.5},
+            (False, None, 0.5, 0),
+        ),
         ({}, {}, (True, 1.0, 1.0, 0)),
-        ({"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": False}, {}, (True, 0.6, 0.95, 20)),
+        (
+            {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": False},
+            {},
+            (True, 0.6, 0.95, 20),
+        ),
     ],
     ids=["sampled", "greedy", "nothing said", "the model's own"],
 )
-def test_a_request_is_sampled_as_it_asks(own: dict[str, Any], body: dict[str, Any], expected: tuple[Any, ...]) -> None:
+def test_a_request_is_sampled_as_it_asks(
+    own: dict[str, Any], body: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
     found = sampling_config(config(**own), body)
     assert (found.do_sample, found.temperature, found.top_p, found.top_k) == expected
 
@@ -41,4 +64,7 @@ def test_a_batch_leaves_sampling_to_its_requests_and_their_configuration_as_it_i
 def test_a_prompt_is_refused_if_its_answer_would_not_fit() -> None:
     assert too_long([1] * 92, config(), 100) is None
     problem = too_long(SimpleNamespace(shape=(1, 93)), config(), 100)
-    assert problem == "maximum context length is 100 tokens, but the prompt has 93 and 8 are to be generated"
+    assert (
+        problem
+        == "maximum context length is 100 tokens, but the prompt has 93 and 8 are to be generated"
+    )

@@ -1,4 +1,6 @@
-"""Searches on real vLLM servers: undisturbed, with a server killed in the middle, and what is left of the processes afterwards."""
+"""Searches on real vLLM servers: undisturbed, with a server killed in the middle, and what is left
+of the processes afterwards.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,17 @@ from pipeline.serving.servers import free_ports, served_models
 from pipeline.tasks import get_task
 from tests.conftest import RealPool
 from tests.support.processes import alive, all_below, children_of, wait_until
-from tests.support.real import GEMMA, MODELS, PYTHON, ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
+from tests.support.real import (
+    GEMMA,
+    MODELS,
+    PYTHON,
+    ROOT,
+    SMOLLM,
+    SUMS,
+    laptop,
+    link_serve_environment,
+    require_models,
+)
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]
 START = {SMOLLM: 3, GEMMA: 2}
@@ -67,13 +79,29 @@ class Counting:
         await self.inner.aclose()
 
 
-def search(pool: RealPool, calls: Path, on_call: Callable[[int], None] = lambda count: None) -> Searched:
-    """A search of sums under the laptop profile, on the servers that are up, with this folder's call cache."""
+def search(
+    pool: RealPool, calls: Path, on_call: Callable[[int], None] = lambda count: None
+) -> Searched:
+    """A search of sums under the laptop profile, on the servers that are up, with this folder's
+    call cache.
+    """
     profile = laptop(search={"max_iterations": 2, "candidates": 4, "batch": 12})
-    settings, cost = profile.tasks["math"], profile.cost_model("math")
-    shots, train, val = SUMS[:4], SUMS[4:16], SUMS[16:32]
-    brief = Brief("math", cost, profile.budget.limit, {SMOLLM: 0.4, GEMMA: 0.3}, profile.roles, profile.budget.max_nodes)
-    searcher = make_searcher("agent_reinforce", Problem(brief, profile.search, profile.agent, START, 0))
+    settings = profile.tasks["math"]
+    cost = profile.cost_model("math")
+    shots = SUMS[:4]
+    train = SUMS[4:16]
+    val = SUMS[16:32]
+    brief = Brief(
+        "math",
+        cost,
+        profile.budget.limit,
+        {SMOLLM: 0.4, GEMMA: 0.3},
+        profile.roles,
+        profile.budget.max_nodes,
+    )
+    searcher = make_searcher(
+        "agent_reinforce", Problem(brief, profile.search, profile.agent, START, 0)
+    )
     records: list[Record] = []
     # The folder's servers, and a call cache of its own.
     state = calls / ".ttsgraph"
@@ -83,10 +111,13 @@ def search(pool: RealPool, calls: Path, on_call: Callable[[int], None] = lambda 
 
     async def run() -> tuple[Found, Archive, int]:
         async with open_client(profile, state) as client:
-            counting, archive = Counting(client, on_call), Archive()
+            counting = Counting(client, on_call)
+            archive = Archive()
             prompt = settings.prompt.prompt(get_task("math"), shots)
             environment = Environment(prompt, settings.sampling.sampling(), cost.pool, counting)
-            found = await Driver(cost, profile.search, archive, records.append).run(searcher, environment, train, val)
+            found = await Driver(cost, profile.search, archive, records.append).run(
+                searcher, environment, train, val
+            )
             assert not counting.made or counting.models == set(START)
             return found, archive, counting.made
 
@@ -99,7 +130,11 @@ def search(pool: RealPool, calls: Path, on_call: Callable[[int], None] = lambda 
 def same(one: Searched, other: Searched) -> bool:
     """Whether two searches found the same, in all but the time they took."""
     tables = [searched.table.drop(columns=TIMES) for searched in (one, other)]
-    return tables[0].equals(tables[1]) and one.found.graph == other.found.graph and one.found.iteration == other.found.iteration
+    return (
+        tables[0].equals(tables[1])
+        and one.found.graph == other.found.graph
+        and one.found.iteration == other.found.iteration
+    )
 
 
 def nothing_lost(searched: Searched) -> bool:
@@ -107,7 +142,9 @@ def nothing_lost(searched: Searched) -> bool:
     return set(searched.table["status"]) == {"ok"} and searched.table["n_unscored"].sum() == 0
 
 
-def test_a_laptop_search_on_two_servers_ends_and_repeats_itself_from_the_cache(real_pool: RealPool, tmp_path: Path) -> None:
+def test_a_laptop_search_on_two_servers_ends_and_repeats_itself_from_the_cache(
+    real_pool: RealPool, tmp_path: Path
+) -> None:
     first = search(real_pool, tmp_path)
     assert nothing_lost(first)
     assert first.made > 100
@@ -121,22 +158,35 @@ def processes_of(pool: RealPool, model: str) -> dict[str, int]:
     found = {}
     for guard in children_of(os.getpid()):
         command = Path(f"/proc/{guard}/cmdline").read_bytes().decode().split("\0")
-        if "--served-model-name" in command and command[command.index("--served-model-name") + 1] == model:
+        if (
+            "--served-model-name" in command
+            and command[command.index("--served-model-name") + 1] == model
+        ):
             (server,) = children_of(guard)
             found["server"] = server
             for child in children_of(server):
-                if "EngineCore" in Path(f"/proc/{child}/comm").read_text() + Path(f"/proc/{child}/cmdline").read_text():
+                if (
+                    "EngineCore"
+                    in Path(f"/proc/{child}/comm").read_text()
+                    + Path(f"/proc/{child}/cmdline").read_text()
+                ):
                     found["engine"] = child
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["server", "engine"])
-def test_a_search_loses_nothing_when_a_server_is_killed(real_pool: RealPool, tmp_path: Path, killed: str) -> None:
-    """kill -9 in the middle: the search waits for the server that is started again, and so does a stage that starts meanwhile."""
+def test_a_search_loses_nothing_when_a_server_is_killed(
+    real_pool: RealPool, tmp_path: Path, killed: str
+) -> None:
+    """kill -9 in the middle: the search waits for the server that is started again, and so does a
+    stage that starts meanwhile.
+    """
     (url,) = real_pool.launcher.endpoints[SMOLLM]
     found: list[object] = []
-    stage = threading.Thread(target=lambda: found.append(read_pool(real_pool.state / "servers.json", wait_s=600)))
+    stage = threading.Thread(
+        target=lambda: found.append(read_pool(real_pool.state / "servers.json", wait_s=600))
+    )
 
     def kill(count: int) -> None:
         if count == 60:
@@ -172,12 +222,27 @@ with Launcher(specs, timeout_s=600, grace_s=3):
 
 @pytest.mark.long
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, "exception"])
-def test_no_process_of_vllm_outlives_its_parent(tmp_path: Path, ending: signal.Signals | str) -> None:
+def test_no_process_of_vllm_outlives_its_parent(
+    tmp_path: Path, ending: signal.Signals | str
+) -> None:
     require_models()
-    command = [sys.executable, "-c", PARENT, str(PYTHON), str(MODELS / SMOLLM), str(free_ports(1)[0]), str(ending)]
+    command = [
+        sys.executable,
+        "-c",
+        PARENT,
+        str(PYTHON),
+        str(MODELS / SMOLLM),
+        str(free_ports(1)[0]),
+        str(ending),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=tmp_path
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd=tmp_path,
     )
     assert parent.stdin is not None
     assert parent.stdout is not None
@@ -204,11 +269,15 @@ def test_no_process_of_vllm_outlives_its_parent(tmp_path: Path, ending: signal.S
 
 
 @pytest.mark.slow
-def test_offline_batches_are_answered_without_a_server_and_kept_in_the_cache(tmp_path: Path) -> None:
+def test_offline_batches_are_answered_without_a_server_and_kept_in_the_cache(
+    tmp_path: Path,
+) -> None:
     require_models()
     link_serve_environment(tmp_path)
-    profile, state = laptop((SMOLLM,), engine={"offline": True}), tmp_path / ".ttsgraph"
-    settings, pool = profile.tasks["math"], profile.model_pool()
+    profile = laptop((SMOLLM,), engine={"offline": True})
+    state = tmp_path / ".ttsgraph"
+    settings = profile.tasks["math"]
+    pool = profile.model_pool()
     prompt = settings.prompt.prompt(get_task("math"), SUMS[:4])
     greedy = replace(settings.sampling.sampling(), temperature=0.0)
     long = Request(SMOLLM, "r", (Message("user", "word " * 3000),), greedy)
@@ -216,7 +285,9 @@ def test_offline_batches_are_answered_without_a_server_and_kept_in_the_cache(tmp
     async def evaluate() -> tuple[Feedback, object]:
         async with open_client(profile, state, batch=True) as client:
             too_long = asyncio.create_task(client.complete(long))
-            feedback = await Environment(prompt, greedy, pool, client).evaluate(single(SMOLLM), SUMS[4:36])
+            feedback = await Environment(prompt, greedy, pool, client).evaluate(
+                single(SMOLLM), SUMS[4:36]
+            )
             return feedback, (await asyncio.gather(too_long, return_exceptions=True))[0]
 
     with chdir(tmp_path):
@@ -227,8 +298,12 @@ def test_offline_batches_are_answered_without_a_server_and_kept_in_the_cache(tmp
     assert all_below(os.getpid()) <= before
     assert not (state / "servers.json").exists()
     assert (feedback.n_scored, feedback.usage.calls, feedback.usage.cached_calls) == (32, 32, 0)
-    assert feedback.n_correct >= 8  # of small sums with worked examples, the model gets a third or more right
+    assert (
+        feedback.n_correct >= 8
+    )  # of small sums with worked examples, the model gets a third or more right
     assert feedback.latency_s > 0
     assert feedback.usage.prompt_tokens > 20 * 32
     assert again.usage.cached_calls == 32
-    assert [result.answer for result in again.results] == [result.answer for result in feedback.results]
+    assert [result.answer for result in again.results] == [
+        result.answer for result in feedback.results
+    ]

@@ -1,4 +1,6 @@
-"""Kinds, roles and methods that live elsewhere: in a module that a profile names, or in an installed package."""
+"""Kinds, roles and methods that live elsewhere: in a module that a profile names, or in an
+installed package.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A folder of the user's; what its modules register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known, registries = set(sys.modules), (TASKS, _ROLES, SEARCHERS)
+    known = set(sys.modules)
+    registries = (TASKS, _ROLES, SEARCHERS)
     before = [dict(registry) for registry in registries]
     yield tmp_path
     for registry, old in zip(registries, before, strict=True):
@@ -90,23 +93,41 @@ def test_a_profile_without_plugins_is_written_as_before() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, r"plugin 'mine': expected a module, but there is none; put mine.py into the project's folder, or install"),
+        (
+            None,
+            (
+                r"plugin 'mine': expected a module, but there is none; put mine.py into the"
+                r" project's folder, or install"
+            ),
+        ),
         ("import nowhere_at_all", r"plugin 'mine': No module named 'nowhere_at_all'"),
-        ("1 / 0", r"plugin 'mine': expected a module that can be imported, but ZeroDivisionError: division by zero"),
+        (
+            "1 / 0",
+            (
+                r"plugin 'mine': expected a module that can be imported, but ZeroDivisionError:"
+                r" division by zero"
+            ),
+        ),
     ],
 )
-def test_a_module_that_cannot_be_had_is_named(folder: Path, text: str | None, expected: str) -> None:
+def test_a_module_that_cannot_be_had_is_named(
+    folder: Path, text: str | None, expected: str
+) -> None:
     if text is not None:
         (folder / "mine.py").write_text(text)
     with pytest.raises(SettingsError, match=expected):
         profile(folder, plugins=["mine"])
 
 
-def test_an_installed_package_offers_by_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_offers_by_entry_points(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "package_of_mine.py").write_text(TASK.replace("register_task(Haiku())", "") + METHOD)
     offered = {
         "ttsgraph.tasks": [EntryPoint("haiku", "package_of_mine:Haiku", "ttsgraph.tasks")],
-        "ttsgraph.methods": [EntryPoint("cheapest", "package_of_mine:Cheapest", "ttsgraph.methods")],
+        "ttsgraph.methods": [
+            EntryPoint("cheapest", "package_of_mine:Cheapest", "ttsgraph.methods")
+        ],
     }
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(plugins, "entry_points", lambda group: offered.get(group, []))
@@ -128,19 +149,30 @@ def test_check_says_what_a_module_keeps(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (TASK.replace("EXAMPLES", "NONE"), "broken  kind haiku: expected EXAMPLES = {'haiku': [row]} in its module, found none"),
         (
-            TASK.replace('    name = "haiku"\n', '    name = "haiku"\n    def grade(self, question, text): return 7\n'),
+            TASK.replace("EXAMPLES", "NONE"),
+            "broken  kind haiku: expected EXAMPLES = {'haiku': [row]} in its module, found none",
+        ),
+        (
+            TASK.replace(
+                '    name = "haiku"\n',
+                '    name = "haiku"\n    def grade(self, question, text): return 7\n',
+            ),
             "from 0 to 1, found 7",
         ),
         (
             ROLE.replace("min(answers, key=len)", "'mine'"),
             "broken  role shortest: expected one of the answers as it came, found 'mine'",
         ),
-        (METHOD.replace("* count", "* 2"), "broken  method cheapest: TTSGraphError: cheapest: expected 4 candidates, found 2"),
+        (
+            METHOD.replace("* count", "* 2"),
+            "broken  method cheapest: TTSGraphError: cheapest: expected 4 candidates, found 2",
+        ),
     ],
 )
-def test_check_finds_what_is_broken(folder: Path, text: str, expected: str, request: pytest.FixtureRequest) -> None:
+def test_check_finds_what_is_broken(
+    folder: Path, text: str, expected: str, request: pytest.FixtureRequest
+) -> None:
     name = f"broken_{abs(hash(request.node.name))}"
     (folder / f"{name}.py").write_text(text)
     done = CliRunner().invoke(app, ["check", name])

@@ -37,16 +37,37 @@ def test_shipped_params_name_a_profile_and_its_tasks():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d["search"].update(patiance=3), r"mine\.yaml: unknown key 'search\.patiance', did you mean 'patience'\?"),
-        (lambda d: d["budget"].update(limit="much"), r"key 'budget\.limit': .*number.*found 'much'"),
-        (lambda d: d["budget"].update(limit=-1), r"key 'budget\.limit': .*greater than 0, found -1"),
+        (
+            lambda d: d["search"].update(patiance=3),
+            r"mine\.yaml: unknown key 'search\.patiance', did you mean 'patience'\?",
+        ),
+        (
+            lambda d: d["budget"].update(limit="much"),
+            r"key 'budget\.limit': .*number.*found 'much'",
+        ),
+        (
+            lambda d: d["budget"].update(limit=-1),
+            r"key 'budget\.limit': .*greater than 0, found -1",
+        ),
         (lambda d: d.pop("pool"), r"missing key 'pool'"),
-        (lambda d: d.update(pol=d.pop("pool")), r"unknown key 'pol', did you mean 'pool'\? \(and 1 more\)"),
-        (lambda d: d["tasks"]["math"].update(kind="maths"), r"tasks\.math.*expected kind as one of .*math.*found 'maths'"),
-        (lambda d: d.update(roles=["assistant", "critique"]), "expected roles among .*found 'critique'"),
+        (
+            lambda d: d.update(pol=d.pop("pool")),
+            r"unknown key 'pol', did you mean 'pool'\? \(and 1 more\)",
+        ),
+        (
+            lambda d: d["tasks"]["math"].update(kind="maths"),
+            r"tasks\.math.*expected kind as one of .*math.*found 'maths'",
+        ),
+        (
+            lambda d: d.update(roles=["assistant", "critique"]),
+            "expected roles among .*found 'critique'",
+        ),
         (lambda d: d.update(roles=["fuser"]), "expected assistant among the roles"),
         (lambda d: d["engine"].update(kind="magic"), r"key 'engine\.kind': .*'vllm'"),
-        (lambda d: d["search"].update(max_iterations=0), r"key 'search\.max_iterations': .*found 0"),
+        (
+            lambda d: d["search"].update(max_iterations=0),
+            r"key 'search\.max_iterations': .*found 0",
+        ),
     ],
 )
 def test_a_wrong_profile_gets_one_line_that_names_the_key(tmp_path, change, message):
@@ -67,7 +88,9 @@ def test_a_profile_that_is_not_yaml_names_the_line(tmp_path):
 
 
 def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(SettingsError, match="unknown task 'chess'; the profile has math, mmlu, humaneval"):
+    with pytest.raises(
+        SettingsError, match="unknown task 'chess'; the profile has math, mmlu, humaneval"
+    ):
         load_profile("paper", ROOT / "profiles").task("chess")
 
 
@@ -88,14 +111,19 @@ class TestIdentityOfAModel:
         folder = profile_with(tmp_path, lambda d: d["pool"]["smollm2-135m"].update(changes))
         return load_profile("mine", folder).model_pool()["smollm2-135m"].revision
 
-    @pytest.mark.parametrize("change", [{"served_as": "other"}, {"weights": {"hub": "org/other"}}, {"revision": "unpinned"}])
+    @pytest.mark.parametrize(
+        "change",
+        [{"served_as": "other"}, {"weights": {"hub": "org/other"}}, {"revision": "unpinned"}],
+    )
     def test_another_model_is_another_identity(self, tmp_path, change):
         assert self.revision(tmp_path, **change) != self.revision(tmp_path)
 
     def test_an_unpinned_model_is_told_apart_by_its_endpoint(self, tmp_path):
         one = self.revision(tmp_path, revision="unpinned", base_url="http://a/v1")
         assert one != self.revision(tmp_path, revision="unpinned", base_url="http://b/v1")
-        assert self.revision(tmp_path, base_url="http://a/v1") == self.revision(tmp_path, base_url="http://b/v1")
+        assert self.revision(tmp_path, base_url="http://a/v1") == self.revision(
+            tmp_path, base_url="http://b/v1"
+        )
 
     def test_facts_that_change_no_answer_are_not_in_it(self, tmp_path):
         assert self.revision(tmp_path, price=5.0) == self.revision(tmp_path)
@@ -110,13 +138,19 @@ class TestAgent:
         ("agent", "message"),
         [
             ({"kind": "llm"}, "expected a model for kind llm"),
-            ({"kind": "llm", "model": "m", "base_url": "http://x/v1"}, "expected a price for the agent's model"),
+            (
+                {"kind": "llm", "model": "m", "base_url": "http://x/v1"},
+                "expected a price for the agent's model",
+            ),
             (
                 {"kind": "llm", "model": "m"},
                 "expected agent.base_url, or agent.model among smollm2-135m, gemma3-270m, found",
             ),
             ({"kind": "heuristic", "model": "m"}, "model is for kind llm, found kind heuristic"),
-            ({"kind": "llm", "model": "m", "base_url": "http://x", "price": {"prompt": 1}}, "as prompt and completion"),
+            (
+                {"kind": "llm", "model": "m", "base_url": "http://x", "price": {"prompt": 1}},
+                "as prompt and completion",
+            ),
             ({"kind": "oracle"}, "agent.kind"),
         ],
     )
@@ -130,4 +164,8 @@ class TestAgent:
 
     def test_the_paper_profile_asks_what_the_papers_agent_has_become(self):
         agent = load_profile("paper", ROOT / "profiles").agent
-        assert (agent.kind, agent.model, agent.api_key_env) == ("llm", "deepseek-v4-pro", "DEEPSEEK_API_KEY")
+        assert (agent.kind, agent.model, agent.api_key_env) == (
+            "llm",
+            "deepseek-v4-pro",
+            "DEEPSEEK_API_KEY",
+        )

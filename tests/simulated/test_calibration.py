@@ -1,4 +1,6 @@
-"""The simulated pool reproduces the paper's pilot figures, within 3 points each over at least 2,000 questions."""
+"""The simulated pool reproduces the paper's pilot figures, within 3 points each over at least 2,000
+questions.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,34 @@ pytestmark = pytest.mark.slow
 
 
 class Measured:
-    """Percent accuracy of the pilot graphs, each measured once; random graphs share the questions out among them, two on each."""
+    """Percent accuracy of the pilot graphs, each measured once; random graphs share the questions
+    out among them, two on each.
+    """
 
     def __init__(self) -> None:
         self.profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
         self.client = client_of(self.profile)
-        self.questions = {task: questions_of(self.profile, task, QUESTIONS) for task in ("math", "mmlu")}
-        self.pilots = {task: [pilots(task, seed) for seed in range(RANDOM_GRAPHS)] for task in self.questions}
+        self.questions = {
+            task: questions_of(self.profile, task, QUESTIONS) for task in ("math", "mmlu")
+        }
+        self.pilots = {
+            task: [pilots(task, seed) for seed in range(RANDOM_GRAPHS)] for task in self.questions
+        }
         self.known: dict[tuple[str, CollaborationGraph, int], float] = {}
 
     def accuracy(self, figure: str, task: str, label: str, topology: str = "") -> float:
-        """Mean accuracy of the pilots in this place; table 4 draws other hybrids per seed, so it has ten of them."""
-        drawn = [[p for p in found if (p.figure, p.label, p.topology) == (figure, label, topology)] for found in self.pilots[task]]
+        """Mean accuracy of the pilots in this place; table 4 draws other hybrids per seed, so it
+        has ten of them.
+        """
+        drawn = [
+            [p for p in found if (p.figure, p.label, p.topology) == (figure, label, topology)]
+            for found in self.pilots[task]
+        ]
         if topology == "hybrid" and len(drawn[0][0].graph.nodes) > 1:
-            scores = [self._score(task, found[0], k % (RANDOM_GRAPHS // 2), RANDOM_GRAPHS // 2) for k, found in enumerate(drawn)]
+            scores = [
+                self._score(task, found[0], k % (RANDOM_GRAPHS // 2), RANDOM_GRAPHS // 2)
+                for k, found in enumerate(drawn)
+            ]
         else:
             scores = [self._score(task, pilot) for pilot in drawn[0]]
         return sum(scores) / len(scores)
@@ -41,7 +57,9 @@ class Measured:
     def _score(self, task: str, pilot: Pilot, start: int = 0, step: int = 1) -> float:
         key = (task, pilot.graph, start)
         if key not in self.known:
-            feedback = evaluate(self.profile, task, pilot.graph, self.questions[task][start::step], self.client)
+            feedback = evaluate(
+                self.profile, task, pilot.graph, self.questions[task][start::step], self.client
+            )
             self.known[key] = 100 * feedback.accuracy
         return self.known[key]
 
@@ -52,7 +70,9 @@ def measured() -> Measured:
 
 
 @pytest.mark.parametrize(("place", "published"), paper.PILOTS.items(), ids=str)
-def test_accuracies_given_in_the_text(measured: Measured, place: tuple[str, str, str], published: float) -> None:
+def test_accuracies_given_in_the_text(
+    measured: Measured, place: tuple[str, str, str], published: float
+) -> None:
     assert measured.accuracy(*place) == pytest.approx(published, abs=TOLERANCE)
 
 
@@ -60,30 +80,49 @@ def test_accuracies_given_in_the_text(measured: Measured, place: tuple[str, str,
 @pytest.mark.parametrize("mix", ["1B mix", "3B mix", "8B x 1"])
 @pytest.mark.parametrize("task", ["math", "mmlu"])
 def test_table_4(measured: Measured, task: str, mix: str, topology: str) -> None:
-    assert measured.accuracy("table 4", task, mix, topology) == pytest.approx(paper.TABLE_4[task][mix][topology], abs=TOLERANCE)
+    assert measured.accuracy("table 4", task, mix, topology) == pytest.approx(
+        paper.TABLE_4[task][mix][topology], abs=TOLERANCE
+    )
 
 
 def test_three_small_models_pass_one_large_on_math_but_not_on_mmlu(measured: Measured) -> None:
-    three, large = "3 x llama-3.2-3b", "1 x llama-3.1-8b"
-    assert measured.accuracy("figure 3", "math", three) > measured.accuracy("figure 3", "math", large)
-    assert measured.accuracy("figure 3", "mmlu", three) < measured.accuracy("figure 3", "mmlu", large) - 10
+    three = "3 x llama-3.2-3b"
+    large = "1 x llama-3.1-8b"
+    assert measured.accuracy("figure 3", "math", three) > measured.accuracy(
+        "figure 3", "math", large
+    )
+    assert (
+        measured.accuracy("figure 3", "mmlu", three)
+        < measured.accuracy("figure 3", "mmlu", large) - 10
+    )
 
 
-def test_two_of_the_stronger_family_beat_a_mixture_and_two_of_the_weaker(measured: Measured) -> None:
+def test_two_of_the_stronger_family_beat_a_mixture_and_two_of_the_weaker(
+    measured: Measured,
+) -> None:
     labels = ("2 x llama-3.2-3b", "llama-3.2-3b + gemma-1.1-2b", "2 x gemma-1.1-2b")
     llama, mixed, gemma = (measured.accuracy("figure 3", "mmlu", label) for label in labels)
     assert llama > mixed > gemma
 
 
 @pytest.mark.parametrize("figure", ["figure 4a", "figure 4b"], ids=["width", "depth"])
-def test_width_and_depth_have_their_optimum_on_math_near_eight(measured: Measured, figure: str) -> None:
-    one, two, four, eight, sixteen = (measured.accuracy(figure, "math", str(size)) for size in (1, 2, 4, 8, 16))
+def test_width_and_depth_have_their_optimum_on_math_near_eight(
+    measured: Measured, figure: str
+) -> None:
+    one, two, four, eight, sixteen = (
+        measured.accuracy(figure, "math", str(size)) for size in (1, 2, 4, 8, 16)
+    )
     assert one < two < four < eight > sixteen
 
 
-def test_the_best_depth_falls_as_width_grows_and_accuracy_rises_then_falls(measured: Measured) -> None:
+def test_the_best_depth_falls_as_width_grows_and_accuracy_rises_then_falls(
+    measured: Measured,
+) -> None:
     depths = {1: (2, 4, 8, 12, 24), 3: (1, 2, 4, 8), 4: (1, 2, 3, 4, 6), 8: (1, 2, 3)}
-    scores = {w: {d: measured.accuracy("figure 4c", "math", f"{w} x {d}") for d in depths[w]} for w in depths}
+    scores = {
+        w: {d: measured.accuracy("figure 4c", "math", f"{w} x {d}") for d in depths[w]}
+        for w in depths
+    }
     best = {w: max(scores[w], key=lambda d: scores[w][d]) for w in depths}
     assert best[1] == 8
     assert best[3] == 4

@@ -1,4 +1,6 @@
-"""The simulated pool: answers by content alone, graded by the real graders; and its made-up questions."""
+"""The simulated pool: answers by content alone, graded by the real graders; and its made-up
+questions.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,25 @@ def client_of(profile: Profile) -> SimulatedClient:
 
 
 def evaluate(
-    profile: Profile, task: str, graph: CollaborationGraph, questions: Sequence[Question], client: ModelClient
+    profile: Profile,
+    task: str,
+    graph: CollaborationGraph,
+    questions: Sequence[Question],
+    client: ModelClient,
 ) -> Feedback:
-    sampling, pool = profile.task(task).sampling.sampling(), profile.model_pool()
+    sampling = profile.task(task).sampling.sampling()
+    pool = profile.model_pool()
     environment = Environment(prompt_of(profile, task), sampling, pool, client)
     return asyncio.run(environment.evaluate(graph, questions))
 
 
-def request_for(profile: Profile, question: Question, task: str, answers: Sequence[str] = (), role: str = "assistant") -> Request:
+def request_for(
+    profile: Profile,
+    question: Question,
+    task: str,
+    answers: Sequence[str] = (),
+    role: str = "assistant",
+) -> Request:
     speak = get_role(role).speak
     assert speak is not None
     messages = speak(prompt_of(profile, task), question, answers)
@@ -68,10 +81,13 @@ def request_for(profile: Profile, question: Question, task: str, answers: Sequen
 
 
 class Shuffling:
-    """Passes calls on after a wait that is shorter for later calls, so that they end in another order than they began."""
+    """Passes calls on after a wait that is shorter for later calls, so that they end in another
+    order than they began.
+    """
 
     def __init__(self, inner: ModelClient) -> None:
-        self.inner, self.waits = inner, 40
+        self.inner = inner
+        self.waits = 40
 
     async def complete(self, request: Request) -> Completion:
         self.waits -= 1
@@ -84,7 +100,9 @@ class Shuffling:
 
 
 @pytest.mark.parametrize("task", KINDS)
-def test_questions_are_the_same_for_every_seed_and_different_from_each_other(profile: Profile, task: str) -> None:
+def test_questions_are_the_same_for_every_seed_and_different_from_each_other(
+    profile: Profile, task: str
+) -> None:
     source = profile.task(task).source
     assert source.kind == "synthetic"
     questions = load_questions(get_task(task), source, seed=0)
@@ -93,18 +111,26 @@ def test_questions_are_the_same_for_every_seed_and_different_from_each_other(pro
 
 
 @pytest.mark.parametrize(("task", "count"), [("math", 300), ("mmlu", 300), ("humaneval", 3)])
-def test_the_real_grader_accepts_the_right_reply_and_no_other(profile: Profile, task: str, count: int) -> None:
+def test_the_real_grader_accepts_the_right_reply_and_no_other(
+    profile: Profile, task: str, count: int
+) -> None:
     grader = get_task(task)
     for number, question in enumerate(questions_of(profile, task, count)):
         replies = problem(task, number).replies  # type: ignore[arg-type]
         assert len(set(replies)) == 4
-        assert [grader.grade(question, reply) for reply in replies] == [True, False, False, False], question.text
+        assert [grader.grade(question, reply) for reply in replies] == [
+            True,
+            False,
+            False,
+            False,
+        ], question.text
 
 
 @pytest.mark.parametrize("task", KINDS)
 def test_an_answer_is_the_reply_that_the_simulation_meant(profile: Profile, task: str) -> None:
     for number, question in enumerate(questions_of(profile, task, 20)):
-        client, grader = client_of(profile), get_task(task)
+        client = client_of(profile)
+        grader = get_task(task)
         said = asyncio.run(client.complete(request_for(profile, question, task))).text
         extracted = [grader.extract(reply) for reply in problem(task, number).replies]  # type: ignore[arg-type]
         assert grader.extract(said) in extracted
@@ -125,14 +151,25 @@ print([(r.question_id, r.answer, r.latency_s) for r in feedback.results])
     for seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", program, str(ROOT / "profiles")]
-        outputs.append(subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=ROOT).stdout)
-    feedback = evaluate(profile, "math", topologies.grid(3, 3, SMALL), questions_of(profile, "math", 40), client_of(profile))
+        outputs.append(
+            subprocess.run(
+                command, capture_output=True, text=True, check=True, env=env, cwd=ROOT
+            ).stdout
+        )
+    feedback = evaluate(
+        profile,
+        "math",
+        topologies.grid(3, 3, SMALL),
+        questions_of(profile, "math", 40),
+        client_of(profile),
+    )
     here = f"{[(r.question_id, r.answer, r.latency_s) for r in feedback.results]}\n"
     assert outputs == [here, here]
 
 
 def test_answers_do_not_depend_on_the_order_in_which_calls_end(profile: Profile) -> None:
-    questions, graph = questions_of(profile, "mmlu", 40), topologies.grid(4, 2, SMALL)
+    questions = questions_of(profile, "mmlu", 40)
+    graph = topologies.grid(4, 2, SMALL)
     plain = evaluate(profile, "mmlu", graph, questions, client_of(profile))
     shuffled = evaluate(profile, "mmlu", graph, questions, Shuffling(client_of(profile)))
     assert plain.results == shuffled.results
@@ -140,7 +177,8 @@ def test_answers_do_not_depend_on_the_order_in_which_calls_end(profile: Profile)
 
 
 def test_answers_do_not_depend_on_what_was_asked_before(profile: Profile) -> None:
-    questions, graph = questions_of(profile, "math", 40), topologies.chain([SMALL] * 3)
+    questions = questions_of(profile, "math", 40)
+    graph = topologies.chain([SMALL] * 3)
     client = client_of(profile)
     evaluate(profile, "math", topologies.grid(3, 3, SMALL), questions[::-1], client)
     assert evaluate(profile, "math", graph, questions, client).results == (
@@ -150,36 +188,55 @@ def test_answers_do_not_depend_on_what_was_asked_before(profile: Profile) -> Non
 
 def test_replicas_are_different_draws(profile: Profile) -> None:
     client = client_of(profile)
-    requests = [request_for(profile, question, "math") for question in questions_of(profile, "math", 50)]
+    requests = [
+        request_for(profile, question, "math") for question in questions_of(profile, "math", 50)
+    ]
     first, second = (
-        [asyncio.run(client.complete(replace(request, replica=replica))).text for request in requests] for replica in (0, 1)
+        [
+            asyncio.run(client.complete(replace(request, replica=replica))).text
+            for request in requests
+        ]
+        for replica in (0, 1)
     )
     assert first != second
 
 
 @pytest.mark.parametrize("role", ["assistant", "fuser"])
 def test_right_predecessors_help(profile: Profile, role: str) -> None:
-    client, right = client_of(profile), {True: 0, False: 0}
+    client = client_of(profile)
+    right = {True: 0, False: 0}
     for number, question in enumerate(questions_of(profile, "math", 200)):
         replies = problem("math", number).replies
         for given, answers in ((True, [replies[0]] * 3), (False, [replies[1]] * 3)):
-            said = asyncio.run(client.complete(request_for(profile, question, "math", answers, role))).text
+            said = asyncio.run(
+                client.complete(request_for(profile, question, "math", answers, role))
+            ).text
             right[given] += get_task("math").grade(question, said)
     assert right[True] > 2 * right[False]
 
 
 def test_latency_follows_tokens_and_size(profile: Profile) -> None:
-    questions, client = questions_of(profile, "math", 50), client_of(profile)
+    questions = questions_of(profile, "math", 50)
+    client = client_of(profile)
     times = {
         name: evaluate(profile, "math", topologies.single(name), questions, client).latency_s
         for name in ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b")
     }
     assert sorted(times.values()) == list(times.values())
-    assert evaluate(profile, "math", topologies.chain([SMALL] * 4), questions, client).latency_s > 3 * times[SMALL]
+    assert (
+        evaluate(profile, "math", topologies.chain([SMALL] * 4), questions, client).latency_s
+        > 3 * times[SMALL]
+    )
 
 
 def test_average_lengths_are_the_tasks(profile: Profile) -> None:
-    usage = evaluate(profile, "math", topologies.single(SMALL), questions_of(profile, "math", 500), client_of(profile)).usage
+    usage = evaluate(
+        profile,
+        "math",
+        topologies.single(SMALL),
+        questions_of(profile, "math", 500),
+        client_of(profile),
+    ).usage
     assert usage.prompt_tokens / usage.calls == 202
     assert usage.completion_tokens / usage.calls == pytest.approx(275, rel=0.03)
 
@@ -190,9 +247,18 @@ def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
             question = Question("mine", "What is love?", "")
             settings = profile.task("math")
             graph = topologies.single(SMALL)
-            await run_graph(graph, question, prompt_of(profile, "math"), settings.sampling.sampling(), profile.model_pool(), client)
+            await run_graph(
+                graph,
+                question,
+                prompt_of(profile, "math"),
+                settings.sampling.sampling(),
+                profile.model_pool(),
+                client,
+            )
 
-    with pytest.raises(DataError, match="answers synthetic questions of its profile only, found 'What is love"):
+    with pytest.raises(
+        DataError, match="answers synthetic questions of its profile only, found 'What is love"
+    ):
         asyncio.run(ask())
 
 

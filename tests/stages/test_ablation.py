@@ -1,4 +1,6 @@
-"""What each node of a found graph is for: removals are graphs again, and the table says what they score."""
+"""What each node of a found graph is for: removals are graphs again, and the table says what they
+score.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,21 @@ from pipeline.graphs.graph import CollaborationGraph, Node
 from pipeline.graphs.topologies import chain, parallel, single
 from pipeline.search.summary import edge_table
 from pipeline.settings.profile import Profile, load_profile
-from pipeline.stages.ablation import PLACEHOLDER, first_results, node_table, removal_cases, removals, without_node
+from pipeline.stages.ablation import (
+    PLACEHOLDER,
+    first_results,
+    node_table,
+    removal_cases,
+    removals,
+    without_node,
+)
 from pipeline.stages.schemas import Edges, Nodes, check
 from pipeline.stages.trials import cases_feedback
 from tests.simulated.test_simulated import client_of, prompt_of, questions_of
 from tests.support.project import ROOT
 
-SMALL, LARGE = "llama-3.2-1b", "llama-3.1-8b"
+SMALL = "llama-3.2-1b"
+LARGE = "llama-3.1-8b"
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +53,24 @@ def test_without_a_node_what_only_it_led_to_the_sink_goes_too(cost: CostModel) -
 
 
 def test_a_sink_is_left_out_only_where_one_node_remains_to_answer(cost: CostModel) -> None:
-    row, fan = chain([SMALL] * 3), parallel([SMALL] * 3, SMALL, "fuser")
+    row = chain([SMALL] * 3)
+    fan = parallel([SMALL] * 3, SMALL, "fuser")
     assert set(removals(row, cost)) == {0, 1, 2}
     assert removals(row, cost)[row.sink].content_hash == chain([SMALL] * 2).content_hash
     assert fan.sink not in removals(fan, cost)
     assert removals(single(SMALL), cost) == {}
 
 
-def test_a_voter_that_loses_its_last_predecessor_goes_or_becomes_an_assistant(cost: CostModel) -> None:
+def test_a_voter_that_loses_its_last_predecessor_goes_or_becomes_an_assistant(
+    cost: CostModel,
+) -> None:
     inner = CollaborationGraph(
-        (Node(0, "assistant", SMALL), Node(1, "voter", SMALL), Node(2, "assistant", LARGE), Node(3, "fuser", LARGE)),
+        (
+            Node(0, "assistant", SMALL),
+            Node(1, "voter", SMALL),
+            Node(2, "assistant", LARGE),
+            Node(3, "fuser", LARGE),
+        ),
         ((0, 1), (1, 3), (2, 3)),
     )
     rest = without_node(inner, 0, cost)
@@ -65,20 +83,29 @@ def test_a_voter_that_loses_its_last_predecessor_goes_or_becomes_an_assistant(co
 
 def test_nodes_that_leave_the_same_graph_are_tried_once(cost: CostModel) -> None:
     cases = removal_cases(removals(parallel([SMALL] * 5, LARGE, "fuser"), cost))
-    assert [case.graph.content_hash for case in cases] == [parallel([SMALL] * 4, LARGE, "fuser").content_hash]
+    assert [case.graph.content_hash for case in cases] == [
+        parallel([SMALL] * 4, LARGE, "fuser").content_hash
+    ]
 
 
-def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_once(profile: Profile, cost: CostModel) -> None:
-    graph, questions = parallel([SMALL, SMALL, LARGE], LARGE, "fuser"), questions_of(profile, "math", 40)
+def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_once(
+    profile: Profile, cost: CostModel
+) -> None:
+    graph = parallel([SMALL, SMALL, LARGE], LARGE, "fuser")
+    questions = questions_of(profile, "math", 40)
     environment = environment_of(profile)
     without = removals(graph, cost)
     cases = removal_cases(without)
     feedbacks = asyncio.run(cases_feedback(cases, environment, questions[:30]))
     whole = first_results(asyncio.run(environment.evaluate(graph, questions)), questions[:30])
-    by_hash = {case.graph.content_hash: feedback for case, feedback in zip(cases, feedbacks, strict=True)}
-    table = check(node_table(graph, cost, environment.prompt, questions[0], without, whole, by_hash), Nodes, "nodes").set_index(
-        "node"
-    )
+    by_hash = {
+        case.graph.content_hash: feedback for case, feedback in zip(cases, feedbacks, strict=True)
+    }
+    table = check(
+        node_table(graph, cost, environment.prompt, questions[0], without, whole, by_hash),
+        Nodes,
+        "nodes",
+    ).set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)
     assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
     for i, rest in without.items():
@@ -94,11 +121,16 @@ def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_on
     assert questions[0].text in sent[-1]["content"]
 
 
-def test_a_graph_that_is_not_tried_without_its_nodes_has_prompts_and_costs_alone(profile: Profile, cost: CostModel) -> None:
-    graph, questions = parallel([SMALL] * 2, SMALL, "voter"), questions_of(profile, "math", 4)
+def test_a_graph_that_is_not_tried_without_its_nodes_has_prompts_and_costs_alone(
+    profile: Profile, cost: CostModel
+) -> None:
+    graph = parallel([SMALL] * 2, SMALL, "voter")
+    questions = questions_of(profile, "math", 4)
     environment = environment_of(profile)
     whole = asyncio.run(environment.evaluate(graph, questions))
-    table = check(node_table(graph, cost, environment.prompt, questions[0], {}, whole, {}), Nodes, "nodes")
+    table = check(
+        node_table(graph, cost, environment.prompt, questions[0], {}, whole, {}), Nodes, "nodes"
+    )
     assert table["accuracy"].isna().all()
     assert table["whole_accuracy"].isna().all()
     assert table["calls"].sum() == 0
@@ -106,8 +138,17 @@ def test_a_graph_that_is_not_tried_without_its_nodes_has_prompts_and_costs_alone
 
 
 def test_edge_probabilities_come_from_the_journal_by_node_number() -> None:
-    pi, psi = np.zeros((2, 1)).tolist(), np.zeros((2, 1)).tolist()
-    told = {"ids": [3, 7], "roles": ["assistant"], "models": ["m"], "alpha": 1.0, "theta": [[0, 2.0], [0, 0]], "pi": pi, "psi": psi}
+    pi = np.zeros((2, 1)).tolist()
+    psi = np.zeros((2, 1)).tolist()
+    told = {
+        "ids": [3, 7],
+        "roles": ["assistant"],
+        "models": ["m"],
+        "alpha": 1.0,
+        "theta": [[0, 2.0], [0, 0]],
+        "pi": pi,
+        "psi": psi,
+    }
     entries = [
         {"type": "record"},
         {"type": "iteration", "iteration": 2, "distribution": told},
@@ -121,5 +162,6 @@ def test_edge_probabilities_come_from_the_journal_by_node_number() -> None:
 
 
 def environment_of(profile: Profile) -> Environment:
-    sampling, pool = profile.task("math").sampling.sampling(), profile.model_pool()
+    sampling = profile.task("math").sampling.sampling()
+    pool = profile.model_pool()
     return Environment(prompt_of(profile, "math"), sampling, pool, client_of(profile))

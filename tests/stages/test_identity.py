@@ -1,4 +1,6 @@
-"""What results depend on: dvc.yaml, import closures and settings in one place; and what DVC calls stale after an edit."""
+"""What results depend on: dvc.yaml, import closures and settings in one place; and what DVC calls
+stale after an edit.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +52,15 @@ def test_dvc_yaml_is_what_the_plans_say() -> None:
     assert (ROOT / "dvc.yaml").read_text() == dvc_yaml(), "`make dvc.yaml` makes it"
 
 
-def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_not_what_only_types_need() -> None:
+def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_not_what_only_types_need() -> (
+    None
+):
     closure = own_code().closure("flows.search")
     assert "pipeline.endpoints.openai_client" in closure  # imported in functions alone
     assert "pipeline.serving.transformers_server" in closure  # run by its path
-    assert "pipeline.tasks.sandbox_values" in closure  # imported plainly by a script that is run by its path
+    assert (
+        "pipeline.tasks.sandbox_values" in closure
+    )  # imported plainly by a script that is run by its path
     assert "pipeline.agent" in closure
     assert any(name.endswith("update.md.j2") for name in closure)
     assert not any(name.startswith("pipeline.reporting") for name in closure)
@@ -64,20 +70,31 @@ def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_not_what_
 @pytest.mark.parametrize(
     ("text", "same"),
     [
-        ('"""Other words."""\nimport os\n\n\ndef f(x):\n    """And here."""\n    return x + 1  # why\n', True),
+        (
+            (
+                '"""Other words."""\nimport os\n\n\ndef f(x):\n    """And here."""\n    return x +'
+                " 1  # why\n"
+            ),
+            True,
+        ),
         ('import os\ndef f(x): return (x +\n   1)\nX: int\n"""Of X."""\n', False),
         ("import os\ndef f(x):\n    return x + 2\n", False),
         ("import os\ndef f(x):\n    return x + 1.0\n", False),
         ("import os\ndef f(x):\n    return f'{x}' and x + 1\n", False),
     ],
 )
-def test_docstrings_comments_and_layout_do_not_count_but_everything_else(text: str, same: bool) -> None:
+def test_docstrings_comments_and_layout_do_not_count_but_everything_else(
+    text: str, same: bool
+) -> None:
     before = parsed(b"import os\ndef f(x):\n    return x + 1\n", "p").digest
     assert (parsed(text.encode(), "p").digest == before) is same
 
 
 def test_relative_imports_and_those_for_types_alone() -> None:
-    source = b"from . import a\nfrom ..b import c\nif TYPE_CHECKING:\n    import d\nelse:\n    import e\n"
+    source = (
+        b"from . import a\nfrom ..b import c\nif TYPE_CHECKING:\n    import d\nelse:\n   "
+        b" import e\n"
+    )
     assert parsed(source, "p.q").imports == ("p.q", "p.q.a", "p.b", "p.b.c", "e")
 
 
@@ -93,7 +110,9 @@ def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
         "description": "other words",
     }
     for key, value in serving.items():
-        assert settings_digest(laptop(**{key: value}), "math") == settings_digest(laptop(), "math"), key
+        assert settings_digest(laptop(**{key: value}), "math") == settings_digest(
+            laptop(), "math"
+        ), key
     deciding = {
         f"{pool}__price": 12.5,
         f"{pool}__revision": "another",
@@ -103,17 +122,25 @@ def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
         "search__patience": 1,
     }
     for key, value in deciding.items():
-        assert settings_digest(laptop(**{key: value}), "math") != settings_digest(laptop(), "math"), key
+        assert settings_digest(laptop(**{key: value}), "math") != settings_digest(
+            laptop(), "math"
+        ), key
 
 
 def test_sections_and_parts_of_them() -> None:
-    wanted = settings_identity(laptop(), "math", ("search.racing", "tasks.kind", "agent", "agent.roles"))
+    wanted = settings_identity(
+        laptop(), "math", ("search.racing", "tasks.kind", "agent", "agent.roles")
+    )
     assert wanted.keys() == {"search.racing", "tasks.kind", "agent"}
     assert wanted["tasks.kind"] == {"math": "math"}
-    assert settings_identity(laptop(tasks__math__splits__test=9), "math", ("tasks.kind",)) == {"tasks.kind": {"math": "math"}}
+    assert settings_identity(laptop(tasks__math__splits__test=9), "math", ("tasks.kind",)) == {
+        "tasks.kind": {"math": "math"}
+    }
 
 
-def test_a_memory_of_what_was_parsed_gives_the_same_and_a_damaged_one_is_not_used(tmp_path: Path) -> None:
+def test_a_memory_of_what_was_parsed_gives_the_same_and_a_damaged_one_is_not_used(
+    tmp_path: Path,
+) -> None:
     memory = tmp_path / "code.json"
     for damaged in (None, "", "[1]", '{"x": 3}'):
         if damaged is not None:
@@ -121,7 +148,9 @@ def test_a_memory_of_what_was_parsed_gives_the_same_and_a_damaged_one_is_not_use
         code = Code(ROOT, memory)
         assert code.digest("pipeline.graphs.graph") == own_code().digest("pipeline.graphs.graph")
         code.remember()
-    assert Code(ROOT, memory).digest("pipeline.graphs.graph") == own_code().digest("pipeline.graphs.graph")
+    assert Code(ROOT, memory).digest("pipeline.graphs.graph") == own_code().digest(
+        "pipeline.graphs.graph"
+    )
 
 
 class Edited:
@@ -139,7 +168,8 @@ class Edited:
 
     def after(self, path: Path, text: str) -> set[str]:
         """The stale stages with another text in a file of the copy."""
-        file, before = self.project.folder / path, (self.project.folder / path).read_text()
+        file = self.project.folder / path
+        before = (self.project.folder / path).read_text()
         assert text != before, path
         file.write_text(text)
         try:
@@ -161,10 +191,10 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Edited:
 def run_modules(project: SimulatedProject, name: str) -> set[str]:
     """The modules of the project that a process has imported once a stage has run in it."""
     program = (
-        "import importlib, json, sys\n"
-        f"flow = next(f for f in vars(importlib.import_module('flows.{name}')).values() if getattr(f, 'name', '') == {name!r})\n"
-        "flow.fn(**json.loads(sys.argv[1]))\n"
-        "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('flows', 'pipeline')]))"
+        "import importlib, json, sys\nflow = next(f for f in"
+        f" vars(importlib.import_module('flows.{name}')).values() if getattr(f, 'name', '') =="
+        f" {name!r})\nflow.fn(**json.loads(sys.argv[1]))\nprint(json.dumps([m for m in sys.modules"
+        " if m.split('.')[0] in ('flows', 'pipeline')]))"
     )
     (plan,) = (plan for plan in STAGES if plan.name == name)
     arguments = {key: {"task": "math", "method": "random"}[key] for key in plan.per}
@@ -187,7 +217,9 @@ class TestWhatAnEditMakesStale:
         assert edited.stale() == set()
 
     @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit[0].__name__)
-    def test_what_decides_an_answer_makes_all_that_asks_stale(self, edited: Edited, edit: tuple[Any, str, str]) -> None:
+    def test_what_decides_an_answer_makes_all_that_asks_stale(
+        self, edited: Edited, edit: tuple[Any, str, str]
+    ) -> None:
         module, old, new = edit
         path = Path(module.__file__).relative_to(ROOT)
         text = (edited.project.folder / path).read_text()
@@ -195,8 +227,12 @@ class TestWhatAnEditMakesStale:
         asking = {"profile", "pilot", "init_family", "init_instances", "search", "evaluate"}
         assert asking <= edited.after(path, text.replace(old, new, 1))
 
-    def test_thirty_modules_make_stale_what_runs_them_and_no_docstring_does(self, edited: Edited) -> None:
-        """Against what processes really imported, so that no stale result is missed, and against the closure."""
+    def test_thirty_modules_make_stale_what_runs_them_and_no_docstring_does(
+        self, edited: Edited
+    ) -> None:
+        """Against what processes really imported, so that no stale result is missed, and against
+        the closure.
+        """
         code = Code(edited.project.folder)
         ran = {plan.name: run_modules(edited.project, plan.name) for plan in STAGES}
         closures = {plan.name: set(code.closure(plan.module)) for plan in STAGES}
@@ -206,7 +242,8 @@ class TestWhatAnEditMakesStale:
         thirty = chosen[:: max(1, len(chosen) // 30)][:30]
         assert len(thirty) == 30
         with chdir(edited.project.folder):
-            params, profile = load_params(), load_profile("simulated-small")
+            params = load_params()
+            profile = load_profile("simulated-small")
             before = identities(params, profile, code)
             for name in thirty:
                 path = code.modules[name]
@@ -214,13 +251,19 @@ class TestWhatAnEditMakesStale:
                 path.write_text(f"{text}\nEDITED = True\n")
                 stale = _changed(before, identities(params, profile, Code(edited.project.folder)))
                 path.write_text(_with_other_words(text))
-                unchanged = _changed(before, identities(params, profile, Code(edited.project.folder)))
+                unchanged = _changed(
+                    before, identities(params, profile, Code(edited.project.folder))
+                )
                 path.write_text(text)
-                assert stale == {stage for stage, closure in closures.items() if name in closure}, name
+                assert stale == {stage for stage, closure in closures.items() if name in closure}, (
+                    name
+                )
                 assert {stage for stage, modules in ran.items() if name in modules} <= stale, name
                 assert unchanged == set(), name
 
-    def test_dvc_says_so_too_and_a_colour_or_how_models_are_served_asks_no_model(self, edited: Edited) -> None:
+    def test_dvc_says_so_too_and_a_colour_or_how_models_are_served_asks_no_model(
+        self, edited: Edited
+    ) -> None:
         path = Path(style.__file__).relative_to(ROOT)
         text = (edited.project.folder / path).read_text()
         assert edited.after(path, text.replace("#0365a3", "#0365a4")) == {"pilot_plots", "report"}
@@ -283,6 +326,9 @@ def test_identities_do_not_depend_on_the_process() -> None:
     program = "from pipeline.base.code import own_code; print(own_code().digest('flows.search'))"
     for seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}, capture_output=True
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
         )
         assert done.stdout.decode().strip() == own_code().digest("flows.search")

@@ -1,4 +1,6 @@
-"""What models read and write is measured: costs that follow from it are what graphs cost, or a little more."""
+"""What models read and write is measured: costs that follow from it are what graphs cost, or a
+little more.
+"""
 
 import asyncio
 
@@ -26,7 +28,9 @@ class Wordy:
 
     async def complete(self, request: Request) -> Completion:
         said = " ".join(["so"] * (WORDS[request.model] - 1) + ["2"])
-        return Completion(said, sum(len(m.content.split()) for m in request.messages), WORDS[request.model], 0.1)
+        return Completion(
+            said, sum(len(m.content.split()) for m in request.messages), WORDS[request.model], 0.1
+        )
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -35,8 +39,13 @@ class Wordy:
 def profile(**task) -> Profile:
     laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
     laptop |= {"engine": {"kind": "external"}, "budget": {"metric": "dollars", "limit": 0.01}}
-    laptop["pool"] = {name: {"price": {"prompt": 1, "completion": 4}, "base_url": "http://127.0.0.1:1/v1"} for name in WORDS}
-    laptop["tasks"] = {"math": {key: v for key, v in laptop["tasks"]["math"].items() if key != "lengths"}}
+    laptop["pool"] = {
+        name: {"price": {"prompt": 1, "completion": 4}, "base_url": "http://127.0.0.1:1/v1"}
+        for name in WORDS
+    }
+    laptop["tasks"] = {
+        "math": {key: v for key, v in laptop["tasks"]["math"].items() if key != "lengths"}
+    }
     laptop["tasks"]["math"] |= {"prompt": {"style": "chat"}} | task
     return parse(Profile, laptop, "here")
 
@@ -52,7 +61,10 @@ def table(known: Profile):
 
 
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
-    with pytest.raises(SettingsError, match=r"what 'small' reads and writes is not measured yet.*flows.profile --task math"):
+    with pytest.raises(
+        SettingsError,
+        match=r"what 'small' reads and writes is not measured yet.*flows.profile --task math",
+    ):
         profile().cost_model("math")
     measured = with_lengths(profile(), "math", table(profile()))
     assert measured.cost_model("math").single("small") > 0
@@ -61,10 +73,15 @@ def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
 
 def test_measured_costs_are_what_graphs_cost_or_a_little_more():
     measured = with_lengths(profile(), "math", table(profile()))
-    cost, evaluate = measured.cost_model("math"), environment(measured).evaluate
+    cost = measured.cost_model("math")
+    evaluate = environment(measured).evaluate
     graphs = [topologies.single(name) for name in WORDS]
     graphs += [topologies.chain([a, b, a]) for a in WORDS for b in WORDS]
-    graphs += [topologies.parallel(["large"] * 4 + ["small"], name, role) for name in WORDS for role in ("fuser", "voter")]
+    graphs += [
+        topologies.parallel(["large"] * 4 + ["small"], name, role)
+        for name in WORDS
+        for role in ("fuser", "voter")
+    ]
     for graph in graphs:
         spent = asyncio.run(evaluate(graph, TRAIN)).usage.dollars / len(TRAIN)
         assert spent <= cost.graph_cost(graph) * (1 + 1e-9)
@@ -80,11 +97,15 @@ def test_a_given_length_that_is_off_by_more_than_a_quarter_is_told_with_both_num
     assert len(told) == 2
     assert "large: lengths given for math are off (prompt_tokens 1000, measured" in told[1]
     assert "generated_tokens" not in told[1]
-    assert with_lengths(given, "math", table(given)).cost_model("math").single("large") < given.cost_model("math").single("large")
+    assert with_lengths(given, "math", table(given)).cost_model("math").single(
+        "large"
+    ) < given.cost_model("math").single("large")
 
 
 def test_what_is_measured_is_no_setting():
     given = profile(lengths={"prompt_tokens": 10, "generated_tokens": 4})
-    assert settings_sha256(with_lengths(given, "math", table(given)), "math") == settings_sha256(given, "math")
+    assert settings_sha256(with_lengths(given, "math", table(given)), "math") == settings_sha256(
+        given, "math"
+    )
     with pytest.raises(SettingsError, match="or neither, so that they are measured"):
         profile(lengths={"prompt_tokens": 10})

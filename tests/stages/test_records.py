@@ -1,4 +1,6 @@
-"""Any damage to a file that a stage reads gives what was written, or a message whose advice works."""
+"""Any damage to a file that a stage reads gives what was written, or a message whose advice
+works.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from flows import evaluate, init_family, init_instances, pilot, profile, report, research, sample, search
+from flows import (
+    evaluate,
+    init_family,
+    init_instances,
+    pilot,
+    profile,
+    report,
+    research,
+    sample,
+    search,
+)
 from flows.stage import load_stage, read_found
 from pipeline.base.errors import DataError, InputError
 from pipeline.base.files import keep, kept
@@ -26,7 +38,17 @@ from pipeline.graphs.graph import CollaborationGraph
 from pipeline.runtime.limits import Account
 from pipeline.serving.running import _read as read_servers
 from pipeline.stages import schemas
-from pipeline.stages.records import Gated, Preferred, Researched, Searched, Started, Verdict, read_data, read_record, write_record
+from pipeline.stages.records import (
+    Gated,
+    Preferred,
+    Researched,
+    Searched,
+    Started,
+    Verdict,
+    read_data,
+    read_record,
+    write_record,
+)
 from pipeline.stages.schemas import read_table
 from tests.support.simulated_project import SimulatedProject
 
@@ -63,18 +85,24 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
         return content[:at] + draw(st.binary(min_size=1, max_size=8)) + content[at:]
     if kind in ("keys", "types"):
         return json.dumps(_otherwise(draw, data, kind)).encode()
-    return {"empty": b"", "doubled": content * 2}.get(kind) or (b"" if kind == "empty" else draw(st.binary(max_size=200)))
+    return {"empty": b"", "doubled": content * 2}.get(kind) or (
+        b"" if kind == "empty" else draw(st.binary(max_size=200))
+    )
 
 
 def _otherwise(draw: st.DrawFn, data: Any, kind: str) -> Any:
-    """Plain data without one of its keys, or with a value of another type in its place; at any depth."""
+    """Plain data without one of its keys, or with a value of another type in its place; at any
+    depth.
+    """
     if isinstance(data, dict) and data:
         key = draw(st.sampled_from(sorted(data)))
         if isinstance(data[key], dict | list) and data[key] and draw(st.booleans()):
             return data | {key: _otherwise(draw, data[key], kind)}
         if kind == "keys":
             return {name: value for name, value in data.items() if name != key}
-        return data | {key: draw(st.sampled_from([None, [], {}, "x", -1, 1e999, True, [[]], {"a": 1}]))}
+        return data | {
+            key: draw(st.sampled_from([None, [], {}, "x", -1, 1e999, True, [[]], {"a": 1}]))
+        }
     if isinstance(data, list) and data:
         return [*data[:-1], _otherwise(draw, data[-1], kind)]
     return draw(st.sampled_from([None, "x", -1]))
@@ -87,8 +115,12 @@ def same(first: Any, second: Any) -> bool:
     return repr(first) == repr(second)
 
 
-def read_right_or_told(path: Path, content: bytes, reader: Callable[[], Any], expected: Any) -> None:
-    """Put damaged content in place; what is read is as expected, or the error names the file and what to do."""
+def read_right_or_told(
+    path: Path, content: bytes, reader: Callable[[], Any], expected: Any
+) -> None:
+    """Put damaged content in place; what is read is as expected, or the error names the file and
+    what to do.
+    """
     path.write_bytes(content)
     try:
         found = reader()
@@ -96,35 +128,67 @@ def read_right_or_told(path: Path, content: bytes, reader: Callable[[], Any], ex
         said = str(error)
         assert str(path) in said
         assert "\n" not in said
-        assert re.search(r"`python -m flows\.\w+[^`]*`|`make repro` makes it|delete the file|move the file away", said), said
+        assert re.search(
+            r"`python -m flows\.\w+[^`]*`|`make repro` makes it|delete the file|move the file away",
+            said,
+        ), said
     else:
         assert same(found, expected), found
 
 
-RECORDS = {"start.json": (Started, STARTED), "preference.json": (Preferred, PREFERRED), "outcome.json": (Researched, RESEARCHED)}
-SHARED = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RECORDS = {
+    "start.json": (Started, STARTED),
+    "preference.json": (Preferred, PREFERRED),
+    "outcome.json": (Researched, RESEARCHED),
+}
+SHARED = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.mark.parametrize("name", RECORDS)
 @SHARED
 @given(data=st.data())
-def test_a_damaged_record_is_read_right_or_told(tmp_path: Path, name: str, data: st.DataObject) -> None:
+def test_a_damaged_record_is_read_right_or_told(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
     kind, content = RECORDS[name]
     path = tmp_path / "results" / "laptop" / "math" / name
     write_record(kind, path, content)
     expected = read_record(kind, path, "search")
-    read_right_or_told(path, data.draw(damaged(path.read_bytes())), lambda: read_record(kind, path, "search"), expected)
+    read_right_or_told(
+        path,
+        data.draw(damaged(path.read_bytes())),
+        lambda: read_record(kind, path, "search"),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("name", RECORDS)
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", "[" * 100_000, "1" * 5000, '{"counts": 3}', '{"counts": {"m": 0}}', "\udcff"]
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "[" * 100_000,
+        "1" * 5000,
+        '{"counts": 3}',
+        '{"counts": {"m": 0}}',
+        "\udcff",
+    ],
 )
-def test_a_record_without_its_keys_names_the_command_that_makes_it(tmp_path: Path, name: str, text: str) -> None:
+def test_a_record_without_its_keys_names_the_command_that_makes_it(
+    tmp_path: Path, name: str, text: str
+) -> None:
     path = tmp_path / "results" / "laptop" / "math" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(DataError, match=r"`python -m flows\.init_family --profile laptop --task math`, or `make repro`"):
+    with pytest.raises(
+        DataError,
+        match=r"`python -m flows\.init_family --profile laptop --task math`, or `make repro`",
+    ):
         read_record(RECORDS[name][0], path, "init_family")
 
 
@@ -136,7 +200,9 @@ def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path: Path) -> Non
 
 @SHARED
 @given(data=st.data())
-def test_what_was_kept_is_there_as_it_was_or_not_at_all(tmp_path: Path, data: st.DataObject) -> None:
+def test_what_was_kept_is_there_as_it_was_or_not_at_all(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     value = [{"accuracy": 0.25, "graph": "{}"}, {"accuracy": None}]
     keep(tmp_path / "cell.json", value)
     (tmp_path / "cell.json").write_bytes(data.draw(damaged((tmp_path / "cell.json").read_bytes())))
@@ -156,7 +222,9 @@ def test_a_damaged_account_lifts_no_limit(tmp_path: Path, data: st.DataObject) -
 
 @SHARED
 @given(data=st.data())
-def test_damaged_habits_are_as_they_were_or_found_out_again(tmp_path: Path, data: st.DataObject) -> None:
+def test_damaged_habits_are_as_they_were_or_found_out_again(
+    tmp_path: Path, data: st.DataObject
+) -> None:
     path = tmp_path / "endpoints.json"
     habits = Habits(path)
     habits.keeper("http://here m")(research_dialect())
@@ -174,13 +242,22 @@ def research_dialect() -> Any:
 @SHARED
 @given(data=st.data())
 @example(data=None)
-def test_a_damaged_record_of_servers_names_servers_or_none(tmp_path: Path, data: st.DataObject | None) -> None:
+def test_a_damaged_record_of_servers_names_servers_or_none(
+    tmp_path: Path, data: st.DataObject | None
+) -> None:
     path = tmp_path / "servers.json"
-    server = {"name": "m", "base_url": "http://127.0.0.1:9/v1", "models": ["m"], "lists_models": True}
+    server = {
+        "name": "m",
+        "base_url": "http://127.0.0.1:9/v1",
+        "models": ["m"],
+        "lists_models": True,
+    }
     content = json.dumps({"pid": 1, "servers": [server], "given_up": {}}).encode()
     path.write_bytes(b"[" * 100_000 if data is None else data.draw(damaged(content)))
     found = read_servers(path)
-    assert found is None or all(isinstance(s.base_url, str) and isinstance(s.models, list) for s in found.servers)
+    assert found is None or all(
+        isinstance(s.base_url, str) and isinstance(s.models, list) for s in found.servers
+    )
 
 
 @pytest.fixture(scope="module")
@@ -228,8 +305,14 @@ def readers(path: Path) -> Callable[[], Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [*TABLES, *FILES, METHOD / "graph.json", METHOD / "trajectory.csv"], ids=lambda path: path.name)
-def test_a_damaged_file_of_a_stage_is_read_right_or_told(project: SimulatedProject, path: Path) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [*TABLES, *FILES, METHOD / "graph.json", METHOD / "trajectory.csv"],
+    ids=lambda path: path.name,
+)
+def test_a_damaged_file_of_a_stage_is_read_right_or_told(
+    project: SimulatedProject, path: Path
+) -> None:
     with chdir(project.folder):
         content = path.read_bytes()
         reader = readers(path)
@@ -305,8 +388,12 @@ CASES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "path", "damage"), CASES, ids=lambda value: getattr(value, "name", None))
-def test_the_advice_about_a_damaged_file_works(project: SimulatedProject, command: str, path: Path, damage: Any) -> None:
+@pytest.mark.parametrize(
+    ("command", "path", "damage"), CASES, ids=lambda value: getattr(value, "name", None)
+)
+def test_the_advice_about_a_damaged_file_works(
+    project: SimulatedProject, command: str, path: Path, damage: Any
+) -> None:
     with chdir(project.folder):
         content = path.read_bytes()
         path.unlink()
@@ -338,12 +425,18 @@ def essence(path: Path, content: bytes | None = None) -> Any:
         if content is not None:
             path = path.with_name("before.parquet")
             path.write_bytes(content)
-        return pd.read_parquet(path).drop(columns=["wall_s", "cached_calls", "spent_dollars"], errors="ignore").to_json()
+        return (
+            pd.read_parquet(path)
+            .drop(columns=["wall_s", "cached_calls", "spent_dollars"], errors="ignore")
+            .to_json()
+        )
     return path.read_bytes() if content is None else content
 
 
 @pytest.mark.slow
-def test_a_damaged_outcome_of_a_re_search_is_as_none(project: SimulatedProject, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_outcome_of_a_re_search_is_as_none(
+    project: SimulatedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = project.folder / research.outcome_path("simulated-small", "math")
     with chdir(project.folder):
         write_record(Researched, path, RESEARCHED)
@@ -364,7 +457,10 @@ def test_a_graph_that_is_not_the_found_one_is_told(project: SimulatedProject) ->
         graph = CollaborationGraph.from_json(content)
         path.write_text(content.replace(graph.nodes[0].model, "another", 1))
         try:
-            with pytest.raises(DataError, match="its graph is not the one that the search found; the stage 'search' makes it"):
+            with pytest.raises(
+                DataError,
+                match="its graph is not the one that the search found; the stage 'search' makes it",
+            ):
                 read_found(load_stage("math"), "random")
         finally:
             path.write_text(content)

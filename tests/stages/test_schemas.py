@@ -3,7 +3,15 @@ import pytest
 
 from pipeline.base.bookkeeping import BOOKKEEPING, beside
 from pipeline.base.errors import DataError
-from pipeline.stages.schemas import Candidates, Profiles, Questions, Trajectory, check, read_table, write_table
+from pipeline.stages.schemas import (
+    Candidates,
+    Profiles,
+    Questions,
+    Trajectory,
+    check,
+    read_table,
+    write_table,
+)
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of, questions_table
 
@@ -23,7 +31,9 @@ def test_a_table_comes_back_as_it_was_written(tmp_path):
 
 
 def test_all_problems_are_named_at_once_with_column_check_and_first_rows(tmp_path):
-    table = questions(split=["train", "trian", "tset"], answer=["2", "", "4"], extra=1).drop(columns="meta")
+    table = questions(split=["train", "trian", "tset"], answer=["2", "", "4"], extra=1).drop(
+        columns="meta"
+    )
     with pytest.raises(DataError) as caught:
         write_table(table, Questions, tmp_path / "questions.parquet")
     message = str(caught.value)
@@ -46,7 +56,10 @@ def test_only_the_first_offending_rows_are_shown():
 def test_a_missing_table_names_the_stage_that_makes_it(tmp_path):
     with pytest.raises(
         DataError,
-        match=r"archive\.parquet: expected a table, but there is none; the stage 'search' makes it: `python -m flows\.search`",
+        match=(
+            r"archive\.parquet: expected a table, but there is none; the stage 'search' makes it:"
+            r" `python -m flows\.search`"
+        ),
     ):
         read_table(Candidates, tmp_path / "archive.parquet", "search")
 
@@ -54,7 +67,9 @@ def test_a_missing_table_names_the_stage_that_makes_it(tmp_path):
 def test_an_unreadable_table_is_named(tmp_path):
     path = tmp_path / "archive.parquet"
     path.write_text("not parquet")
-    with pytest.raises(DataError, match=r"archive\.parquet: expected a table, but it can't be read"):
+    with pytest.raises(
+        DataError, match=r"archive\.parquet: expected a table, but it can't be read"
+    ):
         read_table(Candidates, path, "search")
 
 
@@ -62,7 +77,11 @@ def test_a_table_of_another_version_says_how_to_make_it_anew(tmp_path):
     path = tmp_path / "questions.parquet"
     questions().drop(columns="meta").to_parquet(path)
     with pytest.raises(
-        DataError, match=r"questions\.parquet: missing column 'meta'; the stage 'sample' makes it: `python -m flows\.sample`"
+        DataError,
+        match=(
+            r"questions\.parquet: missing column 'meta'; the stage 'sample' makes it: `python -m"
+            r" flows\.sample`"
+        ),
     ):
         read_table(Questions, path, "sample")
 
@@ -87,9 +106,29 @@ def test_what_the_clock_and_the_cache_said_is_in_a_file_beside(tmp_path):
 
 
 def test_a_hash_of_digits_stays_text_in_a_csv(tmp_path):
-    row = {"iteration": 1, "result_hash": "1234567890e12345", "width": 1, "depth": 1, "n_nodes": 1, "budget_units": 1.0}
+    row = {
+        "iteration": 1,
+        "result_hash": "1234567890e12345",
+        "width": 1,
+        "depth": 1,
+        "n_nodes": 1,
+        "budget_units": 1.0,
+    }
     row |= dict.fromkeys(
-        ["train_mean", "train_best", "val_accuracy", "val_low", "val_high", "val_latency_s", "val_value", "best_val_value"], 0.5
+        [
+            "train_mean",
+            "train_best",
+            "val_accuracy",
+            "val_low",
+            "val_high",
+            "val_latency_s",
+            "val_value",
+            "best_val_value",
+        ],
+        0.5,
     )
     write_table(pd.DataFrame([row]), Trajectory, tmp_path / "trajectory.csv")
-    assert read_table(Trajectory, tmp_path / "trajectory.csv", "search")["result_hash"][0] == "1234567890e12345"
+    assert (
+        read_table(Trajectory, tmp_path / "trajectory.csv", "search")["result_hash"][0]
+        == "1234567890e12345"
+    )

@@ -26,7 +26,14 @@ from pipeline.settings.profile import load_profile
 from pipeline.settings.stages import PilotSettings, RacingSettings
 from pipeline.stages.estimate import estimate_run
 from pipeline.stages.schemas import Pilots, Trials, check, read_table
-from pipeline.stages.trials import evaluate_trials, pilot_cases, pilot_scores, start_trial, trial_cases, trials_of
+from pipeline.stages.trials import (
+    evaluate_trials,
+    pilot_cases,
+    pilot_scores,
+    start_trial,
+    trial_cases,
+    trials_of,
+)
 from pipeline.stages.trials import test_cases as rivals
 from tests.support.fakes import Known, numbered
 from tests.support.oracles import PAPER_POOL
@@ -37,7 +44,15 @@ BRIEF = Brief("math", COST, 40.0, {}, ("assistant", "fuser"), 24)
 
 
 def trials(*rows: tuple[dict[str, int], float]) -> pd.DataFrame:
-    scores = [{"counts": json.dumps(c), "accuracy": a, "latency_s": float(sum(c.values())), "n_scored": 16} for c, a in rows]
+    scores = [
+        {
+            "counts": json.dumps(c),
+            "accuracy": a,
+            "latency_s": float(sum(c.values())),
+            "n_scored": 16,
+        }
+        for c, a in rows
+    ]
     return pd.DataFrame(scores).assign(stopped=False)
 
 
@@ -55,12 +70,23 @@ def test_topologies_of_one_multiset_are_averaged_and_share_their_questions():
 
 
 def tried(racing: RacingSettings, best: float) -> tuple[pd.DataFrame, Known]:
-    """Trials of three multisets on 32 questions: the first has the share `best` of them right, the others few."""
+    """Trials of three multisets on 32 questions: the first has the share `best` of them right, the
+    others few.
+    """
     cases = trial_cases([{"gemma-3-1b": k} for k in (3, 4, 5)], BRIEF, 2, np.random.default_rng(0))
-    right = {case.columns["counts"]: share for case, share in zip(cases[::2], (best, 0.1, 0.15), strict=True)}
-    answers = {case.graph.to_json(): np.arange(32) % 20 < 20 * right[case.columns["counts"]] for case in cases}
+    right = {
+        case.columns["counts"]: share
+        for case, share in zip(cases[::2], (best, 0.1, 0.15), strict=True)
+    }
+    answers = {
+        case.graph.to_json(): np.arange(32) % 20 < 20 * right[case.columns["counts"]]
+        for case in cases
+    }
     environment = Known(answers)
-    return asyncio.run(evaluate_trials(cases, environment, BRIEF, numbered(32), racing)), environment
+    return (
+        asyncio.run(evaluate_trials(cases, environment, BRIEF, numbered(32), racing)),
+        environment,
+    )
 
 
 def test_with_races_a_multiset_is_tried_in_all_its_topologies_until_it_is_beaten_and_never_starts_the_search():
@@ -77,7 +103,9 @@ def test_multisets_that_no_race_can_tell_apart_answer_all_questions():
     assert not table["stopped"].any()
     assert table["n_scored"].tolist() == [32] * 6
     asked_at_once, _ = tried(RacingSettings(), best=0.2)
-    pd.testing.assert_frame_equal(table.drop(columns="wall_s"), asked_at_once.drop(columns="wall_s"))
+    pd.testing.assert_frame_equal(
+        table.drop(columns="wall_s"), asked_at_once.drop(columns="wall_s")
+    )
 
 
 def test_a_multiset_that_lost_its_questions_to_the_infrastructure_stops_the_run_instead_of_losing_the_race():
@@ -85,7 +113,9 @@ def test_a_multiset_that_lost_its_questions_to_the_infrastructure_stops_the_run_
     lost, answered = (case.graph.to_json() for case in cases)
     environment = Known({lost: np.full(32, np.nan), answered: np.ones(32)})
     with pytest.raises(RunStopped, match="32 of 32 questions unscored"):
-        asyncio.run(evaluate_trials(cases, environment, BRIEF, numbered(32), RacingSettings(enabled=True)))
+        asyncio.run(
+            evaluate_trials(cases, environment, BRIEF, numbered(32), RacingSettings(enabled=True))
+        )
 
 
 def test_the_stage_races_its_multisets_where_the_profile_says_so(tmp_path):
@@ -110,18 +140,33 @@ def test_under_a_joint_objective_the_start_weighs_latency():
     assert start_trial(table, joint).counts == {"gemma-3-1b": 2}
 
 
-def piloted(settings: PilotSettings, seed: int = 0, roles: tuple[str, ...] = ("assistant", "fuser")):
+def piloted(
+    settings: PilotSettings, seed: int = 0, roles: tuple[str, ...] = ("assistant", "fuser")
+):
     return pilot_cases(settings, COST, "llama-3.1-8b", roles, np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("roles", [("assistant",), ("assistant", "fuser"), ("assistant", "fuser", "voter")])
+@pytest.mark.parametrize(
+    "roles", [("assistant",), ("assistant", "fuser"), ("assistant", "fuser", "voter")]
+)
 def test_pilots_have_all_sweeps_and_runnable_graphs(roles):
     cases = piloted(PilotSettings(), roles=roles)
-    assert {case.columns["sweep"] for case in cases} == {"width", "depth", "width_x_depth", "family", "size", "topology"}
+    assert {case.columns["sweep"] for case in cases} == {
+        "width",
+        "depth",
+        "width_x_depth",
+        "family",
+        "size",
+        "topology",
+    }
     for case in cases:
         check_roles(case.graph)
         assert {node.role for node in case.graph.nodes} <= set(roles)
-    widths = [case.columns["label"].partition(",")[0] for case in cases if case.columns["sweep"] == "width"]
+    widths = [
+        case.columns["label"].partition(",")[0]
+        for case in cases
+        if case.columns["sweep"] == "width"
+    ]
     assert widths[:2] == ["1 answer", f"{PilotSettings().widths[1]} answers"]
 
 
@@ -136,13 +181,20 @@ def labelled(cases, sweep: str) -> dict[str, list]:
 
 def test_pilots_try_each_pair_of_families_in_random_graphs_of_small_and_of_middle_sized_models():
     families = labelled(piloted(PilotSettings(random_graphs=10)), "family")
-    small, middle = ("gemma-3-1b", "llama-3.2-1b"), ("gemma-1.1-2b", "llama-3.2-3b")
-    pairs = [(a, b) for level in (small, middle) for a, b in ((level[0], level[0]), level, (level[1], level[1]))]
+    small = ("gemma-3-1b", "llama-3.2-1b")
+    middle = ("gemma-1.1-2b", "llama-3.2-3b")
+    pairs = [
+        (a, b)
+        for level in (small, middle)
+        for a, b in ((level[0], level[0]), level, (level[1], level[1]))
+    ]
     assert list(families) == [f"4 x {a}" if a == b else f"2 x {a} + 2 x {b}" for a, b in pairs]
     for (a, b), graphs in zip(pairs, families.values(), strict=True):
         assert len(graphs) == 10
         assert len({graph.content_hash for graph in graphs}) > 5
-        assert all(sorted(node.model for node in graph.nodes) == sorted((a, a, b, b)) for graph in graphs)
+        assert all(
+            sorted(node.model for node in graph.nodes) == sorted((a, a, b, b)) for graph in graphs
+        )
 
 
 def test_pilots_try_one_and_two_instances_of_every_size_and_as_many_as_the_dearest_call_costs():
@@ -158,7 +210,8 @@ def test_pilots_try_topologies_with_each_size_of_the_best_models_family_random_o
     shapes = labelled(piloted(PilotSettings(random_graphs=10)), "topology")
     for model in ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b"):
         assert {label for label in shapes if label.endswith(model)} == {
-            f"{kind}, {model}" for kind in ("sequential", "parallel, fuser", "hybrid, fuser", "random")
+            f"{kind}, {model}"
+            for kind in ("sequential", "parallel, fuser", "hybrid, fuser", "random")
         }
         assert len(shapes[f"random, {model}"]) == 10
 
@@ -181,7 +234,12 @@ def test_an_estimate_bounds_the_pilots_calls_also_where_its_graphs_are_over_the_
 def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_agents(tmp_path):
     project = SimulatedProject(tmp_path)
     project.settings["init"]["contest"] = {"enabled": False}
-    project.settings["pilot"] = {"questions": 8, "widths": [1, 24], "depths": [1, 2], "max_nodes": 4}
+    project.settings["pilot"] = {
+        "questions": 8,
+        "widths": [1, 24],
+        "depths": [1, 2],
+        "max_nodes": 4,
+    }
     project.settings["objective"] = {"kind": "joint", "weight": 0.5, "half_s": 5.0}
     project.save()
     with chdir(project.folder):
@@ -193,13 +251,18 @@ def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_age
     assert (table["within_budget"] == (table["budget_units"] <= 20)).all()
     assert [scored.graph.to_json() for scored in brief.pilot] == table["graph"].tolist()
     assert [scored.accuracy for scored in brief.pilot] == pytest.approx(table["accuracy"].tolist())
-    assert brief.pilot[0].value == brief.objective.of(brief.pilot[0].accuracy, table["latency_s"][0])
-    # The joint objective reaches the first init stage: what it promises are values, between 0 and 1 by accuracy and by latency.
+    assert brief.pilot[0].value == brief.objective.of(
+        brief.pilot[0].accuracy, table["latency_s"][0]
+    )
+    # The joint objective reaches the first init stage: what it promises are values, between 0 and 1
+    # by accuracy and by latency.
     chosen = json.loads((project.results / "preference.json").read_text())
     trials = trials_of(pd.read_parquet(project.results / "init_family.parquet"), brief.objective)
     best = max(trial.score for trial in trials if trial.counts == {chosen["models"][0]: 1})
     assert f"promised value within the budget: {chosen['models'][0]} " in chosen["reason"]
-    assert float(chosen["reason"].split(f"{chosen['models'][0]} ")[-1].split(",")[0]) >= round(best, 3)
+    assert float(chosen["reason"].split(f"{chosen['models'][0]} ")[-1].split(",")[0]) >= round(
+        best, 3
+    )
 
 
 def test_a_pilot_graph_that_could_not_be_scored_tells_agents_nothing():
@@ -209,19 +272,38 @@ def test_a_pilot_graph_that_could_not_be_scored_tells_agents_nothing():
         "n_scored": [0, 8],
         "latency_s": [np.nan, 2.0],
     }
-    assert pilot_scores(pd.DataFrame(rows), Objective()) == (Scored(chain(["gemma-3-1b"]), 4, 8, 0, 2.0),)
+    assert pilot_scores(pd.DataFrame(rows), Objective()) == (
+        Scored(chain(["gemma-3-1b"]), 4, 8, 0, 2.0),
+    )
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():
     sweep = pd.DataFrame(
         [
-            {"sweep": "depth", "label": "a", "accuracy": 0.9, "budget_units": 99.0, "graph": chain(["gemma-3-1b"] * 9).to_json()},
-            {"sweep": "width", "label": "b", "accuracy": 0.5, "budget_units": 7.0, "graph": chain(["gemma-3-1b"] * 2).to_json()},
+            {
+                "sweep": "depth",
+                "label": "a",
+                "accuracy": 0.9,
+                "budget_units": 99.0,
+                "graph": chain(["gemma-3-1b"] * 9).to_json(),
+            },
+            {
+                "sweep": "width",
+                "label": "b",
+                "accuracy": 0.5,
+                "budget_units": 7.0,
+                "graph": chain(["gemma-3-1b"] * 2).to_json(),
+            },
         ]
     )
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
     cases = rivals(found, sweep, COST, 40.0, 80, "gemma-3-1b", "gemma-3-1b")
-    assert [case.columns["arm"] for case in cases] == ["found", "single", "self_consistency", "fixed_topology"]
+    assert [case.columns["arm"] for case in cases] == [
+        "found",
+        "single",
+        "self_consistency",
+        "fixed_topology",
+    ]
     assert all(COST.graph_cost(case.graph) <= 40.0 for case in cases)
     assert cases[2].graph.model_counts() == {"gemma-3-1b": 41}
     assert cases[3].columns["label"] == "width: b"

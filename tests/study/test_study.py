@@ -21,7 +21,15 @@ from pipeline.models.client import Message, Request, Sampling
 from pipeline.settings.profile import load_profile
 from pipeline.study import paper, tables
 from pipeline.study.ledger import Ledger, LedgerClient
-from pipeline.study.plan import BASELINES, Cell, StudySettings, all_cells, cell_digest, load_study, require_simulated
+from pipeline.study.plan import (
+    BASELINES,
+    Cell,
+    StudySettings,
+    all_cells,
+    cell_digest,
+    load_study,
+    require_simulated,
+)
 from pipeline.study.report import power
 from pipeline.study.run import Laboratory, run_cell
 from pipeline.study.stats import holm, mean_of, paired_p, smallest_p
@@ -43,8 +51,11 @@ SETTINGS = StudySettings.model_validate(SMALL)
 class TestStats:
     def test_the_interval_is_students(self):
         values = [0.5, 0.6, 0.4, 0.7]
-        found, wanted = mean_of(values), ttest_1samp(values, 0).confidence_interval(0.95)
-        assert (found.value, found.low, found.high) == pytest.approx((0.55, wanted.low, wanted.high))
+        found = mean_of(values)
+        wanted = ttest_1samp(values, 0).confidence_interval(0.95)
+        assert (found.value, found.low, found.high) == pytest.approx(
+            (0.55, wanted.low, wanted.high)
+        )
         assert math.isinf(mean_of([0.5]).high)
         assert math.isnan(mean_of([]).value)
 
@@ -59,19 +70,28 @@ class TestStats:
         assert power(9, table) == ""
 
     def test_holm_steps_down(self):
-        assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+        assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
+            {"a": 0.03, "b": 0.06, "c": 0.06}
+        )
 
 
 class TestPlan:
     def test_the_study_has_every_cell_once_for_each_seed(self):
         cells = all_cells(load_study(ROOT / "study.yaml"), PROFILE, range(2))
-        assert len({cell.name for cell in cells}) == len(cells) == 2 * (3 * (6 + 6 + 6) + 3 * (2 + 3) + 2 * 4 + 3 * 8)
+        assert (
+            len({cell.name for cell in cells})
+            == len(cells)
+            == 2 * (3 * (6 + 6 + 6) + 3 * (2 + 3) + 2 * 4 + 3 * 8)
+        )
 
     def test_what_is_kept_goes_by_settings_and_cell(self):
         cell = Cell("math", "random", "flops", 80.0, 0)
         other = StudySettings.model_validate(SMALL | {"init": {"questions": 7}})
         keys = {cell_digest(SETTINGS, PROFILE, cell), cell_digest(other, PROFILE, cell)}
-        keys |= {cell_digest(SETTINGS, PROFILE, Cell("math", "random", "flops", 80.0, 1)), cell_digest(SETTINGS, PROFILE, cell)}
+        keys |= {
+            cell_digest(SETTINGS, PROFILE, Cell("math", "random", "flops", 80.0, 1)),
+            cell_digest(SETTINGS, PROFILE, cell),
+        }
         assert len(keys) == 3
 
     def test_a_profile_of_real_models_is_refused(self):
@@ -96,14 +116,21 @@ class TestLedger:
 class TestCells:
     laboratory = Laboratory(SETTINGS, PROFILE, "math")
 
-    def run(self, method: str, seed: int = 0, budget: float = 80.0, **fields: Any) -> dict[str, Any]:
-        return asyncio.run(run_cell(self.laboratory, Cell("math", method, "flops", budget, seed, **fields)))
+    def run(
+        self, method: str, seed: int = 0, budget: float = 80.0, **fields: Any
+    ) -> dict[str, Any]:
+        return asyncio.run(
+            run_cell(self.laboratory, Cell("math", method, "flops", budget, seed, **fields))
+        )
 
     def test_all_methods_have_the_same_terms_and_test_questions(self):
         rows = [self.run(method) for method in (*paper.RIVALS, paper.OURS)]
         assert all(row["terms"] == rows[0]["terms"] for row in rows)
         assert {row["candidates"] for row in rows} == {12}
-        tested = {tuple(question.id for question in self.laboratory.questions(seed)["test"]) for seed in range(3)}
+        tested = {
+            tuple(question.id for question in self.laboratory.questions(seed)["test"])
+            for seed in range(3)
+        }
         assert len(tested) == 1
 
     def test_only_methods_that_start_from_the_init_stages_pay_for_them(self):
@@ -121,7 +148,9 @@ class TestCells:
         assert self.run(paper.OURS, way="contest", loop=True)["candidates"] == 12
 
     def test_the_contest_can_lack_mixes_and_the_response_model(self):
-        alone = CollaborationGraph.from_json(self.run(paper.OURS, way="contest", without="mixes")["graph"])
+        alone = CollaborationGraph.from_json(
+            self.run(paper.OURS, way="contest", without="mixes")["graph"]
+        )
         assert len(alone.model_counts()) == 1
         assert self.run(paper.OURS, seed=1, way="contest", without="response_model")["contender"]
 
@@ -133,7 +162,11 @@ class TestCells:
         assert row["nodes"] == 1 or name != "single"
 
     def test_a_run_repeats_and_does_not_depend_on_what_ran_before(self):
-        fresh = asyncio.run(run_cell(Laboratory(SETTINGS, PROFILE, "math"), Cell("math", paper.OURS, "flops", 80.0, 1)))
+        fresh = asyncio.run(
+            run_cell(
+                Laboratory(SETTINGS, PROFILE, "math"), Cell("math", paper.OURS, "flops", 80.0, 1)
+            )
+        )
         again = self.run(paper.OURS, seed=1)
         assert {**fresh, "cpu_s": 0} == {**again, "cpu_s": 0}
 
@@ -158,12 +191,16 @@ class TestWholeStudy:
     def run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env = os.environ | {"PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "flows.study", "--workers", "2", *arguments]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=env)
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, env=env
+        )
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         (tmp_path / "profiles").mkdir()
-        (tmp_path / "profiles" / "simulated.yaml").write_text((ROOT / "profiles" / "simulated.yaml").read_text())
+        (tmp_path / "profiles" / "simulated.yaml").write_text(
+            (ROOT / "profiles" / "simulated.yaml").read_text()
+        )
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(SMALL))
         return tmp_path
 
@@ -177,11 +214,18 @@ class TestWholeStudy:
         page = (folder / "reports" / "study" / "study_simulated.md").read_text()
         assert "All figures are simulated. 2 seeds" in page
         html = (folder / "reports" / "study" / "study_simulated.html").read_text()
-        cells = [cell.strip() for line in page.splitlines() if line.startswith("| ") for cell in line.strip("|").split(" | ")]
+        cells = [
+            cell.strip()
+            for line in page.splitlines()
+            if line.startswith("| ")
+            for cell in line.strip("|").split(" | ")
+        ]
         shown = re.sub(r"<[^>]*>", "", html)
         assert [cell for cell in cells if cell.strip("- ") and cell.strip() not in shown] == []
         assert html.count("<svg ") == len([file for file in files if file.suffix == ".svg"])
-        assert not re.findall("#(?:ffffff|000000|cc3311)", html[html.index("<main") : html.index("</main>")])
+        assert not re.findall(
+            "#(?:ffffff|000000|cc3311)", html[html.index("<main") : html.index("</main>")]
+        )
         ids = re.findall(r'\bid="([^"]+)"', html)
         assert len(ids) == len(set(ids))
         kept = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}

@@ -1,4 +1,6 @@
-"""A scripted search agent behind an OpenAI-compatible endpoint on a real socket, and searches that it guides."""
+"""A scripted search agent behind an OpenAI-compatible endpoint on a real socket, and searches that
+it guides.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer
 
 COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
-BRIEF = Brief("math", COST, 7.0, {"small": 0.35, "large": 0.45}, ("assistant", "fuser", "voter"), 12)
+BRIEF = Brief(
+    "math", COST, 7.0, {"small": 0.35, "large": 0.45}, ("assistant", "fuser", "voter"), 12
+)
 PRICE = Price(1.0, 4.0)
 NOTHING = '{"edge_changes": [], "role_changes": [], "graph": null, "reason": "wait"}'
 
@@ -42,7 +46,12 @@ def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
         message = {"role": "assistant", "content": script(body)}
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-        head = {"id": f"a{count}", "object": "chat.completion", "created": 0, "model": body["model"]}
+        head = {
+            "id": f"a{count}",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+        }
         return 200, {}, json.dumps(head | {"choices": [choice], "usage": usage})
 
     stub.misbehave = answer
@@ -50,11 +59,24 @@ def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
 
 
 def settings(**changes: Any) -> AgentSettings:
-    return AgentSettings(**({"kind": "llm", "model": "guide", "base_url": "http://unused", "price": 1, "max_retries": 0} | changes))
+    return AgentSettings(
+        **(
+            {
+                "kind": "llm",
+                "model": "guide",
+                "base_url": "http://unused",
+                "price": 1,
+                "max_retries": 0,
+            }
+            | changes
+        )
+    )
 
 
 def scripted(*answers: str) -> tuple[Speak, list[tuple[Any, ...]]]:
-    """A way to speak to a model with these answers, the last one for good, and what it is sent: messages, name, schema."""
+    """A way to speak to a model with these answers, the last one for good, and what it is sent:
+    messages, name, schema.
+    """
     sent: list[tuple[Any, ...]] = []
 
     def speak(messages: Any, name: str, schema: str) -> Reply:
@@ -65,33 +87,55 @@ def scripted(*answers: str) -> tuple[Speak, list[tuple[Any, ...]]]:
 
 
 class SpoiledByFusing(ArithmeticClient):
-    """Models that answer a sum about as well as they can, but hardly ever once they are asked to fuse answers."""
+    """Models that answer a sum about as well as they can, but hardly ever once they are asked to
+    fuse answers.
+    """
 
     def _answer(self, request: Request) -> str:
-        return "nothing" if "Candidate: " in request.messages[-1].content.rsplit("Q: ", 1)[1] else super()._answer(request)
+        return (
+            "nothing"
+            if "Candidate: " in request.messages[-1].content.rsplit("Q: ", 1)[1]
+            else super()._answer(request)
+        )
 
 
 class Guided:
     """What a guided search left: what it found, its searcher, archive and exchanges."""
 
-    def __init__(self, found: Found, searcher: Searcher, archive: Archive, exchanges: list[Exchange]) -> None:
-        self.found, self.searcher, self.archive, self.exchanges = found, searcher, archive, exchanges
+    def __init__(
+        self, found: Found, searcher: Searcher, archive: Archive, exchanges: list[Exchange]
+    ) -> None:
+        self.found = found
+        self.searcher = searcher
+        self.archive = archive
+        self.exchanges = exchanges
 
 
 def guided_search(
-    folder: Path, url: str, agent: AgentSettings, key_env: str | None = None, client: ModelClient | None = None, **search: Any
+    folder: Path,
+    url: str,
+    agent: AgentSettings,
+    key_env: str | None = None,
+    client: ModelClient | None = None,
+    **search: Any,
 ) -> Guided:
-    """Search with agent_reinforce, its agent behind `url`; everything but the language models is real."""
+    """Search with agent_reinforce, its agent behind `url`; everything but the language models is
+    real.
+    """
     wanted = SearchSettings(**({"max_iterations": 8, "patience": 8, "batch": 12} | search))
 
     async def run() -> Guided:
         endpoint = AgentClient(Endpoint((url,), "guide", key_env), agent)
         cache = CallCache(folder / "calls")
         speak = speaker(CachedClient(endpoint, cache), agent, "r1", PRICE)
-        searcher = make_searcher("agent_reinforce", Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak))
+        searcher = make_searcher(
+            "agent_reinforce", Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
+        )
         archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
         answering = client or ArithmeticClient({"small": 0.35, "large": 0.45})
-        environment = Environment(Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, answering)
+        environment = Environment(
+            Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, answering
+        )
         driver = Driver(COST, wanted, archive)
         try:
             found = await driver.run(searcher, environment, arithmetic(24), arithmetic(30, 24))
@@ -104,18 +148,37 @@ def guided_search(
 
 
 def follows_the_best(body: dict[str, Any]) -> str:
-    """A sensible agent: makes edges and roles of the best graph in the prompt's last round likely, the other edges less."""
+    """A sensible agent: makes edges and roles of the best graph in the prompt's last round likely,
+    the other edges less.
+    """
     prompt = body["messages"][0]["content"]
     section = prompt.split("## Last round, best first\n\n")[1].split("\n\n##")[0]
     lines = section.splitlines()
-    best, used = _wiring(lines[0]), {edge for line in lines for edge in _wiring(line)[0]}
+    best = _wiring(lines[0])
+    used = {edge for line in lines for edge in _wiring(line)[0]}
     edges = [
-        {"source": a, "target": b, "probability": 0.85 if (a, b) in best[0] else 0.2, "reason": "last round"}
+        {
+            "source": a,
+            "target": b,
+            "probability": 0.85 if (a, b) in best[0] else 0.2,
+            "reason": "last round",
+        }
         for a, b in sorted(used)
     ]
-    roles = [{"node": i, "role": role, "probability": 0.8, "reason": "last round"} for i, role in best[1].items()]
-    answer = {"edge_changes": edges, "role_changes": roles, "graph": None, "reason": "follow the best"}
-    return f"<think>The best one was {lines[0]} {{hm}}</think>\n```json\n{json.dumps(answer, indent=1)}\n```\nGood luck!"
+    roles = [
+        {"node": i, "role": role, "probability": 0.8, "reason": "last round"}
+        for i, role in best[1].items()
+    ]
+    answer = {
+        "edge_changes": edges,
+        "role_changes": roles,
+        "graph": None,
+        "reason": "follow the best",
+    }
+    return (
+        f"<think>The best one was {lines[0]}"
+        f" {{hm}}</think>\n```json\n{json.dumps(answer, indent=1)}\n```\nGood luck!"
+    )
 
 
 def _wiring(line: str) -> tuple[set[tuple[int, int]], dict[int, str]]:

@@ -1,4 +1,6 @@
-"""Two processes that answer each connection on one port with their number and the figures of both; a program for its tests."""
+"""Two processes that answer each connection on one port with their number and the figures of both;
+a program for its tests.
+"""
 
 import os
 import sys

@@ -1,4 +1,6 @@
-"""What the README and the pages under docs/ tell a reader to type, and which of it the tests don't run."""
+"""What the README and the pages under docs/ tell a reader to type, and which of it the tests don't
+run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ TITLE = re.compile(r'^(\w*)(?: title="([^"]*)")?$')
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of code of a page: its language, the file it says it is of, and the line it starts at."""
+    """A block of code of a page: its language, the file it says it is of, and the line it starts
+    at.
+    """
 
     page: str
     line: int
@@ -33,11 +37,17 @@ class Block:
         if self.language != "sh":
             return []
         lines = self.text.replace("\\\n", " ").splitlines()
-        return [" ".join(line.split()) for line in (re.sub(r"(^|\s+)#.*$", "", line) for line in lines) if line.strip()]
+        return [
+            " ".join(line.split())
+            for line in (re.sub(r"(^|\s+)#.*$", "", line) for line in lines)
+            if line.strip()
+        ]
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks of a page, in order; what is indented instead of fenced has the language `indented`."""
+    """The blocks of a page, in order; what is indented instead of fenced has the language
+    `indented`.
+    """
     found = []
     for token in MarkdownIt("commonmark").parse((ROOT / page).read_text()):
         if token.type in ("fence", "code_block"):
@@ -49,15 +59,23 @@ def blocks_of(page: str) -> list[Block]:
 
 def not_run() -> dict[str, str]:
     """Commands that the tests don't run, each with the reason."""
-    commands: dict[str, str] = yaml.safe_load((ROOT / "tests" / "support" / "docs_not_run.yaml").read_text())
+    commands: dict[str, str] = yaml.safe_load(
+        (ROOT / "tests" / "support" / "docs_not_run.yaml").read_text()
+    )
     return commands
 
 
 def changed(path: Path, title: str, text: str) -> None:
-    """Do to a settings file what a page says: replace its sections by those of the text, or, for "add to", add to what is there."""
+    """Do to a settings file what a page says: replace its sections by those of the text, or, for
+    "add to", add to what is there.
+    """
     settings = yaml.safe_load(path.read_text())
     wanted = yaml.safe_load(text)
-    path.write_text(yaml.safe_dump(_added(settings, wanted) if title.startswith("add to ") else {**settings, **wanted}))
+    path.write_text(
+        yaml.safe_dump(
+            _added(settings, wanted) if title.startswith("add to ") else {**settings, **wanted}
+        )
+    )
 
 
 def _added(old: Any, new: Any) -> Any:
@@ -68,7 +86,9 @@ def _added(old: Any, new: Any) -> Any:
 
 
 def patched(folder: Path, diff: str) -> None:
-    """Apply a diff of one file: each hunk replaces the one place where its old lines stand, wherever that has moved to."""
+    """Apply a diff of one file: each hunk replaces the one place where its old lines stand,
+    wherever that has moved to.
+    """
     header, *hunks = re.split(r"^@@.*@@\n", diff, flags=re.MULTILINE)
     path = folder / re.findall(r"^\+\+\+ b/(.*)$", header, re.MULTILINE)[0]
     text = path.read_text()

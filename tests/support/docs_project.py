@@ -1,4 +1,6 @@
-"""A copy of the project in which the commands of the documentation are typed, its models being a stub server on a real socket."""
+"""A copy of the project in which the commands of the documentation are typed, its models being a
+stub server on a real socket.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,40 @@ from tests.support.docs_blocks import Block, changed, not_run, patched
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer
 
-EXAMPLE_URL, EXAMPLE_PORT = "https://models.example/v1", "8080"
+EXAMPLE_URL = "https://models.example/v1"
+EXAMPLE_PORT = "8080"
 STUB = StubServer(("smollm2-135m", "gemma3-270m", "org/my-model", "org/my-small-model"), skill=0.6)
 COPIED = ("flows", "pipeline", "profiles", "benchmarks", "requirements")
-FILES = ("Makefile", "dvc.yaml", ".dvcignore", "ttsgraph.py", "params.yaml", "study.yaml", "pyproject.toml")
+FILES = (
+    "Makefile",
+    "dvc.yaml",
+    ".dvcignore",
+    "ttsgraph.py",
+    "params.yaml",
+    "study.yaml",
+    "pyproject.toml",
+)
 
 
 class DocsProject:
-    """Where a page's blocks are carried out, one after another. What a page starts runs until `close`."""
+    """Where a page's blocks are carried out, one after another. What a page starts runs until
+    `close`.
+    """
 
     def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self.url = folder, url
+        self.folder = folder
+        self.url = url
         self.exports: list[str] = []
         self.server: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
-        """Copy the project: the laptop profile as it is, but with the stub's models, few questions and a short search."""
+        """Copy the project: the laptop profile as it is, but with the stub's models, few questions
+        and a short search.
+        """
         for name in COPIED:
-            shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
         for name in FILES:
             shutil.copy(ROOT / name, self.folder)
         (self.folder / "inputs").mkdir()
@@ -77,25 +95,35 @@ class DocsProject:
         return int(yaml.safe_load((self.folder / "params.yaml").read_text())["service"]["port"])
 
     def carry_out(self, block: Block) -> None:
-        """Do what a block says: type its commands, run its program, write its file, or change settings and code."""
+        """Do what a block says: type its commands, run its program, write its file, or change
+        settings and code.
+        """
         text = block.text.replace(EXAMPLE_URL, self.url)
         if block.language == "sh":
             for command in block.commands:
                 if command not in not_run():
                     self.type(command)
         elif block.language == "yaml":
-            assert block.title, f"{block.page}:{block.line}: expected a title that names the settings file"
+            assert block.title, (
+                f"{block.page}:{block.line}: expected a title that names the settings file"
+            )
             self.settings(block.title, text)
         elif block.language == "diff":
             patched(self.folder, text)
         elif block.title:
             (self.folder / block.title).write_text(text)
         elif block.language == "python":
-            self.run([sys.executable, "-c", text.replace(f":{EXAMPLE_PORT}/", f":{self.port}/")], "a program")
+            self.run(
+                [sys.executable, "-c", text.replace(f":{EXAMPLE_PORT}/", f":{self.port}/")],
+                "a program",
+            )
 
     def settings(self, title: str, text: str) -> None:
-        """Change a settings file; a profile that a page leaves to the reader starts as a copy of the default one."""
-        path, port = self.folder / title.removeprefix("add to "), self.port
+        """Change a settings file; a profile that a page leaves to the reader starts as a copy of
+        the default one.
+        """
+        path = self.folder / title.removeprefix("add to ")
+        port = self.port
         if not path.exists():
             shutil.copy(self.folder / "profiles" / "laptop.yaml", path)
         changed(path, title, text)
@@ -103,7 +131,9 @@ class DocsProject:
             changed(path, title, yaml.safe_dump({"service": {"port": port}}))
 
     def type(self, command: str) -> None:
-        """Type a command in a shell; `export` holds for what follows, and a server goes on while what follows is typed."""
+        """Type a command in a shell; `export` holds for what follows, and a server goes on while
+        what follows is typed.
+        """
         if command.startswith("export "):
             self.exports.append(command)
         elif command.startswith("ttsgraph serve "):
@@ -113,14 +143,24 @@ class DocsProject:
 
     def run(self, arguments: list[str], shown: str) -> None:
         """Run to the end, and well."""
-        done = subprocess.run(arguments, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(
+            arguments,
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
         assert done.returncode == 0, f"{shown}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
     def serve(self, command: str) -> None:
         """Start a server in place of the one before, and wait until it answers."""
         self.close()
         # A session of its own: ending it ends what it started.
-        self.server = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=self.folder, env=self.env, start_new_session=True)
+        self.server = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"], cwd=self.folder, env=self.env, start_new_session=True
+        )
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             assert self.server.poll() is None, f"{command} ended with {self.server.returncode}"
@@ -140,6 +180,8 @@ class DocsProject:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of the commands: the copy's code and the tests' interpreter come first."""
+        """The environment of the commands: the copy's code and the tests' interpreter come
+        first.
+        """
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}

@@ -18,12 +18,17 @@ from pipeline.tasks.base import Question
 
 
 class ScriptedClient:
-    """Answers with `reply(request)` and remembers what was asked; `fails(request)` decides which calls fail for good."""
+    """Answers with `reply(request)` and remembers what was asked; `fails(request)` decides which
+    calls fail for good.
+    """
 
     def __init__(
-        self, reply: Callable[[Request], str] = lambda request: "7", fails: Callable[[Request], bool] = lambda request: False
+        self,
+        reply: Callable[[Request], str] = lambda request: "7",
+        fails: Callable[[Request], bool] = lambda request: False,
     ) -> None:
-        self.reply, self.fails = reply, fails
+        self.reply = reply
+        self.fails = fails
         self.requests: list[Request] = []
 
     async def complete(self, request: Request) -> Completion:
@@ -47,7 +52,9 @@ def numbered(count: int) -> list[Question]:
 
 
 class Known:
-    """An environment whose graphs' answers to `numbered` questions are known: graph -> (N,) 1 right, 0 wrong, NaN lost."""
+    """An environment whose graphs' answers to `numbered` questions are known: graph -> (N,) 1
+    right, 0 wrong, NaN lost.
+    """
 
     def __init__(self, answers: Mapping[str, np.ndarray]) -> None:
         self.answers = answers
@@ -56,12 +63,17 @@ class Known:
     def failed(self, feedback: Feedback) -> bool:
         return feedback.n_scored == 0
 
-    async def evaluate(self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore) -> Feedback:
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
         text = graph.to_json()
         self.asked.append((text, tuple(question.id for question in questions)))
         rights = [float(self.answers[text][int(question.id)]) for question in questions]
         grades = [None if math.isnan(right) else right == 1 for right in rights]
-        results = [QuestionResult(question.id, grade, "", 1.0) for question, grade in zip(questions, grades, strict=True)]
+        results = [
+            QuestionResult(question.id, grade, "", 1.0)
+            for question, grade in zip(questions, grades, strict=True)
+        ]
         return Feedback(tuple(results), Usage(calls=len(results)), 0.1)
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
@@ -69,14 +81,18 @@ class Known:
 
 
 class ArithmeticClient(ScriptedClient):
-    """Adds the numbers of the question's last line, rightly with a probability per model; more surely with a draft to look at."""
+    """Adds the numbers of the question's last line, rightly with a probability per model; more
+    surely with a draft to look at.
+    """
 
     def __init__(self, skill: dict[str, float]) -> None:
         super().__init__(self._answer)
         self.skill = skill
 
     def _answer(self, request: Request) -> str:
-        lines = [line for line in request.messages[-1].content.splitlines() if line.startswith("Q: ")]
+        lines = [
+            line for line in request.messages[-1].content.splitlines() if line.startswith("Q: ")
+        ]
         right = sum(int(part) for part in lines[-1].removeprefix("Q: ").split("+"))
         chance = self.skill[request.model]
         seen = request.messages[-1].content.rsplit("Q: ", 1)[1]

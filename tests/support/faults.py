@@ -1,4 +1,6 @@
-"""Every way in which an endpoint can go wrong, for a StubServer, in a seeded share of its answers."""
+"""Every way in which an endpoint can go wrong, for a StubServer, in a seeded share of its
+answers.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,20 @@ HANG_S = 1.5
 
 
 def _answer(text: str = "7", usage: bool = True) -> str:
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": text},
+    }
     data = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
-    return json.dumps(data | ({"usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}} if usage else {}))
+    return json.dumps(
+        data
+        | (
+            {"usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
+            if usage
+            else {}
+        )
+    )
 
 
 def _reset() -> Reply:
@@ -37,9 +50,17 @@ FAULTS = {
     "garbage": lambda: (200, {}, "<html>busy</html>"),
     "no choices": lambda: (200, {}, '{"choices": [], "usage": null}'),
     "no usage": lambda: (200, {}, _answer(usage=False)),
-    "error beside an answer": lambda: (200, {}, _answer().replace('"id"', '"error": {"code": 502}, "id"')),
+    "error beside an answer": lambda: (
+        200,
+        {},
+        _answer().replace('"id"', '"error": {"code": 502}, "id"'),
+    ),
     "filtered": lambda: (200, {}, _answer().replace('"stop"', '"error"')),
-    "negative usage": lambda: (200, {}, _answer().replace('"prompt_tokens": 1', '"prompt_tokens": -9')),
+    "negative usage": lambda: (
+        200,
+        {},
+        _answer().replace('"prompt_tokens": 1', '"prompt_tokens": -9'),
+    ),
     "nested": lambda: (200, {}, "[" * 50_000),
     "long headers": lambda: (200, {"x-long": "x" * 20_000}, _answer()),
     "long answer": lambda: (200, {}, _answer("x" * 200_000)),
@@ -48,10 +69,14 @@ FAULTS = {
 
 
 class Faults:
-    """A `misbehave` of StubServer: each answer goes wrong with this chance, in one of these ways, as the seed says."""
+    """A `misbehave` of StubServer: each answer goes wrong with this chance, in one of these ways,
+    as the seed says.
+    """
 
     def __init__(self, share: float, seed: int = 0, kinds: Sequence[str] = tuple(FAULTS)) -> None:
-        self.share, self.seed, self.kinds = share, seed, tuple(kinds)
+        self.share = share
+        self.seed = seed
+        self.kinds = tuple(kinds)
         self.made: Counter[str] = Counter()
 
     def __call__(self, count: int, body: dict[str, Any]) -> Reply | None:

@@ -1,4 +1,6 @@
-"""Stub servers with the habits that servers have: what they refuse and in which words, what they list, and where they think."""
+"""Stub servers with the habits that servers have: what they refuse and in which words, what they
+list, and where they think.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,42 @@ Answer = tuple[int, dict[str, str], str]
 
 def openai_refusal(name: str, instead: str = "") -> Answer:
     """As OpenAI and Azure say that a model takes no such parameter."""
-    words = f"Unsupported parameter: '{name}' is not supported with this model.{f' Use {instead!r} instead.' if instead else ''}"
-    error = {"message": words, "type": "invalid_request_error", "param": name, "code": "unsupported_parameter"}
+    words = (
+        f"Unsupported parameter: '{name}' is not supported with this"
+        f" model.{f' Use {instead!r} instead.' if instead else ''}"
+    )
+    error = {
+        "message": words,
+        "type": "invalid_request_error",
+        "param": name,
+        "code": "unsupported_parameter",
+    }
     return 400, {}, json.dumps({"error": error})
 
 
 def vllm_refusal(words: str) -> Answer:
     """As vLLM says that a request is bad."""
-    return 400, {}, json.dumps({"object": "error", "message": words, "type": "BadRequestError", "param": None, "code": 400})
+    return (
+        400,
+        {},
+        json.dumps(
+            {
+                "object": "error",
+                "message": words,
+                "type": "BadRequestError",
+                "param": None,
+                "code": 400,
+            }
+        ),
+    )
 
 
 NO_SYSTEM = vllm_refusal("System role not supported")
 
 
-def refusing(parameters: Iterable[str] = (), system: bool = False, model: str | None = None) -> Callable[..., Answer | None]:
+def refusing(
+    parameters: Iterable[str] = (), system: bool = False, model: str | None = None
+) -> Callable[..., Answer | None]:
     """Refuses these parameters, and system messages if it is said, of one model or of all."""
 
     def misbehave(count: int, body: Mapping[str, Any]) -> Answer | None:
@@ -44,15 +68,19 @@ def refusing(parameters: Iterable[str] = (), system: bool = False, model: str | 
 
 
 class Thinking(StubServer):
-    """Thinks before it answers: `where` is inline (<think>), or the key beside the content; `told` says how many tokens."""
+    """Thinks before it answers: `where` is inline (<think>), or the key beside the content; `told`
+    says how many tokens.
+    """
 
     def __init__(self, models: tuple[str, ...], where: str, told: bool = True) -> None:
         super().__init__(models, skill=1.0)
-        self.where, self.told = where, told
+        self.where = where
+        self.told = told
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         answer = super().completion(body, count)
-        message, thought = answer["choices"][0]["message"], "Let me add. It is 7, no."
+        message = answer["choices"][0]["message"]
+        thought = "Let me add. It is 7, no."
         if self.where == "inline":
             message["content"] = f"<think>\n{thought}\n</think>\n\n{message['content']}"
         elif self.where == "half":
@@ -64,7 +92,10 @@ class Thinking(StubServer):
             message[self.where] = thought
         answer["usage"] |= {"completion_tokens": 42, "prompt_tokens": 100}
         if self.told:
-            details = {"completion_tokens_details": {"reasoning_tokens": 40}, "prompt_tokens_details": {"cached_tokens": 64}}
+            details = {
+                "completion_tokens_details": {"reasoning_tokens": 40},
+                "prompt_tokens_details": {"cached_tokens": 64},
+            }
             answer["usage"] |= details
         return answer
 

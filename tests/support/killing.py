@@ -1,8 +1,9 @@
-"""Run as a program: evaluates a copy of a project and dies by SIGKILL at one write after the other, then evaluates it again.
+"""Run as a program: evaluates a copy of a project and dies by SIGKILL at one write after the other,
+then evaluates it again.
 
-`python -m tests.support.killing <project> <task> <method>` prints one JSON line for each kill: at which write it was, what the
-registry
-held then, and what it held, and what was said, once it was evaluated again; the first line is of a copy that nobody killed.
+`python -m tests.support.killing <project> <task> <method>` prints one JSON line for each kill: at
+which write it was, what the registry held then, and what it held, and what was said, once it was
+evaluated again; the first line is of a copy that nobody killed.
 """
 
 from __future__ import annotations
@@ -26,22 +27,32 @@ from flows.registry import Registry
 from flows.stage import load_stage
 
 ARTEFACTS_BETWEEN = 60
-"""Of the hundreds of files of code that a version is logged with, every so many is one to be killed at."""
+"""Of the hundreds of files of code that a version is logged with, every so many is one to be killed
+at.
+"""
 
 WRITING = os.O_WRONLY | os.O_RDWR
 MOVES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
 
 
 def listen(note: Callable[[str], None]) -> None:
-    """Hear of every write below the working directory, before it is made: files opened, made or moved, and commits."""
+    """Hear of every write below the working directory, before it is made: files opened, made or
+    moved, and commits.
+    """
     here = os.getcwd() + os.sep
 
     def hook(name: str, arguments: tuple[Any, ...]) -> None:
-        if (name == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING) or name in MOVES:
+        if (
+            name == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+        ) or name in MOVES:
             told = arguments[0]
         else:
             return
-        path = os.path.abspath(os.fsdecode(told)) if isinstance(told, str | bytes | os.PathLike) else ""
+        path = (
+            os.path.abspath(os.fsdecode(told))
+            if isinstance(told, str | bytes | os.PathLike)
+            else ""
+        )
         if path.startswith(here):
             note(f"{name} {path.removeprefix(here)}")
 
@@ -68,7 +79,9 @@ def forked(work: Callable[[], None]) -> int:
 
 @contextmanager
 def copied(project: Path) -> Iterator[Path]:
-    """A copy of the project under its own name, so that absolute paths in it hold; the original stands aside meanwhile."""
+    """A copy of the project under its own name, so that absolute paths in it hold; the original
+    stands aside meanwhile.
+    """
     aside = project.with_name(f"{project.name}-aside")
     project.rename(aside)
     shutil.copytree(aside, project, symlinks=True)
@@ -90,7 +103,11 @@ def held(task: str, method: str) -> dict[str, Any]:
         "versions": [version.label for version in versions],
         "aliases": {version.label: list(version.aliases) for version in versions},
         "said": {key: told.get(key) for key in ("version", "promoted", "reason")},
-        "files": sorted(str(path) for path in (stage.results / method).iterdir() if not path.name.startswith(".")),
+        "files": sorted(
+            str(path)
+            for path in (stage.results / method).iterdir()
+            if not path.name.startswith(".")
+        ),
     }
 
 
@@ -100,7 +117,9 @@ def tell(task: str, method: str, file: Path) -> None:
 
 
 def evaluated(task: str, method: str, dies_at: int, seen: Path | None = None) -> int:
-    """Evaluate in a process of its own that dies at this write, counted from 1; the writes are put into a file."""
+    """Evaluate in a process of its own that dies at this write, counted from 1; the writes are put
+    into a file.
+    """
     count = 0
     told: list[str] = []
 
@@ -122,7 +141,8 @@ def evaluated(task: str, method: str, dies_at: int, seen: Path | None = None) ->
 
 def chosen(writes: list[str]) -> list[int]:
     """At which of these to be killed: all, but of those of many artefacts in a row some."""
-    numbers, row = [], 0
+    numbers = []
+    row = 0
     for number, what in enumerate(writes, 1):
         row = row + 1 if "mlruns" in what or "mlartifacts" in what else 0
         if row % ARTEFACTS_BETWEEN in (0, 1):
@@ -132,7 +152,9 @@ def chosen(writes: list[str]) -> list[int]:
 
 def main() -> None:
     """The command line."""
-    project, task, method = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    project = Path(sys.argv[1])
+    task = sys.argv[2]
+    method = sys.argv[3]
     scratch = project.with_name(f"{project.name}-told")
     with copied(project):
         assert evaluated(task, method, 0, scratch) == 0
@@ -147,7 +169,11 @@ def main() -> None:
             between = json.loads(scratch.read_text())
             assert evaluated(task, method, 0) == 0, writes[number - 1]
             assert forked(lambda: tell(task, method, scratch)) == 0
-            line = {"write": writes[number - 1], "between": between, "after": json.loads(scratch.read_text())}
+            line = {
+                "write": writes[number - 1],
+                "between": between,
+                "after": json.loads(scratch.read_text()),
+            }
             print(json.dumps(line), flush=True)
 
 

@@ -11,7 +11,9 @@ _FACTS = {
     "gemma-1.1-2b": ("gemma", 2.5062e9, 1.9819e9, 18, 2048, 0.06),
     "gemma-1.1-7b": ("gemma", 8.5377e9, 7.7513e9, 28, 3072, 0.27),
 }
-PAPER_POOL = ModelPool(tuple(ModelSpec(n, f, t, m, la, h, Price(p, p)) for n, (f, t, m, la, h, p) in _FACTS.items()))
+PAPER_POOL = ModelPool(
+    tuple(ModelSpec(n, f, t, m, la, h, Price(p, p)) for n, (f, t, m, la, h, p) in _FACTS.items())
+)
 
 UNIT_FLOPS_MATH = 6.7946e11
 
@@ -29,4 +31,15 @@ CHAIN_OF_4_LLAMA_8B_DOLLARS = 4.92e-4
 
 LABELED = {1: 1, 2: 3, 3: 25, 4: 543, 5: 29281, 6: 3781503, 7: 1138779265, 8: 783702329343}
 # OEIS A003087
-UNLABELED = {1: 1, 2: 2, 3: 6, 4: 31, 5: 302, 6: 5984, 7: 243668, 8: 20286025, 9: 3424938010, 10: 1165948612902}
+UNLABELED = {
+    1: 1,
+    2: 2,
+    3: 6,
+    4: 31,
+    5: 302,
+    6: 5984,
+    7: 243668,
+    8: 20286025,
+    9: 3424938010,
+    10: 1165948612902,
+}

@@ -1,5 +1,6 @@
-"""Stubs of the servers that people have: where each listens, whom it lets in, what it refuses, and in
-which shape it says so, as their documentation has it."""
+"""Stubs of the servers that people have: where each listens, whom it lets in, what it refuses, and
+in which shape it says so, as their documentation has it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class OwnServer(StubServer):
         asked = last | {"content": last["content"].splitlines()[-1]}
         answer = super().completion(body | {"messages": [asked]}, count)
         if self.several and body.get("n", 1) > 1:
-            choice, written = answer["choices"][0], answer["usage"]["completion_tokens"]
+            choice = answer["choices"][0]
+            written = answer["usage"]["completion_tokens"]
             answer["choices"] = [choice | {"index": k} for k in range(body["n"])]
             answer["usage"]["completion_tokens"] = written * body["n"]
         return answer
@@ -89,7 +91,9 @@ def wants_bearer(headers: dict[str, str]) -> bool:
 
 
 class Ollama(OwnServer):
-    """Asks for no key, ignores what it does not know (`n` too), and puts thoughts into `reasoning`."""
+    """Asks for no key, ignores what it does not know (`n` too), and puts thoughts into
+    `reasoning`.
+    """
 
     model: ClassVar = "llama3.2:1b"
 
@@ -102,7 +106,9 @@ class Ollama(OwnServer):
         return super().entry() | {"owned_by": "library"}
 
     def no_model(self, name: str) -> Answer:
-        return error(404, f"model '{name}' not found", type="not_found_error", param=None, code=None)
+        return error(
+            404, f"model '{name}' not found", type="not_found_error", param=None, code=None
+        )
 
     def nothing_there(self, path: str) -> Answer:
         return 404, {"Content-Type": "text/plain"}, "404 page not found"
@@ -204,8 +210,9 @@ class LiteLlm(OwnServer):
 
 
 class Azure(OwnServer):
-    """Has the deployment in its path, the key in a header of its own, a version in the query, no list,
-    and models that take `max_completion_tokens` alone."""
+    """Has the deployment in its path, the key in a header of its own, a version in the query, no
+    list, and models that take `max_completion_tokens` alone.
+    """
 
     root: ClassVar = "/openai/deployments/my-gpt"
     model: ClassVar = "my-gpt"
@@ -234,7 +241,8 @@ class Azure(OwnServer):
     def refuses(self, name: str) -> Answer:
         instead = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
         words = f"Unsupported parameter: '{name}' is not supported with this model.{instead}"
-        kind, code = "invalid_request_error", "unsupported_parameter"
+        kind = "invalid_request_error"
+        code = "unsupported_parameter"
         return error(400, words, type=kind, param=name, code=code)
 
 

@@ -1,4 +1,6 @@
-"""Processes as tests see them: who is alive, who is whose child, and a kernel that refuses some system calls."""
+"""Processes as tests see them: who is alive, who is whose child, and a kernel that refuses some
+system calls.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,28 @@ calls.load()
 
 
 def refusing(names: Sequence[str], program: str) -> list[str]:
-    """The command that runs a program on a kernel that refuses these system calls; a real filter, as a container would have it."""
+    """The command that runs a program on a kernel that refuses these system calls; a real filter,
+    as a container would have it.
+    """
     return [sys.executable, "-c", _REFUSE.format(names=list(names)) + program]
 
 
 def refused_calls(names: Sequence[str], program: str) -> str:
     """What a program prints on a kernel that refuses these system calls."""
-    done = subprocess.run(refusing(names, program), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        refusing(names, program), capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def children_of(pid: int) -> set[int]:
     """The process ids of a process's children, those of all its threads."""
-    return {int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()}
+    return {
+        int(child)
+        for path in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in path.read_text().split()
+    }
 
 
 def all_below(pid: int) -> set[int]:

@@ -1,4 +1,6 @@
-"""Copies of the project in a temporary folder; here those whose models are a stub server, or none at all."""
+"""Copies of the project in a temporary folder; here those whose models are a stub server, or none
+at all.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("flows", "pipeline"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
         for name in ("dvc.yaml", ".dvcignore", "ttsgraph.py"):
             shutil.copy(ROOT / name, folder)
         (folder / "profiles").mkdir()
@@ -45,7 +49,13 @@ class Copy:
     def run(self, *command: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run a command in the copy, with the copy's code."""
         return subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, timeout=timeout, env=self.environment, check=False
+            command,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=self.environment,
+            check=False,
         )
 
     def stage(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -58,10 +68,15 @@ class Copy:
 
     @contextmanager
     def ready_to_search(self) -> Iterator[None]:
-        """Math sampled and the start of its search chosen, and a Prefect server for the stages, so that a start takes seconds."""
+        """Math sampled and the start of its search chosen, and a Prefect server for the stages, so
+        that a start takes seconds.
+        """
         from flows.repro import prefect_server  # which takes a second that few tests need
 
-        with prefect_server(self.folder / ".ttsgraph") as url, pytest.MonkeyPatch.context() as patch:
+        with (
+            prefect_server(self.folder / ".ttsgraph") as url,
+            pytest.MonkeyPatch.context() as patch,
+        ):
             patch.setenv("PREFECT_API_URL", url)
             for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
                 done = self.stage(stage, "--task", "math")
@@ -100,6 +115,12 @@ class Project(Copy):
 
     def guided_by(self, agent_url: str, **more: Any) -> None:
         """Let the search be led by a language model, whose key is in AGENT_KEY."""
-        agent = {"kind": "llm", "base_url": agent_url, "model": "guide", "api_key_env": "AGENT_KEY", "price": 2}
+        agent = {
+            "kind": "llm",
+            "base_url": agent_url,
+            "model": "guide",
+            "api_key_env": "AGENT_KEY",
+            "price": 2,
+        }
         self.profile["agent"] = agent | more
         self.save()

@@ -1,4 +1,6 @@
-"""A server that sends whatever bytes it is told to, for responses that no HTTP library would write."""
+"""A server that sends whatever bytes it is told to, for responses that no HTTP library would
+write.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,20 @@ from contextlib import contextmanager
 
 def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     """A well-formed response with this body, and more headers."""
-    lines = [f"HTTP/1.1 {status}", "Content-Type: application/json", f"Content-Length: {len(body)}", *headers]
+    lines = [
+        f"HTTP/1.1 {status}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *headers,
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 @contextmanager
 def raw_server(reply: Callable[[int], bytes]) -> Iterator[str]:
-    """A base URL at which the request of this number, from 1, is answered with `reply(number)`, and the connection closed."""
+    """A base URL at which the request of this number, from 1, is answered with `reply(number)`, and
+    the connection closed.
+    """
     listening = socket.create_server(("127.0.0.1", 0), backlog=64)
     count = 0
 
@@ -52,6 +61,10 @@ def _read_request(connection: socket.socket) -> None:
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
     head, _, body = data.partition(b"\r\n\r\n")
-    lengths = [int(line.partition(b":")[2]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    lengths = [
+        int(line.partition(b":")[2])
+        for line in head.split(b"\r\n")
+        if line.lower().startswith(b"content-length:")
+    ]
     while len(body) < sum(lengths):
         body += connection.recv(65536)

@@ -1,7 +1,9 @@
-"""The packaged models behind real servers: where they are, the laptop profile on them, and small questions to search with.
+"""The packaged models behind real servers: where they are, the laptop profile on them, and small
+questions to search with.
 
-They need the serve environment (TTSGRAPH_SERVE_PYTHON, default .venv-serve/bin/python) and the converted models (TTSGRAPH_MODELS,
-default .ttsgraph/models), both made by `make setup`; without them a test is skipped, and says so.
+They need the serve environment (TTSGRAPH_SERVE_PYTHON, default .venv-serve/bin/python) and the
+converted models (TTSGRAPH_MODELS, default .ttsgraph/models), both made by `make setup`; without
+them a test is skipped, and says so.
 """
 
 from __future__ import annotations
@@ -20,30 +22,41 @@ from pipeline.settings.profile import Profile
 from pipeline.tasks.base import Question
 
 ROOT = Path(__file__).resolve().parents[2]
-GEMMA, SMOLLM = "gemma3-270m", "smollm2-135m"
+GEMMA = "gemma3-270m"
+SMOLLM = "smollm2-135m"
 PYTHON = Path(os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON))).absolute()
 MODELS = Path(os.environ.get("TTSGRAPH_MODELS", str(ROOT / ".ttsgraph" / "models"))).absolute()
-SUMS = [Question(f"q{a}{b}", f"{a} + {b} =", str(a + b)) for a in range(1, 10) for b in range(1, 10)]
+SUMS = [
+    Question(f"q{a}{b}", f"{a} + {b} =", str(a + b)) for a in range(1, 10) for b in range(1, 10)
+]
 
 
 def require_models() -> None:
     """Skip the test where the models can't be served."""
     if not PYTHON.exists():
-        pytest.skip(f"no serve environment: {PYTHON} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)")
+        pytest.skip(
+            f"no serve environment: {PYTHON} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)"
+        )
     missing = [name for name in (GEMMA, SMOLLM) if convert.read_record(MODELS / name) is None]
     if missing:
-        pytest.skip(f"not converted in {MODELS}: {', '.join(missing)} (make setup, or set TTSGRAPH_MODELS)")
+        pytest.skip(
+            f"not converted in {MODELS}: {', '.join(missing)} (make setup, or set TTSGRAPH_MODELS)"
+        )
 
 
 def link_serve_environment(folder: Path) -> None:
-    """Put the serve environment where a stage looks for it: beside its working directory's files."""
+    """Put the serve environment where a stage looks for it: beside its working directory's
+    files.
+    """
     (folder / SERVE_PYTHON).parents[1].symlink_to(PYTHON.parents[1])
 
 
 def laptop(pool: tuple[str, ...] = (SMOLLM, GEMMA), **sections: dict[str, Any]) -> Profile:
     """The laptop profile on the converted models, with changes by section."""
     data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    data["pool"] = {name: data["pool"][name] | {"weights": {"path": str(MODELS / name)}} for name in pool}
+    data["pool"] = {
+        name: data["pool"][name] | {"weights": {"path": str(MODELS / name)}} for name in pool
+    }
     for section, changes in sections.items():
         data[section] |= changes
     return parse(Profile, data, "profile")

@@ -1,4 +1,6 @@
-"""A real server on a real socket for found graphs, and a pool behind it that streams, can be held up, and sees who leaves."""
+"""A real server on a real socket for found graphs, and a pool behind it that streams, can be held
+up, and sees who leaves.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,17 @@ NOT_NOW = 3600.0
 
 
 class PoolStub:
-    """An OpenAI-compatible pool. `reply(body)` is an answer's text, or a response; `holds(body)` requests wait for `release`.
+    """An OpenAI-compatible pool. `reply(body)` is an answer's text, or a response; `holds(body)`
+    requests wait for `release`.
 
     `bodies` were asked for, `left` of them were given up by who asked.
     """
 
     def __init__(self) -> None:
-        routes = [Route("/v1/models", self._models), Route("/v1/chat/completions", self._complete, methods=["POST"])]
+        routes = [
+            Route("/v1/models", self._models),
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+        ]
         self.app = Starlette(routes=routes)
         self.reset()
 
@@ -62,7 +68,10 @@ class PoolStub:
         self._released.set()
 
     async def _models(self, request: Request) -> Response:
-        models = [{"id": name, "object": "model", "created": 0, "owned_by": "stub"} for name in ("small", "large")]
+        models = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "stub"}
+            for name in ("small", "large")
+        ]
         return JSONResponse({"object": "list", "data": models})
 
     async def _complete(self, request: Request) -> Response:
@@ -74,11 +83,21 @@ class PoolStub:
         reply = self.reply(body)
         if isinstance(reply, Response):
             return reply
-        usage = {"prompt_tokens": 10, "completion_tokens": len(reply.split()), "total_tokens": 10 + len(reply.split())}
+        usage = {
+            "prompt_tokens": 10,
+            "completion_tokens": len(reply.split()),
+            "total_tokens": 10 + len(reply.split()),
+        }
         if body.get("stream"):
             return StreamingResponse(self._events(reply, usage), media_type="text/event-stream")
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
-        return JSONResponse(_frame(body) | {"object": "chat.completion", "choices": [choice], "usage": usage})
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": reply},
+        }
+        return JSONResponse(
+            _frame(body) | {"object": "chat.completion", "choices": [choice], "usage": usage}
+        )
 
     async def _events(self, reply: str, usage: dict[str, int]) -> AsyncIterator[str]:
         try:
@@ -114,14 +133,19 @@ def _frame(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _event(data: dict[str, Any]) -> str:
-    return f"data: {json.dumps({'id': 'stub', 'created': 0, 'model': 'm', 'object': 'chat.completion.chunk'} | data)}\n\n"
+    return (
+        "data:"
+        f" {json.dumps({'id': 'stub', 'created': 0, 'model': 'm', 'object': 'chat.completion.chunk'} | data)}\n\n"
+    )
 
 
 class Shelf:
     """A Loader whose names stand for what a test puts there."""
 
     def __init__(self, **versions: Deployed | Exception) -> None:
-        self.versions: dict[str, Deployed | Exception] = {name.replace("_", "@"): found for name, found in versions.items()}
+        self.versions: dict[str, Deployed | Exception] = {
+            name.replace("_", "@"): found for name, found in versions.items()
+        }
 
     def resolve(self, name: str) -> Deployed:
         found = self.versions.get(name, DeploymentError(f"nothing is deployed as {name}"))
@@ -131,10 +155,14 @@ class Shelf:
 
 
 def graph_of(last: str, *models: str) -> CollaborationGraph:
-    """Assistants on these models, read by a last node of another role on `large`; without models, an assistant alone."""
+    """Assistants on these models, read by a last node of another role on `large`; without models,
+    an assistant alone.
+    """
     nodes = [{"id": i, "role": "assistant", "model": model} for i, model in enumerate(models)]
     nodes.append({"id": len(models), "role": last, "model": "large"})
-    return CollaborationGraph.from_dict({"nodes": nodes, "edges": [[i, len(models)] for i in range(len(models))]})
+    return CollaborationGraph.from_dict(
+        {"nodes": nodes, "edges": [[i, len(models)] for i in range(len(models))]}
+    )
 
 
 def profile_of(base_url: str, style: str = "chat", **engine: Any) -> Profile:
@@ -143,7 +171,10 @@ def profile_of(base_url: str, style: str = "chat", **engine: Any) -> Profile:
     data["engine"] = {"kind": "external", "max_retries": 0, "concurrency": 512} | engine
     data["pool"] = {name: MODEL | {"base_url": base_url} for name in ("small", "large")}
     data["tasks"] = {"math": data["tasks"]["math"]}
-    data["tasks"]["math"] |= {"prompt": {"style": style}, "sampling": {"temperature": 0.9, "max_tokens": 64, "stop": ["\n"]}}
+    data["tasks"]["math"] |= {
+        "prompt": {"style": style},
+        "sampling": {"temperature": 0.9, "max_tokens": 64, "stop": ["\n"]},
+    }
     return parse(Profile, data, "test")
 
 
@@ -165,7 +196,9 @@ class Service:
     """A running server: its address, and what it serves."""
 
     def __init__(self, url: str, deployments: Deployments, loop: asyncio.AbstractEventLoop) -> None:
-        self.url, self.deployments, self._loop = url, deployments, loop
+        self.url = url
+        self.deployments = deployments
+        self._loop = loop
 
     def refresh(self) -> None:
         """Look at the names now."""
@@ -173,7 +206,9 @@ class Service:
 
 
 @contextmanager
-def serving(loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = None, **settings: Any) -> Iterator[Service]:
+def serving(
+    loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = None, **settings: Any
+) -> Iterator[Service]:
     """Serve what a loader has."""
     wanted = ServiceSettings(**{"refresh_s": NOT_NOW, "drain_s": 5, "max_retries": 0} | settings)
     metrics = Metrics()
@@ -190,7 +225,9 @@ def serving(loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = 
 
 
 @contextmanager
-def _in_thread(make: Callable[[], ASGIApp], main: Any, settings: ServiceSettings = PLAIN) -> Iterator[str]:
+def _in_thread(
+    make: Callable[[], ASGIApp], main: Any, settings: ServiceSettings = PLAIN
+) -> Iterator[str]:
     server = uvicorn.Server(config_of(make(), settings))
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         failed: list[BaseException] = []
@@ -214,7 +251,9 @@ def _in_thread(make: Callable[[], ASGIApp], main: Any, settings: ServiceSettings
 
 
 def wait_for(happened: Callable[[], bool], limit_s: float = 30) -> None:
-    """Wait until something has happened; how long it takes decides nothing, but a test should not hang."""
+    """Wait until something has happened; how long it takes decides nothing, but a test should not
+    hang.
+    """
     end = time.monotonic() + limit_s
     while not happened():
         assert time.monotonic() < end, "did not happen"

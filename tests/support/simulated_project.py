@@ -1,4 +1,6 @@
-"""A small project under the simulated profile, its stages run in this process: everything real but the language models."""
+"""A small project under the simulated profile, its stages run in this process: everything real but
+the language models.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from flows import evaluate, identity, init_family, init_instances, pilot, pilot_plots, profile, sample, search
+from flows import (
+    evaluate,
+    identity,
+    init_family,
+    init_instances,
+    pilot,
+    pilot_plots,
+    profile,
+    sample,
+    search,
+)
 from flows.registry import Registry
 from pipeline.tasks.base import Question
 from pipeline.tasks.questions import questions_of
@@ -24,20 +36,33 @@ class SimulatedProject(Copy):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+        self.settings: dict[str, Any] = yaml.safe_load(
+            (ROOT / "profiles" / "simulated.yaml").read_text()
+        )
         self.whole_pool = dict(self.settings["pool"])
         self.settings["pool"] = {name: self.whole_pool[name] for name in POOL}
         self.settings["tasks"] = {"math": self.settings["tasks"]["math"]}
         self.settings["tasks"]["math"]["source"]["size"] = 500
         self.settings["tasks"]["math"]["splits"] = {"train": 40, "val": 30, "test": 200}
-        self.settings["pilot"] = {"questions": 8, "widths": [1, 2], "depths": [1, 2], "max_nodes": 4}
+        self.settings["pilot"] = {
+            "questions": 8,
+            "widths": [1, 2],
+            "depths": [1, 2],
+            "max_nodes": 4,
+        }
         self.settings["init"] = {"questions": 16, "candidates": 3, "topologies": 2}
-        self.settings["search"] |= {"max_iterations": 3, "patience": 2, "candidates": 3, "batch": 16}
+        self.settings["search"] |= {
+            "max_iterations": 3,
+            "patience": 2,
+            "candidates": 3,
+            "batch": 16,
+        }
         self.settings["budget"]["limit"] = 20
         # A model outside the pool that beats any graph of it by far, so that a small test can tell.
         self.settings["simulation"]["tasks"]["math"]["skill"]["llama-3.1-8b"] = 3.0
         self.uri = f"sqlite:///{folder}/mlflow.db"
-        self.seed, self.method = 0, "random"
+        self.seed = 0
+        self.method = "random"
         self.save()
         self.dvc("init", "--no-scm", "-q")
 
@@ -58,7 +83,9 @@ class SimulatedProject(Copy):
         return self.folder / "results" / "simulated-small" / "math"
 
     def build(self, method: str = "random") -> None:
-        """Run the stages that have not run, from sample to evaluate, and commit what they made to DVC."""
+        """Run the stages that have not run, from sample to evaluate, and commit what they made to
+        DVC.
+        """
         self.method = method
         self.save()
         with chdir(self.folder):
@@ -85,9 +112,25 @@ class SimulatedProject(Copy):
         """Tell DVC what the stages made."""
         with chdir(self.folder):
             identity.identity()
-        stages = [f"{name}@math" for name in ("sample", "profile", "pilot", "pilot_plots", "init_family", "init_instances")]
+        stages = [
+            f"{name}@math"
+            for name in (
+                "sample",
+                "profile",
+                "pilot",
+                "pilot_plots",
+                "init_family",
+                "init_instances",
+            )
+        ]
         stages.insert(0, "identity")
-        self.dvc("commit", "-f", "-q", *stages, *(f"{name}@math-{self.method}" for name in ("search", "evaluate")))
+        self.dvc(
+            "commit",
+            "-f",
+            "-q",
+            *stages,
+            *(f"{name}@math-{self.method}" for name in ("search", "evaluate")),
+        )
 
     def dvc(self, *arguments: str) -> str:
         """Run DVC; returns what it prints."""
@@ -97,7 +140,9 @@ class SimulatedProject(Copy):
 
     def questions(self, split: str) -> list[Question]:
         """The questions of a split."""
-        return questions_of(pd.read_parquet(self.folder / "data" / "simulated-small" / "math" / "questions.parquet"))[split]
+        return questions_of(
+            pd.read_parquet(self.folder / "data" / "simulated-small" / "math" / "questions.parquet")
+        )[split]
 
     @contextmanager
     def registry(self) -> Iterator[Registry]:

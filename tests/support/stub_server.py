@@ -1,6 +1,8 @@
-"""A small OpenAI-compatible server on a real socket, for tests: /v1/models and /v1/chat/completions.
+"""A small OpenAI-compatible server on a real socket, for tests: /v1/models and
+/v1/chat/completions.
 
-It answers sums rightly with a probability that depends on the prompt alone, and can be told to misbehave.
+It answers sums rightly with a probability that depends on the prompt alone, and can be told to
+misbehave.
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ Misbehave = Callable[[int, dict[str, Any]], tuple[int, dict[str, str], str] | No
 class StubServer:
     """What the server is asked, and how it answers.
 
-    `misbehave(count, body)` may return (status, headers, text) instead, or raise ConnectionResetError to break the connection.
+    `misbehave(count, body)` may return (status, headers, text) instead, or raise
+    ConnectionResetError to break the connection.
     """
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
-        self.models, self.skill, self.delay_s = models, skill, delay_s
+        self.models = models
+        self.skill = skill
+        self.delay_s = delay_s
         self.model_list: str | None = None
         self.lists: Callable[[str, dict[str, str]], tuple[int, dict[str, str], str]] | None = None
         self.paths: list[str] = []
@@ -45,7 +50,11 @@ class StubServer:
             self.most_at_once = max(self.most_at_once, self.now)
         try:
             time.sleep(self.delay_s)
-            return self.misbehave(count, body) or (200, {}, json.dumps(self.completion(body, count)))
+            return self.misbehave(count, body) or (
+                200,
+                {},
+                json.dumps(self.completion(body, count)),
+            )
         finally:
             with self._lock:
                 self.now -= 1
@@ -57,8 +66,16 @@ class StubServer:
         # A client that sends seeds gets the same answer to the same call, whenever it asks.
         seed = hashlib.sha256(f"{body.get('seed', count)}{text}".encode()).digest()[0] / 256
         reply = str(sum(numbers)) if seed < self.skill else str(sum(numbers) + 1)
-        usage = {"prompt_tokens": len(text.split()), "completion_tokens": 2, "total_tokens": len(text.split()) + 2}
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+        usage = {
+            "prompt_tokens": len(text.split()),
+            "completion_tokens": 2,
+            "total_tokens": len(text.split()) + 2,
+        }
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": reply},
+        }
         return {
             "id": f"stub-{count}",
             "object": "chat.completion",
@@ -75,12 +92,21 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
+        disable_nagle_algorithm = (
+            True  # else a body waits 40 ms for the acknowledgement of its headers
+        )
 
         def do_GET(self) -> None:
-            models = [{"id": model, "object": "model", "created": 0, "owned_by": "stub"} for model in stub.models]
+            models = [
+                {"id": model, "object": "model", "created": 0, "owned_by": "stub"}
+                for model in stub.models
+            ]
             if stub.lists is not None:
-                self._send(*stub.lists(self.path, {name.lower(): value for name, value in self.headers.items()}))
+                self._send(
+                    *stub.lists(
+                        self.path, {name.lower(): value for name, value in self.headers.items()}
+                    )
+                )
                 return
             self._send(200, {}, stub.model_list or json.dumps({"object": "list", "data": models}))
 
@@ -92,13 +118,17 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
                 self._send(*stub.answer(body))
             except ConnectionResetError:
                 # Closing with unsent data thrown away is what makes it a reset and not an end.
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
                 self.close_connection = True
 
         def _send(self, status: int, headers: dict[str, str], text: str) -> None:
             data = text.encode()
             self.send_response(status)
-            for name, value in ({"Content-Type": "application/json", "Content-Length": str(len(data))} | headers).items():
+            for name, value in (
+                {"Content-Type": "application/json", "Content-Length": str(len(data))} | headers
+            ).items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)

@@ -1,4 +1,6 @@
-"""A model server that is a real, tiny HTTP server process; the fixtures that make some are in conftest."""
+"""A model server that is a real, tiny HTTP server process; the fixtures that make some are in
+conftest.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from pathlib import Path
 
 from pipeline.serving.servers import ServerSpec, free_ports
 
-# A model server with what makes vLLM hard to stop: a child in a session of its own that ignores SIGTERM.
+# A model server with what makes vLLM hard to stop: a child in a session of its own that ignores
+# SIGTERM.
 SERVER = """
 import http.server, json, os, pathlib, subprocess, sys, time
 port, models, pids = int(sys.argv[1]), sys.argv[2].split(","), pathlib.Path(sys.argv[3])
@@ -32,13 +35,23 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 MakeSpec = Callable[..., ServerSpec]
 
 
-def tiny_spec(folder: Path, models: str = "tiny", port: int | None = None, serves: str | None = None) -> ServerSpec:
+def tiny_spec(
+    folder: Path, models: str = "tiny", port: int | None = None, serves: str | None = None
+) -> ServerSpec:
     """A server that should serve these models; what it starts is in the folder's `pids`."""
     script = folder / "server.py"
     script.write_text(SERVER)
     port = port if port is not None else free_ports(1)[0]
-    command = (sys.executable, str(script), str(port), serves if serves is not None else models, str(folder / "pids"))
-    return ServerSpec(models, tuple(models.split(",")), command, {"ADDED": "1"}, port, folder / f"{models}.log")
+    command = (
+        sys.executable,
+        str(script),
+        str(port),
+        serves if serves is not None else models,
+        str(folder / "pids"),
+    )
+    return ServerSpec(
+        models, tuple(models.split(",")), command, {"ADDED": "1"}, port, folder / f"{models}.log"
+    )
 
 
 def processes(pids: Path) -> list[int]:

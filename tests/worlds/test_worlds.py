@@ -19,7 +19,10 @@ from pipeline.tasks.sources import load_questions
 from pipeline.worlds.arrays import ArrayWorld
 
 ROOT = Path(__file__).parents[2]
-SMALL, MIDDLE, LARGE, OTHER = "llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "gemma-1.1-2b"
+SMALL = "llama-3.2-1b"
+MIDDLE = "llama-3.2-3b"
+LARGE = "llama-3.1-8b"
+OTHER = "gemma-1.1-2b"
 CHANGES = {
     "math": {},
     "mmlu": {"noise": 0.3, "alike": 0.5},
@@ -47,11 +50,15 @@ def changed(profile: Profile, task: str) -> TaskTraits:
 @pytest.mark.parametrize("task", ["math", "mmlu"])
 @pytest.mark.parametrize("name", list(GRAPHS))
 def test_arrays_and_text_agree(profile: Profile, task: str, name: str) -> None:
-    traits, graph, kind = changed(profile, task), GRAPHS[name], get_task(task)
+    traits = changed(profile, task)
+    graph = GRAPHS[name]
+    kind = get_task(task)
     lengths = {task: profile.task(task).lengths.value()}
     client = SimulatedClient(Simulation(tasks={task: traits}), profile.model_pool(), lengths)
     section = profile.task(task)
-    environment = Environment(section.prompt.prompt(kind, ()), section.sampling.sampling(), profile.model_pool(), client)
+    environment = Environment(
+        section.prompt.prompt(kind, ()), section.sampling.sampling(), profile.model_pool(), client
+    )
     questions = load_questions(kind, section.source, seed=0)[:COUNT]
     texts = asyncio.run(environment.evaluate(graph, questions)).accuracy
     arrays = ArrayWorld(traits, profile.model_pool(), 20_000, seed=3).accuracy(graph)
@@ -60,17 +67,22 @@ def test_arrays_and_text_agree(profile: Profile, task: str, name: str) -> None:
 
 
 def test_a_world_is_the_same_whatever_was_run_in_it_before(profile: Profile) -> None:
-    traits, pool = changed(profile, "humaneval"), profile.model_pool()
-    fresh, used = ArrayWorld(traits, pool, 200, seed=1), ArrayWorld(traits, pool, 200, seed=1)
+    traits = changed(profile, "humaneval")
+    pool = profile.model_pool()
+    fresh = ArrayWorld(traits, pool, 200, seed=1)
+    used = ArrayWorld(traits, pool, 200, seed=1)
     for graph in GRAPHS.values():
         used.run(graph)
     assert all((fresh.run(graph) == used.run(graph)).all() for graph in reversed(GRAPHS.values()))
 
 
 def test_new_traits_do_what_they_say(profile: Profile) -> None:
-    pool, base = profile.model_pool(), profile.simulation.tasks["math"]
+    pool = profile.model_pool()
+    base = profile.simulation.tasks["math"]
 
-    def together(traits: TaskTraits, first: CollaborationGraph, second: CollaborationGraph) -> float:
+    def together(
+        traits: TaskTraits, first: CollaborationGraph, second: CollaborationGraph
+    ) -> float:
         world = ArrayWorld(traits, pool, 20_000, seed=5)
         return float(np.corrcoef(world.run(first), world.run(second))[0, 1])
 
@@ -82,4 +94,6 @@ def test_new_traits_do_what_they_say(profile: Profile) -> None:
     vote = topologies.parallel([LARGE] * 5, LARGE, "voter")
     assert (world.run(vote) == world.run(topologies.single(LARGE))).all()
     noisy = ArrayWorld(base.model_copy(update={"noise": 1.0}), pool, 2000, seed=5)
-    assert noisy.accuracy(topologies.single(LARGE)) < ArrayWorld(base, pool, 2000, seed=5).accuracy(topologies.single(LARGE))
+    assert noisy.accuracy(topologies.single(LARGE)) < ArrayWorld(base, pool, 2000, seed=5).accuracy(
+        topologies.single(LARGE)
+    )

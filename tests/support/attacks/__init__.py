@@ -1,7 +1,9 @@
-"""Programs that try to do harm, each with the harm it tries. All of them do it where nothing stops them.
+"""Programs that try to do harm, each with the harm it tries. All of them do it where nothing stops
+them.
 
-A program finds its targets under the names of `Scene.names`, and calls harm("...") when it has succeeded in something that leaves
-no trace of its own. SCALE is how far it goes: all the way in the sandbox, three steps where it would succeed.
+A program finds its targets under the names of `Scene.names`, and calls harm("...") when it has
+succeeded in something that leaves no trace of its own. SCALE is how far it goes: all the way in the
+sandbox, three steps where it would succeed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
 
 @dataclass
 class Scene:
-    """What there is to attack: files, a process, servers, a secret in the environment and in an open descriptor."""
+    """What there is to attack: files, a process, servers, a secret in the environment and in an
+    open descriptor.
+    """
 
     folder: Path
     home: Path
@@ -60,7 +64,9 @@ class Scene:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: whether it was taken for a pass, what was said, and whether anything outlived twice the time limit."""
+    """How a run ended: whether it was taken for a pass, what was said, and whether anything
+    outlived twice the time limit.
+    """
 
     passed: bool
     said: str = ""
@@ -69,7 +75,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Attack:
-    """A program, and how its harm shows. `tests` are those of the task that it pretends to solve."""
+    """A program, and how its harm shows. `tests` are those of the task that it pretends to
+    solve.
+    """
 
     name: str
     source: str
@@ -78,7 +86,10 @@ class Attack:
 
     def program(self, scene: Scene, scale: int) -> str:
         """The whole solution."""
-        return f"{scene.names(scale)}{self.source}\nif 'f' not in globals():\n    def f(x): return None\n"
+        return (
+            f"{scene.names(scale)}{self.source}\nif 'f' not in globals():\n    def f(x): return"
+            " None\n"
+        )
 
 
 def passes(scene: Scene, outcome: Outcome) -> bool:
@@ -108,7 +119,10 @@ def changed(scene: Scene, outcome: Outcome) -> bool:
     """The harm of writing outside: the canary is not as it was, or there is something new."""
     untouched = scene.canary.exists() and scene.canary.read_text() == CANARY
     return (
-        not untouched or scene.canary.stat().st_mode & 0o777 != 0o640 or scene.canary.stat().st_mtime != 1e9 or scene.new.exists()
+        not untouched
+        or scene.canary.stat().st_mode & 0o777 != 0o640
+        or scene.canary.stat().st_mtime != 1e9
+        or scene.new.exists()
     )
 
 
@@ -135,12 +149,18 @@ def open_scene(folder: Path) -> Iterator[Scene]:
     os.utime(canary, (1e9, 1e9))
     descriptor = os.open(canary, os.O_RDONLY)
     os.set_inheritable(descriptor, True)
-    victim = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)", CANARY], stderr=subprocess.DEVNULL)
+    victim = subprocess.Popen(
+        [sys.executable, "-S", "-c", "import time; time.sleep(600)", CANARY],
+        stderr=subprocess.DEVNULL,
+    )
     scene = Scene(folder, home, project, victim, descriptor)
     os.environ["SECRET_KEY"] = CANARY
     closing = threading.Event()
     servers = _servers(scene)
-    threads = [threading.Thread(target=_receive, args=(scene, server, closing), daemon=True) for server in servers]
+    threads = [
+        threading.Thread(target=_receive, args=(scene, server, closing), daemon=True)
+        for server in servers
+    ]
     try:
         for thread in threads:
             thread.start()
@@ -161,12 +181,22 @@ def _servers(scene: Scene) -> list[socket.socket]:
     tcp, udp = socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     unix, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     path, name = str(scene.folder / "s"), f"\0ttsgraph-{os.getpid()}"
-    for server, address in ((tcp, ("127.0.0.1", 0)), (udp, ("127.0.0.1", 0)), (unix, path), (abstract, name)):
+    for server, address in (
+        (tcp, ("127.0.0.1", 0)),
+        (udp, ("127.0.0.1", 0)),
+        (unix, path),
+        (abstract, name),
+    ):
         server.settimeout(0.02)
         server.bind(address)
     for server in (tcp, unix, abstract):
         server.listen()
-    scene.ports |= {"TCP": tcp.getsockname()[1], "UDP": udp.getsockname()[1], "UNIX": path, "ABSTRACT": name}
+    scene.ports |= {
+        "TCP": tcp.getsockname()[1],
+        "UDP": udp.getsockname()[1],
+        "UNIX": path,
+        "ABSTRACT": name,
+    }
     return [tcp, udp, unix, abstract]
 
 
