@@ -36,7 +36,7 @@ _HOLDS_SECRET = re.compile(
     re.I,
 )
 _LOOKS_SECRET = re.compile(
-    r"""\b(sk|pk|rk|gsk|xai|pplx|key)-[A-Za-z0-9_-]{12,}  # OpenAI, Anthropic, DeepSeek, Groq, others
+    r"""\b(sk|pk|rk|gsk|xai|pplx|key)-[A-Za-z0-9_-]{12,}  # OpenAI, Anthropic, DeepSeek, Groq
       | \b(hf|r8|ghp|gho|ghs|glpat|nvapi|github_pat)[_-][A-Za-z0-9_-]{16,}
       | \bA(KIA|SIA)[A-Z0-9]{16}\b | \bAIza[A-Za-z0-9_-]{30,} | \bxox[abprs]-[A-Za-z0-9-]{10,}
       | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.         # a JSON web token
