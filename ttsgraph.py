@@ -1,9 +1,9 @@
 """The `ttsgraph` command line, thin, over pipeline/; and what Python code uses: `ttsgraph.search`,
 `ttsgraph.load`.
 
-result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
-result.graph; result.compare(); result.ask("..."); result.save("folder");
-ttsgraph.load("folder").serve()
+    result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
+    result.graph; result.compare(); result.ask("..."); result.save("folder")
+    ttsgraph.load("folder").serve()
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """The exceptions of ttsgraph.
 
-TTSGraphError ├── InputError            what a person gave can't be used: one line, exit code 2 │
-├── SettingsError     params.yaml or a profile │   ├── GraphError        a collaboration graph:
-cycle, two sinks, unknown role ... │   ├── BudgetError       a budget that holds nothing │   ├──
-DataError         a source, a question file, a table between stages │   ├── EndpointError     an
-endpoint that refuses, or lacks the model that was asked for │   └── DeploymentError   a name under
-which nothing is deployed ├── CallFailed            one model call failed for good: its question is
-unscored, never wrong ├── ContextOverflow       a prompt does not fit its model: the graph's doing,
-so its node has no answer, and is graded so └── RunStopped            a run stopped early with its
-state kept (too many failures): exit code 3
+TTSGraphError
+├── InputError            what a person gave can't be used: one line, exit code 2
+│   ├── SettingsError     params.yaml or a profile
+│   ├── GraphError        a collaboration graph: cycle, two sinks, unknown role ...
+│   ├── BudgetError       a budget that holds nothing
+│   ├── DataError         a source, a question file, a table between stages
+│   ├── EndpointError     an endpoint that refuses, or lacks the model that was asked for
+│   └── DeploymentError   a name under which nothing is deployed
+├── CallFailed            one model call failed for good: its question is unscored, never wrong
+├── ContextOverflow       a prompt does not fit its model: the graph's doing, so its node has no
+│                         answer, and is graded so
+└── RunStopped            a run stopped early with its state kept (too many failures): exit code 3
     └── LimitReached      a search has spent what its profile's `limits` allow: exit code 4
 """
 

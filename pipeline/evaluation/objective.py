@@ -23,10 +23,10 @@ if TYPE_CHECKING:  # settings are read where no graph is run
 class Objective(Closed):
     """The value of an evaluation, within [0, 1], higher being better.
 
-    accuracy  the share of questions answered right joint     (1 - weight) * accuracy + weight *
-    half_s / (half_s + latency): latency scores 1 at 0 s and 1/2 at `half_s` seconds.
-              The paper joins the two without a formula; this one needs no bounds, and each second
-              counts less than the one before.
+    accuracy  the share of questions answered right
+    joint     (1 - weight) * accuracy + weight * half_s / (half_s + latency): latency scores 1 at
+              0 s and 1/2 at `half_s` seconds. The paper joins the two without a formula; this one
+              needs no bounds, and each second counts less than the one before.
     """
 
     kind: Literal["accuracy", "joint"] = "accuracy"

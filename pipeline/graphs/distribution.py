@@ -4,9 +4,10 @@ and A.11).
 Nodes stand in one fixed order and only forward edges exist, so every draw is a DAG; the last node
 is the sink. Sampling draws models, then edges, then roles:
 
-    P(model of i = m)        = softmax(psi_i)_m P(edge i -> j)           = sigmoid(theta_ij)
-    for i < j P(role of i = r | d_i)   = softmax(alpha^d_i * pi_i)_r      with d_i the drawn
-    in-degree, alpha in [1, 1.1]
+    P(model of i = m)        = softmax(psi_i)_m
+    P(edge i -> j)           = sigmoid(theta_ij)              for i < j
+    P(role of i = r | d_i)   = softmax(alpha^d_i * pi_i)_r    with d_i the drawn in-degree,
+                                                              alpha in [1, 1.1]
 
 alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11
 intends, only where the fuser's logit leads; a flat pi stays flat. Roles that need predecessors

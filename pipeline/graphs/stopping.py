@@ -2,11 +2,12 @@
 
 A stop rule looks at the answers that a voter has so far, told apart by their extracted form:
 
-none       every predecessor answers, whatever the others said lossless   stops once no answer that
-is still to come can change what the vote takes (the default) beta       stops once the leader is
-ahead of the runner-up with probability `level`: the posterior of a
-           coin that shows the one or the other, uniform before
-dirichlet  the same against all other answers at once, with one that nobody has given yet among them
+none       every predecessor answers, whatever the others said
+lossless   stops once no answer that is still to come can change what the vote takes (the default)
+beta       stops once the leader is ahead of the runner-up with probability `level`: the posterior
+           of a coin that shows the one or the other, uniform before
+dirichlet  the same against all other answers at once, with one that nobody has given yet among
+           them
 
 A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
 frequent one); answers without a form agree with none.

@@ -1,8 +1,9 @@
 """Start and stop local OpenAI-compatible model servers, and let other processes find the ones that
 are up.
 
-    specs = server_specs("vllm", {"smollm2-135m": Hosted(".ttsgraph/models/smollm2-135m")},
-    log_dir=Path(".ttsgraph/logs")) with Launcher(specs, state=Path(".ttsgraph/pool.json")) as pool:
+    served = {"smollm2-135m": Hosted(".ttsgraph/models/smollm2-135m")}
+    specs = server_specs("vllm", served, log_dir=Path(".ttsgraph/logs"))
+    with Launcher(specs, state=Path(".ttsgraph/pool.json")) as pool:
         pool.endpoints  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
 
 Every server is started under `guard.py`, which ends its whole process tree when this process ends,

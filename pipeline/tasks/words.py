@@ -53,8 +53,9 @@ class ContainsTask(PlainTask):
 class SimilarityOptions(Closed):
     """How near a reply comes to the reference.
 
-    token_f1  the harmonic mean of precision and recall of its words, as for SQuAD rouge1    ROUGE's
-    F-measure: of words, of pairs of words, of the longest common subsequence (package rouge-score)
+    token_f1  the harmonic mean of precision and recall of its words, as for SQuAD
+    rouge1    ROUGE's F-measure: of words, of pairs of words, of the longest common subsequence
+              (package rouge-score)
     """
 
     metric: Literal["token_f1", "rouge1", "rouge2", "rougeL"] = "token_f1"
