@@ -36,6 +36,9 @@ _CHILD = Path(__file__).with_name("sandbox_child.py")
 # Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
 _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
 _LOOK_S = 0.05
+_START_S = 120.0
+"""How long a confined process may take to start: the limits are the program's, not the machine's.
+"""
 """How often a solution's folder is looked at."""
 _MAX_SAID = 1024
 _NO_SPACE = f"[Errno {errno.ENOSPC}]"
@@ -204,16 +207,13 @@ def run_scorer(
 
 def _hear_out(child: _Child, limits: SandboxLimits, folder: str) -> str:
     """Hear a child until it has ended; returns what ended it before that, if anything."""
-    deadline = time.monotonic() + limits.wall_s
+    clock = _Clock(limits, child)
     with selectors.DefaultSelector() as selector:
         selector.register(child.pipe, selectors.EVENT_READ)
         while True:
-            if (
-                selector.select(max(0.0, min(_LOOK_S, deadline - time.monotonic())))
-                and not child.hear()
-            ):
+            if selector.select(clock.pause()) and not child.hear():
                 return ""
-            if time.monotonic() >= deadline:
+            if clock.over():
                 return _TIMED_OUT
             if _overfull(folder, child.process.pid, limits):
                 return _OVERFULL
@@ -300,9 +300,14 @@ class _Child:
         self._said += chunk or b""
         return bool(chunk) and len(self._said) < _MAX_SAID
 
+    @property
+    def ready(self) -> bool:
+        """Whether it has started its work."""
+        return self.lines[:1] == [READY]
+
     def require_ready(self) -> None:
         """Raises CallFailed when it ended before it could start its work."""
-        if self.lines[:1] != [READY]:
+        if not self.ready:
             reason = f": {self.lines[0]}" if self.lines else ""
             raise CallFailed(
                 f"the process for a program ended with status {self.process.returncode} before it"
@@ -316,19 +321,40 @@ class _Child:
         self.process.wait()
 
 
+class _Clock:
+    """The time that children have: to start, then that of their limits."""
+
+    def __init__(self, limits: SandboxLimits, *children: _Child) -> None:
+        self.limits = limits
+        self.children = children
+        self.started = False
+        self.deadline = time.monotonic() + _START_S
+
+    def pause(self) -> float:
+        """Seconds to listen before looking again."""
+        return max(0.0, min(_LOOK_S, self.deadline - time.monotonic()))
+
+    def over(self) -> bool:
+        """Whether their time is over."""
+        if not self.started and all(child.ready for child in self.children):
+            self.started = True
+            self.deadline = time.monotonic() + self.limits.wall_s
+        return time.monotonic() >= self.deadline
+
+
 def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
     """Hear both until the checker has ended; returns what ended them before that, if anything."""
-    deadline = time.monotonic() + limits.wall_s
+    clock = _Clock(limits, host, checker)
     with selectors.DefaultSelector() as selector:
         for child in (host, checker):
             selector.register(child.pipe, selectors.EVENT_READ, child)
         while True:
-            for key, _ in selector.select(max(0.0, min(_LOOK_S, deadline - time.monotonic()))):
+            for key, _ in selector.select(clock.pause()):
                 if not key.data.hear():
                     selector.unregister(key.fileobj)
                     if key.data is checker:
                         return ""
-            if time.monotonic() >= deadline:
+            if clock.over():
                 return _TIMED_OUT
             if _overfull(folder, host.process.pid, limits):
                 return _OVERFULL

@@ -263,6 +263,16 @@ def test_a_solution_that_waits_is_killed():
     assert (verdict.passed, verdict.timed_out) == (False, True)
 
 
+def test_a_process_that_is_slow_to_start_takes_nothing_from_its_program(tmp_path):
+    slow = tmp_path / "python"
+    slow.write_text(f'#!/bin/sh\nsleep 2\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    program = CheckedProgram(
+        "def square(x): return x * x", "square", "def check(f): assert f(2) == 4"
+    )
+    assert run_checked(program, SandboxLimits(wall_s=1.5), python=str(slow)).passed
+
+
 def test_a_solution_that_fills_its_folder_before_the_tests_are_ready_has_failed():
     solution = (
         "import time\nfor k in range(10): open(str(k), 'w').close()\ntime.sleep(60)\ndef square(x):"
