@@ -18,7 +18,7 @@ help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 setup: .venv/.ready ## build .venv (ttsgraph) and, if the profile serves models on this machine, .venv-serve
-	@$(BIN)/python -m pipeline.serving.setup $(SERVE); case $$? in \
+	@$(BIN)/python -m ttsgraph.serving.setup $(SERVE); case $$? in \
 		0) $(MAKE) --no-print-directory $(SERVE)/.ready;; \
 		3) ;; \
 		*) exit 1;; \
@@ -37,7 +37,7 @@ NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the packag
 	touch $@
 
 $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/serving/convert.py
-	@$(BIN)/python -m pipeline.serving.setup $(SERVE) --only-look
+	@$(BIN)/python -m ttsgraph.serving.setup $(SERVE) --only-look
 	$(PYTHON) -m venv $(SERVE)
 	@touch $(SERVE)/.begun
 	# --no-deps: the list is complete, and what is left out of it (torchvision, torchaudio, torchcodec) breaks transformers.
@@ -46,22 +46,22 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/serving/convert.py
 	touch $@
 
 repro: setup ## rebuild everything, from sampling to reports/index.html
-	@python -m flows.repro
+	@python -m ttsgraph.flows.repro
 
 deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
-	@python -m flows.deploy
+	@python -m ttsgraph.flows.deploy
 
 study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20) from FIRST_SEED (0) on, to reports/study/
-	@python -m flows.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+	@python -m ttsgraph.flows.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
-	@python -m flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+	@python -m ttsgraph.flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with dvc.lock
-	@python -m flows.verify
+	@python -m ttsgraph.flows.verify
 
 publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
-	@python -m flows.verify --publish --task $(TASK)
+	@python -m ttsgraph.flows.verify --publish --task $(TASK)
 
 test: setup check ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for more than 2 at once
 	python -m pytest $(TOGETHER) -m "not slow and not long and not models"
@@ -101,7 +101,7 @@ check: .venv/.ready ## lint, types and layer contracts
 	lint-imports
 
 readme: .venv/.ready ## put the last report's answers, table and pictures into README.md
-	@python -m flows.readme
+	@python -m ttsgraph.flows.readme
 
 docs: .venv/.ready ## build the documentation into site/; a broken link is an error
 	typer ttsgraph utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md
@@ -112,7 +112,7 @@ bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them i
 	python -m benchmarks
 
 dvc.yaml: .venv/.ready pipeline/stages/plan.py flows/dvc_yaml.py ## make it from the stages' plans (pipeline/stages/plan.py)
-	@python -m flows.dvc_yaml
+	@python -m ttsgraph.flows.dvc_yaml
 
 clean: ## remove environments, results and caches, model calls included
 	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results calls identity mlflow.db mlruns

@@ -22,26 +22,26 @@ import numpy as np
 import yaml
 
 from benchmarks.measured import Ratio
-from flows.stage import Stage, load_stage
-from pipeline.base.errors import TTSGraphError
-from pipeline.base.files import md5, write_text
-from pipeline.base.journal import Journal, read_journal, write_history
-from pipeline.deployment.promotion import against_first
-from pipeline.deployment.provenance import settings_sha256
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment, Feedback, QuestionResult
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.models.client import Completion, Request, Usage
-from pipeline.models.collector import rare_collections
-from pipeline.runtime.limits import NOTHING
-from pipeline.search import Problem
-from pipeline.search.driver import Driver, Found
-from pipeline.search.random import RandomSearcher
-from pipeline.search.summary import SPENT, edge_table, search_summary
-from pipeline.stages.ablation import tried_without
-from pipeline.stages.records import Searched, write_record
-from pipeline.stages.schemas import (
+from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.journal import Journal, read_journal, write_history
+from ttsgraph.deployment.promotion import against_first
+from ttsgraph.deployment.provenance import settings_sha256
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.flows.stage import Stage, load_stage
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Completion, Request, Usage
+from ttsgraph.models.collector import rare_collections
+from ttsgraph.runtime.limits import NOTHING
+from ttsgraph.search import Problem
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.search.random import RandomSearcher
+from ttsgraph.search.summary import SPENT, edge_table, search_summary
+from ttsgraph.stages.ablation import tried_without
+from ttsgraph.stages.records import Searched, write_record
+from ttsgraph.stages.schemas import (
     Answers,
     Candidates,
     Edges,
@@ -52,14 +52,14 @@ from pipeline.stages.schemas import (
     read_table,
     write_table,
 )
-from pipeline.stages.trials import (
+from ttsgraph.stages.trials import (
     answers_table,
     best_single,
     cases_feedback,
     cases_table,
     test_cases,
 )
-from pipeline.tasks.base import Question
+from ttsgraph.tasks.base import Question
 
 CANDIDATES = 10_000
 PER_ITERATION = 100
@@ -130,10 +130,10 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
     """A project folder as the stages leave it, from params.yaml to test.parquet, whose search has
     tried so many candidates.
 
-    `python -m flows.report` runs there. The stages before the search are real ones on the simulated
-    pool, made small.
+    `python -m ttsgraph.flows.report` runs there. The stages before the search are real
+    ones on the simulated pool, made small.
     """
-    from flows import init_family, init_instances, pilot, profile, sample
+    from ttsgraph.flows import init_family, init_instances, pilot, profile, sample
 
     _write_settings(folder, -(-candidates // PER_ITERATION))
     made = BigArchive(

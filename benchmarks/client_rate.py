@@ -17,8 +17,8 @@ import aiohttp
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed
 from benchmarks.stub import MODEL
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import single
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import single
 
 CALLS = 2000
 WARM_UP = 500

@@ -9,9 +9,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.measured import Ratio
-from pipeline.settings.profile import load_profile
-from pipeline.tasks import get_grader
-from pipeline.tasks.sources import load_questions
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.sources import load_questions
 
 AT_ONCE = 2
 LIMIT_PER_S = 10.0

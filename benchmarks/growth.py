@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.measured import Ratio
 from benchmarks.pool import POOL, questions, stubbed_environment
 from benchmarks.stub import MODEL
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.graphs.topologies import random_graph
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.topologies import random_graph
 
 SIZES = (5, 10, 20, 40, 80)
 ROUNDS = 15

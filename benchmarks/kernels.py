@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.measured import Ratio
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.settings.profile import load_profile
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.settings.profile import load_profile
 
 REPETITIONS = 200
 LIMIT_MS = 10.0

@@ -20,7 +20,7 @@ def measure() -> list[Ratio]:
     """Three ratios: seconds to write, megabytes, and seconds until the page is loaded and all its
     plots are drawn.
     """
-    from flows import report
+    from ttsgraph.flows import report
 
     with tempfile.TemporaryDirectory() as name:
         made = big_archive(Path(name))

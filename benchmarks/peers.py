@@ -25,9 +25,9 @@ import openai
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed
 from benchmarks.stub import MODEL
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import grid
-from pipeline.tasks.base import Question
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import grid
+from ttsgraph.tasks.base import Question
 
 WIDTH = 3
 DEPTH = 4

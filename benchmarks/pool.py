@@ -10,16 +10,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.stub import MODEL, stub_server
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient
-from pipeline.evaluation.environment import Environment
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Sampling
-from pipeline.models.collector import rare_collections
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Sampling
+from ttsgraph.models.collector import rare_collections
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 POOL = ModelPool((ModelSpec(MODEL, "stub", 1e9, 1e9, 16, 2048, Price(0.1, 0.2)),))
 

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measured import Ratio
-from pipeline.settings.profile import load_profile
-from pipeline.settings.stages import RacingSettings
-from pipeline.study.plan import Cell, StudyQuestions, load_study
-from pipeline.study.run import Laboratory, run_cell
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.settings.stages import RacingSettings
+from ttsgraph.study.plan import Cell, StudyQuestions, load_study
+from ttsgraph.study.run import Laboratory, run_cell
 
 TASKS = ("math", "mmlu", "humaneval")
 SEEDS = range(1000, 1050)

@@ -30,14 +30,14 @@ import yaml
 
 from benchmarks.measured import Ratio
 from benchmarks.stub import MODEL, stub_server
-from pipeline.base.parsing import parse
-from pipeline.deployment.bundle import Deployed
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import Retries
-from pipeline.graphs.topologies import parallel
-from pipeline.runtime.clients import connect
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.tasks.base import Question
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.runtime.clients import connect
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.tasks.base import Question
 
 CLIENTS = 200
 SECONDS = 60.0
@@ -143,7 +143,7 @@ def service(version: Deployed) -> Iterator[str]:
         (Path(folder) / "params.yaml").write_text(
             yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]})
         )
-        command = [sys.executable, str(ROOT / "ttsgraph.py"), "serve", "bundle", "--port", "0"]
+        command = [sys.executable, "-m", "ttsgraph", "serve", "bundle", "--port", "0"]
         env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {
             "PYTHONPATH": str(ROOT)
         }

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.adaptive.settle import needs
-from pipeline.contest.adaptive import cascade
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.stopping import LOSSLESS, Stop
-from pipeline.settings.profile import load_profile
-from pipeline.worlds.arrays import ArrayWorld
-from pipeline.worlds.settings import load_worlds
+from ttsgraph.adaptive.settle import needs
+from ttsgraph.contest.adaptive import cascade
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.stopping import LOSSLESS, Stop
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.worlds.arrays import ArrayWorld
+from ttsgraph.worlds.settings import load_worlds
 
 QUESTIONS = 1500
 SEED = 77

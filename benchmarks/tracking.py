@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 from benchmarks.measured import Ratio
-from flows.children import Child, add_child, add_children
-from flows.tracking import SearchTracker
-from pipeline.evaluation.archive import Record, record_of
-from pipeline.evaluation.environment import Feedback, QuestionResult
-from pipeline.graphs.topologies import parallel
-from pipeline.models.client import Usage
+from ttsgraph.evaluation.archive import Record, record_of
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.flows.children import Child, add_child, add_children
+from ttsgraph.flows.tracking import SearchTracker
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.models.client import Usage
 
 BATCHES = 25
 BATCH = 8

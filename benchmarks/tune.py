@@ -17,10 +17,10 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.settings.profile import load_profile
-from pipeline.study.plan import Cell, load_study
-from pipeline.study.run import Laboratory, run_cell
-from pipeline.study.tables import markdown
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.study.plan import Cell, load_study
+from ttsgraph.study.run import Laboratory, run_cell
+from ttsgraph.study.tables import markdown
 
 FIRST_SEED = 1000
 """The study's seeds start at 0."""

@@ -22,22 +22,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measured import Ratio
-from pipeline.agent.base import Brief
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import Retries
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, ModelClient, Request
-from pipeline.runtime.clients import connect, hosted
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.servers import LOCAL, server_specs
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.sources import load_questions, split_questions
+from ttsgraph.agent.base import Brief
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion, ModelClient, Request
+from ttsgraph.runtime.clients import connect, hosted
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.servers import LOCAL, server_specs
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions, split_questions
 
 ROOT = Path(__file__).parents[1]
 TASKS = ("math", "mmlu")

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
 from benchmarks.stub import MODEL
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import grid
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import grid
 
 WIDTH = 3
 DEPTH = 4

@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.agent.base import Brief
-from pipeline.deployment.promotion import decide
-from pipeline.deployment.provenance import TestResult, test_result
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.objective import Objective
-from pipeline.search import Problem, searcher_class
-from pipeline.search.driver import Driver, Found
-from pipeline.search.warm import Warm, WarmReinforce, history_of
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.stages.trials import evaluate_cases, single_cases
-from pipeline.study.ledger import Ledger
-from pipeline.study.plan import Cell, StudyQuestions, StudySettings
-from pipeline.study.run import Laboratory
+from ttsgraph.agent.base import Brief
+from ttsgraph.deployment.promotion import decide
+from ttsgraph.deployment.provenance import TestResult, test_result
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.search import Problem, searcher_class
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.search.warm import Warm, WarmReinforce, history_of
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.trials import evaluate_cases, single_cases
+from ttsgraph.study.ledger import Ledger
+from ttsgraph.study.plan import Cell, StudyQuestions, StudySettings
+from ttsgraph.study.run import Laboratory
 
 
 @dataclass(frozen=True, slots=True)

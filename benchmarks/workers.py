@@ -20,16 +20,16 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions
 from benchmarks.stub import MODEL, stub_server
-from flows.repro import prefect_server
-from flows.workers import carrier
-from pipeline.base.parsing import parse
-from pipeline.endpoints.openai_client import OpenAIClient
-from pipeline.graphs.topologies import chain, parallel
-from pipeline.runtime.limits import Meter
-from pipeline.runtime.workers import SpreadEnvironment, environment_for, order_of
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.settings.stages import LimitSettings
-from pipeline.settings.workers import WorkerSettings
+from ttsgraph.base.parsing import parse
+from ttsgraph.endpoints.openai_client import OpenAIClient
+from ttsgraph.flows.repro import prefect_server
+from ttsgraph.flows.workers import carrier
+from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.runtime.limits import Meter
+from ttsgraph.runtime.workers import SpreadEnvironment, environment_for, order_of
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.settings.workers import WorkerSettings
 
 DELAY_S = 1.0
 AT_ONCE = 16

@@ -29,7 +29,7 @@ from mlflow.utils.uri import append_to_uri_path, is_local_uri
 from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 from sqlalchemy import insert
 
-from pipeline.evaluation.archive import Record
+from ttsgraph.evaluation.archive import Record
 
 METRICS = (
     "accuracy",

@@ -18,8 +18,8 @@ def verify(tasks: Tasks = None) -> None:
 
     Example: ttsgraph verify math
     """
-    from flows.ending import EXIT_INPUT
-    from flows.verify import verify as rebuilt
+    from ttsgraph.flows.ending import EXIT_INPUT
+    from ttsgraph.flows.verify import verify as rebuilt
 
     if any(verdict.wrong for verdict in rebuilt(None, tasks or ()).values()):
         sys.exit(EXIT_INPUT)
@@ -31,7 +31,7 @@ def register(tasks: Tasks = None) -> None:
 
     Example: ttsgraph register math
     """
-    from flows.register import register as registered
+    from ttsgraph.flows.register import register as registered
 
     for line in registered(tasks or ()):
         print(line)

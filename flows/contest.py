@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from flows.live import live
-from flows.stage import Stage
-from pipeline.contest.contest import Contest
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.progress import run_state
-from pipeline.tasks.base import Question
+from ttsgraph.contest.contest import Contest
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.flows.live import live
+from ttsgraph.flows.stage import Stage
+from ttsgraph.tasks.base import Question
 
 
 def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:

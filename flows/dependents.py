@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from flows.registry import Registry, Version
+from ttsgraph.flows.registry import Registry, Version
 
 
 def dependents(

@@ -22,14 +22,14 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.deployments import run_deployment
 from prefect.exceptions import PrefectException
 
-from flows.ending import guarded, say
-from flows.registry import Registry
-from flows.repro import prefect_server
-from flows.research import research, searched_before
-from pipeline.base.errors import InputError
-from pipeline.deployment.newcomers import pool_fingerprint, with_newcomers
-from pipeline.deployment.provenance import sha256
-from pipeline.settings.profile import Params, load_params, load_profile
+from ttsgraph.base.errors import InputError
+from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
+from ttsgraph.deployment.provenance import sha256
+from ttsgraph.flows.ending import guarded, say
+from ttsgraph.flows.registry import Registry
+from ttsgraph.flows.repro import prefect_server
+from ttsgraph.flows.research import research, searched_before
+from ttsgraph.settings.profile import Params, load_params, load_profile
 
 RETRY_S = 2.0
 """Seconds until what failed is looked at again."""
@@ -107,7 +107,7 @@ def deploy() -> None:
     if "PREFECT_API_URL" not in os.environ:
         with prefect_server(services=True) as url:
             # A process of its own, because Prefect reads its settings once, when it is imported.
-            again = [sys.executable, "-m", "flows.deploy"]
+            again = [sys.executable, "-m", "ttsgraph.flows.deploy"]
             child = subprocess.Popen(
                 again, env=os.environ | {"PREFECT_API_URL": url, "PYTHONPATH": path}
             )

@@ -8,17 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.provenance_tags import git
-from flows.registry import Registry, Version
-from flows.stage import Stage
-from flows.stage_runs import stage_run
-from flows.tracking import add_baseline
-from pipeline.base.errors import DataError
-from pipeline.base.files import makes, md5
-from pipeline.base.journal import Entry, read_journal
-from pipeline.deployment.bundle import Deployed
-from pipeline.deployment.promotion import Choice, Decision, arms_of, choose
-from pipeline.deployment.provenance import (
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import makes, md5
+from ttsgraph.base.journal import Entry, read_journal
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
+from ttsgraph.deployment.provenance import (
     Baseline,
     Code,
     Dataset,
@@ -31,13 +26,18 @@ from pipeline.deployment.provenance import (
     settings_sha256,
     test_result,
 )
-from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.stages import DeploySettings
-from pipeline.stages.records import Running, Searched, Started, read_record
-from pipeline.stages.trials import Case
-from pipeline.tasks.base import Question
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.flows.provenance_tags import git
+from ttsgraph.flows.registry import Registry, Version
+from ttsgraph.flows.stage import Stage
+from ttsgraph.flows.stage_runs import stage_run
+from ttsgraph.flows.tracking import add_baseline
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.stages import DeploySettings
+from ttsgraph.stages.records import Running, Searched, Started, read_record
+from ttsgraph.stages.trials import Case
+from ttsgraph.tasks.base import Question
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
 START_FILES = (

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.base.files import write_text
-from pipeline.stages.plan import IDENTITY, STAGES, StagePlan
+from ttsgraph.base.files import write_text
+from ttsgraph.stages.plan import IDENTITY, STAGES, StagePlan
 
 HEAD = """\
 # Made by `make dvc.yaml` from pipeline/stages/plan.py. One Prefect flow a stage, for each task,
@@ -22,7 +22,7 @@ HEAD = """\
 
 def dvc_yaml() -> str:
     """The text of dvc.yaml."""
-    first = {"cmd": "python -m flows.identity", "outs": [_path(IDENTITY)]}
+    first = {"cmd": "python -m ttsgraph.flows.identity", "outs": [_path(IDENTITY)]}
     stages = {"identity": first} | {plan.name: _stage(plan) for plan in STAGES}
     return HEAD + yaml.safe_dump({"stages": stages}, sort_keys=False, width=120)
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.base.errors import InputError, LimitReached, RunStopped
-from pipeline.base.files import CLOSED_TO_US, closed_to_us, disk_full
-from pipeline.base.secrets import hide_secrets_in_output, redact
+from ttsgraph.base.errors import InputError, LimitReached, RunStopped
+from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, disk_full
+from ttsgraph.base.secrets import hide_secrets_in_output, redact
 
 EXIT_INPUT = 2
 EXIT_STOPPED = 3

@@ -8,27 +8,27 @@ from typing import Any
 import pandas as pd
 from prefect import flow
 
-from flows.deployment import challenger, deploy, read_run_id
-from flows.ending import say
-from flows.live import live
-from flows.registry import Registry
-from flows.stage import load_stage, main, read_found
-from flows.tracking import add_test_scores
-from pipeline.base.files import write_text
-from pipeline.deployment.promotion import against_first
-from pipeline.evaluation.environment import Environment, Feedback
-from pipeline.evaluation.progress import run_state
-from pipeline.stages.ablation import removal_cases, removals, tried_without
-from pipeline.stages.records import Gated, Verdict, write_record
-from pipeline.stages.schemas import Answers, Evaluations, Nodes, write_table
-from pipeline.stages.trials import (
+from ttsgraph.base.files import write_text
+from ttsgraph.deployment.promotion import against_first
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.flows.deployment import challenger, deploy, read_run_id
+from ttsgraph.flows.ending import say
+from ttsgraph.flows.live import live
+from ttsgraph.flows.registry import Registry
+from ttsgraph.flows.stage import load_stage, main, read_found
+from ttsgraph.flows.tracking import add_test_scores
+from ttsgraph.stages.ablation import removal_cases, removals, tried_without
+from ttsgraph.stages.records import Gated, Verdict, write_record
+from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
+from ttsgraph.stages.trials import (
     answers_table,
     best_single,
     cases_feedback,
     cases_table,
     test_cases,
 )
-from pipeline.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import Question, can_vote
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
 """What of a record is of this registry and this commit, so that it is not part of the result."""

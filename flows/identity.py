@@ -11,13 +11,13 @@ import argparse
 import json
 from pathlib import Path
 
-from flows.ending import EXIT_CODES, guarded
-from pipeline.base.code import Code, own_code
-from pipeline.base.files import write_text
-from pipeline.base.state import STATE
-from pipeline.settings.profile import Params, Profile, load_params, load_profile
-from pipeline.stages.identity import stage_identity
-from pipeline.stages.plan import IDENTITY, STAGES
+from ttsgraph.base.code import Code, own_code
+from ttsgraph.base.files import write_text
+from ttsgraph.base.state import STATE
+from ttsgraph.flows.ending import EXIT_CODES, guarded
+from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
+from ttsgraph.stages.identity import stage_identity
+from ttsgraph.stages.plan import IDENTITY, STAGES
 
 
 def identity(profile: str | None = None) -> list[Path]:

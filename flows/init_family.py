@@ -10,19 +10,19 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
-from flows.contest import run_contest
-from flows.live import live
-from flows.stage import Stage, load_stage, main
-from pipeline.agent import make_agent
-from pipeline.agent.base import Exchange, Preference, Speak, family_size_trials
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.progress import run_state
-from pipeline.settings.stages import RacingSettings
-from pipeline.stages.records import Preferred, write_record
-from pipeline.stages.schemas import Trials, write_table
-from pipeline.stages.standings import contest_table, preference_of
-from pipeline.stages.trials import evaluate_trials, trial_cases, trials_of
-from pipeline.tasks.base import Question
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Exchange, Preference, Speak, family_size_trials
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.flows.contest import run_contest
+from ttsgraph.flows.live import live
+from ttsgraph.flows.stage import Stage, load_stage, main
+from ttsgraph.settings.stages import RacingSettings
+from ttsgraph.stages.records import Preferred, write_record
+from ttsgraph.stages.schemas import Trials, write_table
+from ttsgraph.stages.standings import contest_table, preference_of
+from ttsgraph.stages.trials import evaluate_trials, trial_cases, trials_of
+from ttsgraph.tasks.base import Question
 
 
 @flow(name="init_family")

@@ -9,18 +9,18 @@ import numpy as np
 import pandas as pd
 from prefect import flow
 
-from flows.contest import run_contest
-from flows.live import live
-from flows.stage import load_stage, main
-from pipeline.agent import make_agent
-from pipeline.agent.base import Exchange, Preference, Speak
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.progress import run_state
-from pipeline.stages.records import Preferred, Started, read_record, write_record
-from pipeline.stages.schemas import Trials, write_table
-from pipeline.stages.standings import contest_table, start_data
-from pipeline.stages.trials import evaluate_trials, start_trial, trial_cases
-from pipeline.tasks.base import Question
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Exchange, Preference, Speak
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.flows.contest import run_contest
+from ttsgraph.flows.live import live
+from ttsgraph.flows.stage import load_stage, main
+from ttsgraph.stages.records import Preferred, Started, read_record, write_record
+from ttsgraph.stages.schemas import Trials, write_table
+from ttsgraph.stages.standings import contest_table, start_data
+from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases
+from ttsgraph.tasks.base import Question
 
 
 @flow(name="init_instances")

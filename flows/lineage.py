@@ -19,16 +19,12 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from flows import recorded
-from flows.dependents import dependents as dependents
-from flows.dvc_store import Store
-from flows.registry import LINEAGE, Registry, Version, tags_of
-from pipeline.base.errors import TTSGraphError
-from pipeline.base.journal import read_content
-from pipeline.base.parsing import parse
-from pipeline.base.wording import counted
-from pipeline.deployment.bundle import BUNDLE, Deployed
-from pipeline.deployment.provenance import (
+from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.base.journal import read_content
+from ttsgraph.base.parsing import parse
+from ttsgraph.base.wording import counted
+from ttsgraph.deployment.bundle import BUNDLE, Deployed
+from ttsgraph.deployment.provenance import (
     Parent,
     Provenance,
     prompt_sha256,
@@ -37,10 +33,14 @@ from pipeline.deployment.provenance import (
     settings_sha256,
     sha256,
 )
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.profile import Profile
-from pipeline.stages.schemas import Candidates, Evaluations, Questions, check
-from pipeline.tasks.questions import questions_of
+from ttsgraph.flows import recorded
+from ttsgraph.flows.dependents import dependents as dependents
+from ttsgraph.flows.dvc_store import Store
+from ttsgraph.flows.registry import LINEAGE, Registry, Version, tags_of
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
+from ttsgraph.tasks.questions import questions_of
 
 State = Literal["ok", "broken", "unknown"]
 JOURNALS = (

@@ -18,8 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.evaluation.progress import Event, Publish, RunState, Spent
-from pipeline.settings.stages import LimitSettings
+from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent
+from ttsgraph.settings.stages import LimitSettings
 
 REFRESH_PER_S = 4
 BAR_WIDTH = 24

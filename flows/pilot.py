@@ -5,11 +5,11 @@ section 4).
 import numpy as np
 from prefect import flow
 
-from flows.live import live
-from flows.stage import load_stage, main
-from pipeline.evaluation.progress import run_state
-from pipeline.stages.schemas import Pilots, write_table
-from pipeline.stages.trials import best_single, evaluate_cases, pilot_cases
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.flows.live import live
+from ttsgraph.flows.stage import load_stage, main
+from ttsgraph.stages.schemas import Pilots, write_table
+from ttsgraph.stages.trials import best_single, evaluate_cases, pilot_cases
 
 
 @flow(name="pilot")

@@ -4,13 +4,13 @@ model.
 
 from prefect import flow
 
-from flows.stage import load_stage, main
+from ttsgraph.flows.stage import load_stage, main
 
 
 @flow(name="pilot_plots")
 def draw_pilot(task: str, profile: str | None = None) -> None:
     """Draw results/<profile>/<task>/pilot.parquet into pilot_plots beside it."""
-    from pipeline.graphs.plots import pilot_plots  # matplotlib is slow to import
+    from ttsgraph.graphs.plots import pilot_plots  # matplotlib is slow to import
 
     stage = load_stage(task, profile)
     pilot_plots(stage.pilot_table(), stage.results / "pilot_plots")

@@ -2,12 +2,12 @@
 
 from prefect import flow
 
-from flows.ending import say
-from flows.live import live
-from flows.stage import load_stage, main
-from pipeline.evaluation.progress import run_state
-from pipeline.stages.lengths import off_the_mark, profiled
-from pipeline.stages.schemas import Profiles, write_table
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.flows.ending import say
+from ttsgraph.flows.live import live
+from ttsgraph.flows.stage import load_stage, main
+from ttsgraph.stages.lengths import off_the_mark, profiled
+from ttsgraph.stages.schemas import Profiles, write_table
 
 
 @flow(name="profile")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from functools import lru_cache
 
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.graph import CollaborationGraph
 
 
 def git(*arguments: str) -> str:

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flows.answers import answers_file
-from flows.ending import guarded
-from pipeline.base.errors import InputError
-from pipeline.base.files import write_text
-from pipeline.settings.profile import load_params
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import write_text
+from ttsgraph.flows.answers import answers_file
+from ttsgraph.flows.ending import guarded
+from ttsgraph.settings.profile import load_params
 
 README = Path("README.md")
 PICTURE = Path("docs/found-graph.svg")

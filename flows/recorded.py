@@ -14,13 +14,13 @@ import pandas as pd
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from flows.children import METRICS, PARAMS
-from flows.tracking import SERIES, baseline_file, test_scores
-from pipeline.base.bookkeeping import BOOKKEEPING
-from pipeline.base.errors import DataError
-from pipeline.base.wording import counted
-from pipeline.deployment.provenance import Baseline, Provenance
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.base.bookkeeping import BOOKKEEPING
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.wording import counted
+from ttsgraph.deployment.provenance import Baseline, Provenance
+from ttsgraph.flows.children import METRICS, PARAMS
+from ttsgraph.flows.tracking import SERIES, baseline_file, test_scores
+from ttsgraph.graphs.graph import CollaborationGraph
 
 
 def check_candidate(row: Mapping[Any, Any], run: Run) -> None:

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import yaml
 
-from flows.registry import Registry
-from flows.tracking import database_file
-from flows.verify import recorded_calls
-from pipeline.base.errors import DataError, DeploymentError, InputError
-from pipeline.models.client import Completion
-from pipeline.models.recording import Calls
-from pipeline.runtime.clients import open_cache
-from pipeline.settings.profile import Profile, load_params, load_profile
+from ttsgraph.base.errors import DataError, DeploymentError, InputError
+from ttsgraph.flows.registry import Registry
+from ttsgraph.flows.tracking import database_file
+from ttsgraph.flows.verify import recorded_calls
+from ttsgraph.models.client import Completion
+from ttsgraph.models.recording import Calls
+from ttsgraph.runtime.clients import open_cache
+from ttsgraph.settings.profile import Profile, load_params, load_profile
 
 ARTIFACTS = Path("mlruns")
 PLACES = {
@@ -38,7 +38,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     """Make the champions of tasks (all of params.yaml) usable here; returns a line for each. Raises
     InputError when it can't.
     """
-    from flows import evaluate, search
+    from ttsgraph.flows import evaluate, search
 
     params = load_params()
     profile = load_profile(params.profile)

@@ -25,14 +25,14 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.tracking import MlflowClient
 
-import pipeline
-from flows.tracking import explained
-from pipeline.base.errors import DataError, DeploymentError, SettingsError
-from pipeline.base.files import write_text
-from pipeline.deployment.bundle import BUNDLE, Deployed
-from pipeline.deployment.promotion import Decision, decide, successor
-from pipeline.deployment.provenance import Provenance, sha256
-from pipeline.settings.profile import load_profile
+import ttsgraph
+from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
+from ttsgraph.base.files import write_text
+from ttsgraph.deployment.bundle import BUNDLE, Deployed
+from ttsgraph.deployment.promotion import Decision, decide, successor
+from ttsgraph.deployment.provenance import Provenance, sha256
+from ttsgraph.flows.tracking import explained
+from ttsgraph.settings.profile import load_profile
 
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
@@ -233,7 +233,7 @@ class Registry:
                     name="graph",
                     python_model=str(Path(__file__).with_name("served_model.py")),
                     artifacts={"bundle": str(bundle), "lineage": str(lineage)},
-                    code_paths=[str(Path(pipeline.__file__).parent)],
+                    code_paths=[str(Path(ttsgraph.__file__).parent)],
                     pip_requirements=["ttsgraph"],  # given, because to infer them takes minutes
                 )
             with contextlib.suppress(MlflowException):  # it exists already

@@ -7,22 +7,22 @@ from pathlib import Path
 
 from prefect import flow
 
-from flows.answers import REPORTS, answers_file
-from flows.stage import RESEARCH, Stage, load_stage, main, read_found
-from flows.tracking import add_note
-from pipeline.base.files import write_text
-from pipeline.base.parsing import Closed
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.reporting.answer import put_up, sentence_of
-from pipeline.reporting.brief import brief, drawn, metrics
-from pipeline.reporting.figures import plain
-from pipeline.reporting.page import write_index, write_report
-from pipeline.reporting.report_data import MethodReport, Report, TaskReport
-from pipeline.reporting.sources import Row, Source
-from pipeline.search.terms import require_equal_terms
-from pipeline.settings.profile import load_params, load_profile
-from pipeline.stages import schemas
-from pipeline.stages.records import (
+from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import Closed
+from ttsgraph.flows.answers import REPORTS, answers_file
+from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main, read_found
+from ttsgraph.flows.tracking import add_note
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.answer import put_up, sentence_of
+from ttsgraph.reporting.brief import brief, drawn, metrics
+from ttsgraph.reporting.figures import plain
+from ttsgraph.reporting.page import write_index, write_report
+from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
+from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.search.terms import require_equal_terms
+from ttsgraph.settings.profile import load_params, load_profile
+from ttsgraph.stages import schemas
+from ttsgraph.stages.records import (
     Preferred,
     Researched,
     Running,
@@ -32,7 +32,7 @@ from pipeline.stages.records import (
     read_data,
     read_record,
 )
-from pipeline.stages.schemas import Table, read_table
+from ttsgraph.stages.schemas import Table, read_table
 
 
 @flow(name="report")

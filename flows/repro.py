@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from flows.answers import tell
-from flows.ending import EXIT_INPUT, guarded
-from flows.identity import identity
-from pipeline.base.errors import EndpointError
-from pipeline.base.state import STATE
-from pipeline.serving.guard import end, start
-from pipeline.settings.profile import Params, Profile, load_params, load_profile
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.state import STATE
+from ttsgraph.flows.answers import tell
+from ttsgraph.flows.ending import EXIT_INPUT, guarded
+from ttsgraph.flows.identity import identity
+from ttsgraph.serving.guard import end, start
+from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 
 START_TIMEOUT_S = 300.0
 """A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for.
@@ -87,8 +87,8 @@ def recall(params: Params, profile: Profile) -> None:
     """Put calls that were pulled into the call cache, if there is none yet, so that no model is
     asked for them again.
     """
-    from flows.register import remember
-    from pipeline.models.recording import read_calls
+    from ttsgraph.flows.register import remember
+    from ttsgraph.models.recording import read_calls
 
     if (STATE / "calls").exists() or profile.workers.store is not None:
         return
@@ -113,8 +113,8 @@ def repro() -> None:
         tell(params.profile)
         return
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
-    from pipeline.runtime.clients import servers_on_demand
-    from pipeline.search import searcher_class
+    from ttsgraph.runtime.clients import servers_on_demand
+    from ttsgraph.search import searcher_class
 
     for method in params.methods:
         searcher_class(method)

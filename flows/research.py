@@ -17,34 +17,34 @@ from typing import Any, Literal
 import pandas as pd
 from prefect import flow
 
-from flows.deployment import challenger, deploy, read_run_id
-from flows.dvc_store import Store
-from flows.ending import say
-from flows.registry import STANDS_IN, Registry, Version
-from flows.repro import changed_stages, repro
-from flows.search import tracked_search
-from flows.stage import RESEARCH, Stage, load_stage, main
-from flows.tracking import add_test_scores
-from pipeline.agent.base import Brief, Speak
-from pipeline.base.errors import DataError, InputError
-from pipeline.base.files import locked, md5
-from pipeline.base.journal import read_content
-from pipeline.base.state import STATE
-from pipeline.deployment.bundle import Deployed
-from pipeline.deployment.newcomers import pool_fingerprint, with_newcomers
-from pipeline.deployment.provenance import Provenance, revisions, settings_sha256
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Problem, Searcher
-from pipeline.search.driver import Found
-from pipeline.search.warm import Warm, WarmReinforce, history_of
-from pipeline.settings.profile import SearchSettings
-from pipeline.stages.lengths import profiled, with_lengths
-from pipeline.stages.records import Researched, Started, read_record, write_record
-from pipeline.stages.schemas import Pilots, Profiles, read_table, write_table
-from pipeline.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
-from pipeline.tasks.base import Question, can_vote
+from ttsgraph.agent.base import Brief, Speak
+from ttsgraph.base.errors import DataError, InputError
+from ttsgraph.base.files import locked, md5
+from ttsgraph.base.journal import read_content
+from ttsgraph.base.state import STATE
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
+from ttsgraph.deployment.provenance import Provenance, revisions, settings_sha256
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.flows.deployment import challenger, deploy, read_run_id
+from ttsgraph.flows.dvc_store import Store
+from ttsgraph.flows.ending import say
+from ttsgraph.flows.registry import STANDS_IN, Registry, Version
+from ttsgraph.flows.repro import changed_stages, repro
+from ttsgraph.flows.search import tracked_search
+from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main
+from ttsgraph.flows.tracking import add_test_scores
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Problem, Searcher
+from ttsgraph.search.driver import Found
+from ttsgraph.search.warm import Warm, WarmReinforce, history_of
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.stages.lengths import profiled, with_lengths
+from ttsgraph.stages.records import Researched, Started, read_record, write_record
+from ttsgraph.stages.schemas import Pilots, Profiles, read_table, write_table
+from ttsgraph.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
+from ttsgraph.tasks.base import Question, can_vote
 
 TRIALS = 4
 """Iterations that the trials of a newcomer take at most, for the progress bar."""

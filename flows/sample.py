@@ -4,10 +4,10 @@ source.
 
 from prefect import flow
 
-from flows.stage import load_stage, main
-from pipeline.stages.schemas import Questions, write_table
-from pipeline.tasks.questions import questions_table
-from pipeline.tasks.sources import load_questions, split_questions
+from ttsgraph.flows.stage import load_stage, main
+from ttsgraph.stages.schemas import Questions, write_table
+from ttsgraph.tasks.questions import questions_table
+from ttsgraph.tasks.sources import load_questions, split_questions
 
 
 @flow(name="sample")

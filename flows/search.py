@@ -11,34 +11,34 @@ from typing import Any
 import pandas as pd
 from prefect import flow
 
-from flows.ending import say
-from flows.live import live
-from flows.provenance_tags import graph_note
-from flows.stage import Stage, load_stage, main
-from flows.tracking import SearchTracker, metric_name, search_params
-from flows.workers import carrier
-from pipeline.agent.base import Exchange, Speak
-from pipeline.agent.trace import trace_page
-from pipeline.base.errors import InputError
-from pipeline.base.files import locked, md5, write_text
-from pipeline.base.journal import Journal, read_journal, write_history
-from pipeline.base.state import STATE
-from pipeline.evaluation.archive import Archive, Record
-from pipeline.evaluation.environment import Environment, Evaluator
-from pipeline.evaluation.progress import run_state
-from pipeline.runtime.limits import Account, Meter, MeteredClient, metered
-from pipeline.runtime.workers import SpreadEnvironment, order_of
-from pipeline.search import Problem, Searcher, searcher_class
-from pipeline.search.driver import Driver, Found
-from pipeline.search.summary import SPENT, edge_table, search_summary
-from pipeline.search.warm import WarmReinforce
-from pipeline.settings.profile import SearchSettings
-from pipeline.stages.identity import code_digest, digest, settings_identity
-from pipeline.stages.plan import STAGE
-from pipeline.stages.records import Running, Searched, Started, read_record, write_record
-from pipeline.stages.schemas import Candidates, Edges, Trajectory, write_table
-from pipeline.tasks import missing_isolation
-from pipeline.tasks.base import Question
+from ttsgraph.agent.base import Exchange, Speak
+from ttsgraph.agent.trace import trace_page
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import locked, md5, write_text
+from ttsgraph.base.journal import Journal, read_journal, write_history
+from ttsgraph.base.state import STATE
+from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.environment import Environment, Evaluator
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.flows.ending import say
+from ttsgraph.flows.live import live
+from ttsgraph.flows.provenance_tags import graph_note
+from ttsgraph.flows.stage import Stage, load_stage, main
+from ttsgraph.flows.tracking import SearchTracker, metric_name, search_params
+from ttsgraph.flows.workers import carrier
+from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.workers import SpreadEnvironment, order_of
+from ttsgraph.search import Problem, Searcher, searcher_class
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.search.summary import SPENT, edge_table, search_summary
+from ttsgraph.search.warm import WarmReinforce
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.stages.identity import code_digest, digest, settings_identity
+from ttsgraph.stages.plan import STAGE
+from ttsgraph.stages.records import Running, Searched, Started, read_record, write_record
+from ttsgraph.stages.schemas import Candidates, Edges, Trajectory, write_table
+from ttsgraph.tasks import missing_isolation
+from ttsgraph.tasks.base import Question
 
 CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm (flows/research.py)."""

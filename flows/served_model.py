@@ -10,8 +10,8 @@ from typing import Any
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
-from pipeline.deployment.bundle import Deployed
-from pipeline.runtime.asking import ask_graph
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.runtime.asking import ask_graph
 
 
 class ServedGraph(PythonModel):

@@ -13,28 +13,28 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from flows.ending import EXIT_CODES, guarded, say
-from pipeline.agent.base import Brief, Speak
-from pipeline.base.errors import DataError
-from pipeline.base.files import makes, md5
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.judging import checked, judged_line
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.models.recording import Recorder, RecordingClient, write_calls
-from pipeline.runtime.clients import open_agent, open_client
-from pipeline.runtime.limits import Account, Meter, MeteredClient, metered
-from pipeline.runtime.workers import environment_for
-from pipeline.settings.profile import Params, Profile, TaskSettings, load_params, load_profile
-from pipeline.settings.stages import LimitSettings
-from pipeline.stages.brief import brief_of
-from pipeline.stages.identity import digest
-from pipeline.stages.lengths import as_measured
-from pipeline.stages.records import Searched, read_record
-from pipeline.stages.schemas import Pilots, Profiles, Questions, read_table
-from pipeline.stages.trials import pilot_scores
-from pipeline.tasks import get_grader
-from pipeline.tasks.base import Question, Task
-from pipeline.tasks.questions import questions_of, questions_path
+from ttsgraph.agent.base import Brief, Speak
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import makes, md5
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.judging import checked, judged_line
+from ttsgraph.flows.ending import EXIT_CODES, guarded, say
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
+from ttsgraph.runtime.clients import open_agent, open_client
+from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.workers import environment_for
+from ttsgraph.settings.profile import Params, Profile, TaskSettings, load_params, load_profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.stages.brief import brief_of
+from ttsgraph.stages.identity import digest
+from ttsgraph.stages.lengths import as_measured
+from ttsgraph.stages.records import Searched, read_record
+from ttsgraph.stages.schemas import Pilots, Profiles, Questions, read_table
+from ttsgraph.stages.trials import pilot_scores
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.questions import questions_of, questions_path
 
 NO_LIMITS = LimitSettings()
 
@@ -197,7 +197,7 @@ class Stage:
         """Record the graphs that a stage measured in MLflow; its duration is that of this
         context.
         """
-        from flows.stage_runs import record_stage  # MLflow is slow to import
+        from ttsgraph.flows.stage_runs import record_stage  # MLflow is slow to import
 
         params = {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
         experiment = f"{self.params.profile}/{self.task}"

@@ -13,13 +13,13 @@ import pandas as pd
 from mlflow.entities import Param, RunStatus
 from mlflow.tracking import MlflowClient
 
-from flows.children import Child, add_children
-from flows.provenance_tags import graph_note, run_tags
-from flows.tracking import explained, log_metrics
-from pipeline.base.bookkeeping import FOLDER
-from pipeline.base.files import write_text
-from pipeline.evaluation.archive import COLUMNS, Record
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.base.bookkeeping import FOLDER
+from ttsgraph.base.files import write_text
+from ttsgraph.evaluation.archive import COLUMNS, Record
+from ttsgraph.flows.children import Child, add_children
+from ttsgraph.flows.provenance_tags import graph_note, run_tags
+from ttsgraph.flows.tracking import explained, log_metrics
+from ttsgraph.graphs.graph import CollaborationGraph
 
 STAGE = "stage"
 """The tag that says which stage a run, or a child run, is of."""
@@ -45,7 +45,7 @@ def record_stage(
         client = MlflowClient(tracking_uri)
         found = client.get_experiment_by_name(experiment)
         place = found or client.get_experiment(client.create_experiment(experiment))
-        tags = run_tags(f"flows.{name.split('-')[0]}") | {STAGE: name}
+        tags = run_tags(f"ttsgraph.flows.{name.split('-')[0]}") | {STAGE: name}
         run_id = client.create_run(place.experiment_id, int(started * 1000), tags, name).info.run_id
         client.log_batch(run_id, params=[Param(key, str(value)) for key, value in params.items()])
         rows = table.to_dict("records")

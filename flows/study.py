@@ -18,14 +18,14 @@ from typing import Any
 
 import pandas as pd
 
-from flows.ending import guarded
-from flows.live import live
-from pipeline.base.files import keep, kept
-from pipeline.base.wording import counted
-from pipeline.evaluation.progress import Answered, Publish, run_state
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.study.pilots import run_pilots
-from pipeline.study.plan import (
+from ttsgraph.base.files import keep, kept
+from ttsgraph.base.wording import counted
+from ttsgraph.evaluation.progress import Answered, Publish, run_state
+from ttsgraph.flows.ending import guarded
+from ttsgraph.flows.live import live
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.study.pilots import run_pilots
+from ttsgraph.study.plan import (
     Cell,
     StudySettings,
     all_cells,
@@ -34,8 +34,8 @@ from pipeline.study.plan import (
     load_study,
     require_simulated,
 )
-from pipeline.study.report import write_study
-from pipeline.study.run import Laboratory, grade_replies, run_cell
+from ttsgraph.study.report import write_study
+from ttsgraph.study.run import Laboratory, grade_replies, run_cell
 
 KEPT = Path("results/study-simulated")
 REPORT = Path("reports/study")

@@ -25,12 +25,12 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
-from flows.children import PARAMS, Backlog, Child, add_children
-from flows.provenance_tags import run_tags
-from pipeline.base.errors import InputError, RunStopped
-from pipeline.base.files import CLOSED_TO_US, disk_full, locked, md5
-from pipeline.evaluation.archive import Record
-from pipeline.settings.profile import Profile
+from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5
+from ttsgraph.evaluation.archive import Record
+from ttsgraph.flows.children import PARAMS, Backlog, Child, add_children
+from ttsgraph.flows.provenance_tags import run_tags
+from ttsgraph.settings.profile import Profile
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""
@@ -144,7 +144,7 @@ class SearchTracker:
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
-            tags = run_tags("flows.search") | {"stage": "search"}
+            tags = run_tags("ttsgraph.flows.search") | {"stage": "search"}
             self.run_id = self.client.create_run(
                 self.experiment.experiment_id, tags=tags, run_name=name
             ).info.run_id
@@ -337,8 +337,9 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
                 raise
             raise InputError(
                 f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run"
-                f" {run_id}, found none; run the search again (`python -m flows.search --help`),"
-                " which makes it anew from the journal, without calls"
+                f" {run_id}, found none; run the search again"
+                " (`python -m ttsgraph.flows.search --help`), which makes it anew from the journal,"
+                " without calls"
             ) from None
         log_metrics(client, run_id, test_scores(table))
 

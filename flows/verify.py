@@ -23,15 +23,15 @@ from typing import Any
 
 import yaml
 
-from flows.dvc_store import Store
-from flows.ending import EXIT_CODES, EXIT_INPUT, guarded, say
-from pipeline.base.errors import InputError, RunStopped
-from pipeline.base.files import md5
-from pipeline.base.state import STATE
-from pipeline.base.wording import counted
-from pipeline.models.recording import REPLAY, Calls, read_calls, write_calls
-from pipeline.settings.profile import Params, load_params, load_profile
-from pipeline.stages.plan import STAGE, STAGES, StagePlan
+from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.base.files import md5
+from ttsgraph.base.state import STATE
+from ttsgraph.base.wording import counted
+from ttsgraph.flows.dvc_store import Store
+from ttsgraph.flows.ending import EXIT_CODES, EXIT_INPUT, guarded, say
+from ttsgraph.models.recording import REPLAY, Calls, read_calls, write_calls
+from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
 
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
@@ -159,7 +159,7 @@ def _copy(folder: Path, params: Params) -> None:
 
 
 def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Verdict]:
-    from flows.identity import identity
+    from ttsgraph.flows.identity import identity
 
     identity()
     found = {}
@@ -225,7 +225,7 @@ def _name(plan: StagePlan, task: str | None, method: str | None) -> str:
 
 def flow_of(stage: str) -> Callable[..., Any]:
     """A stage's work, without Prefect around it."""
-    from flows import (
+    from ttsgraph.flows import (
         evaluate,
         init_family,
         init_instances,

@@ -17,9 +17,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_URL
 from prefect.task_runners import TaskRunner
 
-from pipeline.base.errors import EndpointError, RunStopped, SettingsError
-from pipeline.runtime.workers import PIECES_PER_WORKER, Carry, Done, Work, work_on
-from pipeline.settings.workers import WorkerSettings
+from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
+from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, Done, Work, work_on
+from ttsgraph.settings.workers import WorkerSettings
 
 
 @task(name="evaluate", cache_policy=NO_CACHE, persist_result=False)

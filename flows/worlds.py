@@ -18,19 +18,19 @@ from typing import Any
 
 import pandas as pd
 
-from flows.ending import guarded
-from pipeline.agent.base import Brief
-from pipeline.base.errors import DataError
-from pipeline.base.files import keep, kept, write_text
-from pipeline.base.parsing import load
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.stages.identity import code_digest, settings_identity
-from pipeline.worlds.arrays import ArrayWorld
-from pipeline.worlds.best import best_known, truth
-from pipeline.worlds.report import shortfalls, write_report
-from pipeline.worlds.run import WorldCell, WorldRun
-from pipeline.worlds.settings import SETTINGS, WorldSettings, WorldsSettings, load_worlds
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import keep, kept, write_text
+from ttsgraph.base.parsing import load
+from ttsgraph.flows.ending import guarded
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.identity import code_digest, settings_identity
+from ttsgraph.worlds.arrays import ArrayWorld
+from ttsgraph.worlds.best import best_known, truth
+from ttsgraph.worlds.report import shortfalls, write_report
+from ttsgraph.worlds.run import WorldCell, WorldRun
+from ttsgraph.worlds.settings import SETTINGS, WorldSettings, WorldsSettings, load_worlds
 
 KEPT = Path("results/worlds-simulated")
 REPORT = Path("reports/worlds")

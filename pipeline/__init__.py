@@ -1,3 +1,26 @@
-"""The ttsgraph library: graphs, budgets, search and evaluation. Imports no flows, prefect, mlflow
-or dvc.
+"""Find the graph of model calls that answers best within a budget.
+
+    result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
+    result.graph; result.compare(); result.ask("..."); result.save("folder")
+    ttsgraph.load("folder").serve()
+
+The library is in this folder: graphs, budgets, search and evaluation. It imports no prefect, mlflow
+or dvc, and nothing of ttsgraph.flows but the commands that need them.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+IN_PYTHON = ("search", "load", "Result", "Comparison")
+"""What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or
+clients.
+"""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in IN_PYTHON:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ttsgraph.api import result
+
+    return getattr(result, name)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.servers import Hosted, server_specs
 from tests.support.real import GEMMA, MODELS, PYTHON, SMOLLM, link_serve_environment, require_models
 from tests.support.tiny_server import MakeSpec, tiny_spec
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.servers import Hosted, server_specs
 
 
 @dataclass(frozen=True)

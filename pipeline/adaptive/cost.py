@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.adaptive.settle import answered, needs
-from pipeline.base.arrays import IntArray
-from pipeline.base.errors import BudgetError
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.demand import run_times
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
+from ttsgraph.adaptive.settle import answered, needs
+from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.demand import run_times
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
 
 Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]
 """What every node of a graph answers if it is asked: node id -> (C,) classes, questions running

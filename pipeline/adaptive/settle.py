@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.base.arrays import BoolArray, FloatArray, IntArray
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.graphs.stopping import Stop, confidence
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.stopping import Stop, confidence
 
 RUNS = -1
 """In place of a predecessor: the node does what its role does."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.agent.base import SearchAgent, Speak
-from pipeline.agent.heuristic import HeuristicAgent
-from pipeline.agent.llm import LLMAgent
-from pipeline.base.errors import SettingsError
-from pipeline.settings.profile import AgentSettings
+from ttsgraph.agent.base import SearchAgent, Speak
+from ttsgraph.agent.heuristic import HeuristicAgent
+from ttsgraph.agent.llm import LLMAgent
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.settings.profile import AgentSettings
 
 
 def make_agent(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from pipeline.agent.edits import Answer
+from ttsgraph.agent.edits import Answer
 
 MAX_CHARACTERS = 400_000
 """An answer longer than this is not read: the largest sensible one, a change to each edge of 80

@@ -14,17 +14,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph
-from pipeline.base.arrays import FloatArray
-from pipeline.base.errors import GraphError
-from pipeline.evaluation.environment import standard_error
-from pipeline.evaluation.objective import ACCURACY, Objective
-from pipeline.graphs.budget import BudgetOf, CostModel
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import check_roles
-from pipeline.graphs.topologies import least_cost
-from pipeline.models.client import Completion, Message, Usage
+from ttsgraph.agent.edits import EdgeEdit, Edits, ProposedGraph
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import GraphError
+from ttsgraph.evaluation.environment import standard_error
+from ttsgraph.evaluation.objective import ACCURACY, Objective
+from ttsgraph.graphs.budget import BudgetOf, CostModel
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import check_roles
+from ttsgraph.graphs.topologies import least_cost
+from ttsgraph.models.client import Completion, Message, Usage
 
 Counts = Mapping[str, int]
 """A model multiset: model name -> instances."""

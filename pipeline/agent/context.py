@@ -24,11 +24,11 @@ from itertools import groupby
 
 import numpy as np
 
-from pipeline.agent.base import Brief, Scored, Trial
-from pipeline.agent.history import History
-from pipeline.base.arrays import FloatArray
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.agent.base import Brief, Scored, Trial
+from ttsgraph.agent.history import History
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
 
 _PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")
 BEST_SHOWN = 3

@@ -2,7 +2,7 @@
 probabilistic graph.
 
 They fix shape and type alone; what is legal (known ids and models, forward edges, probabilities,
-budget) is checked in `pipeline.agent.base`, the same for every agent. Their JSON schema is what an
+budget) is checked in `ttsgraph.agent.base`, the same for every agent. Their JSON schema is what an
 endpoint with structured output is held to.
 """
 
@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from pipeline.base.parsing import Closed
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.base.parsing import Closed
+from ttsgraph.graphs.graph import CollaborationGraph
 
 
 class Answer(Closed):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pipeline.agent.base import (
+from ttsgraph.agent.base import (
     Brief,
     Counts,
     Exchange,
@@ -29,9 +29,9 @@ from pipeline.agent.base import (
     legal_counts,
     same_counts,
 )
-from pipeline.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
-from pipeline.agent.history import History
-from pipeline.agent.shapes import (
+from ttsgraph.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
+from ttsgraph.agent.history import History
+from ttsgraph.agent.shapes import (
     Shape,
     Surface,
     balanced,
@@ -41,8 +41,8 @@ from pipeline.agent.shapes import (
     neighbours,
     role_table,
 )
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
 
 PRIOR_QUESTIONS = 8.0
 """How many questions of average accuracy a score is mixed with, so that few questions can't make an

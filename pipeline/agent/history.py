@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.agent.base import Scored
+from ttsgraph.agent.base import Scored
 
 
 class _Column:

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import jinja2
 
-from pipeline.agent import context
-from pipeline.agent.answers import read_answer, shown
-from pipeline.agent.base import (
+from ttsgraph.agent import context
+from ttsgraph.agent.answers import read_answer, shown
+from ttsgraph.agent.base import (
     Brief,
     Counts,
     Exchange,
@@ -34,7 +34,7 @@ from pipeline.agent.base import (
     counts_problem,
     same_counts,
 )
-from pipeline.agent.edits import (
+from ttsgraph.agent.edits import (
     Answer,
     Combinations,
     EdgeEdit,
@@ -46,11 +46,11 @@ from pipeline.agent.edits import (
     RoleEdit,
     WiringEdits,
 )
-from pipeline.base.arrays import FloatArray
-from pipeline.base.errors import SettingsError
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.models.client import Message
-from pipeline.settings.profile import AgentSettings
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.models.client import Message
+from ttsgraph.settings.profile import AgentSettings
 
 PROMPTS = Path(__file__).with_name("prompts")
 FIRST_SHARE = 0.7

@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from pipeline.agent.base import Brief
-from pipeline.agent.history import History
-from pipeline.base.arrays import FloatArray
-from pipeline.base.errors import BudgetError
-from pipeline.graphs.budget import trim_to_budget
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import get_role
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.history import History
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.budget import trim_to_budget
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
 
 Shape = tuple[int, int]
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline.api.whole import Searched, search_whole
-from pipeline.base.errors import InputError
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.search import searcher_class
-from pipeline.settings.profile import Profile
-from pipeline.study.stats import Mean, mean_of, paired_p
-from pipeline.tasks.base import Question
-from pipeline.tasks.sources import load_questions, split_questions
+from ttsgraph.api.whole import Searched, search_whole
+from ttsgraph.base.errors import InputError
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.search import searcher_class
+from ttsgraph.settings.profile import Profile
+from ttsgraph.study.stats import Mean, mean_of, paired_p
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions, split_questions
 
 
 @dataclass(frozen=True, slots=True)

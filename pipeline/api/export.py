@@ -12,13 +12,13 @@ import inspect
 import pprint
 from typing import Any
 
-from pipeline.base.errors import InputError
-from pipeline.deployment.bundle import Deployed
-from pipeline.evaluation.executor import manner_of
-from pipeline.models.client import Sampling
-from pipeline.pool.settings import ModelSettings
-from pipeline.tasks import plain
-from pipeline.tasks.prompts import QUOTED, REQUESTS, mark_for
+from ttsgraph.base.errors import InputError
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.evaluation.executor import manner_of
+from ttsgraph.models.client import Sampling
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.tasks import plain
+from ttsgraph.tasks.prompts import QUOTED, REQUESTS, mark_for
 
 PURPOSES = {"assistant": "refine", "fuser": "fuse"}
 READABLE_VOTES = ("exact",)

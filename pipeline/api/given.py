@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import DataError, InputError, SettingsError
-from pipeline.base.files import write_text
-from pipeline.base.parsing import parse
-from pipeline.base.state import STATE
-from pipeline.scaffold.kinds import grading_of, kind_of
-from pipeline.scaffold.task import split_sizes
-from pipeline.settings.profile import Profile
-from pipeline.tasks.base import Task, register_task
+from ttsgraph.base.errors import DataError, InputError, SettingsError
+from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import parse
+from ttsgraph.base.state import STATE
+from ttsgraph.scaffold.kinds import grading_of, kind_of
+from ttsgraph.scaffold.task import split_sizes
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks.base import Task, register_task
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.api.given import budget_of
-from pipeline.api.result import Result, result_of
-from pipeline.api.whole import search_whole
-from pipeline.base.errors import InputError
-from pipeline.base.files import write_text
-from pipeline.base.parsing import parse
-from pipeline.endpoints.wire import Endpoint
-from pipeline.evaluation.progress import Publish
-from pipeline.scaffold.listing import models_at
-from pipeline.scaffold.names import require_name
-from pipeline.scaffold.profile_text import flow
-from pipeline.scaffold.task import split_sizes
-from pipeline.settings.profile import Params, Profile, load_profile
-from pipeline.tasks.sources import load_questions, split_questions
+from ttsgraph.api.given import budget_of
+from ttsgraph.api.result import Result, result_of
+from ttsgraph.api.whole import search_whole
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import parse
+from ttsgraph.endpoints.wire import Endpoint
+from ttsgraph.evaluation.progress import Publish
+from ttsgraph.scaffold.listing import models_at
+from ttsgraph.scaffold.names import require_name
+from ttsgraph.scaffold.profile_text import flow
+from ttsgraph.scaffold.task import split_sizes
+from ttsgraph.settings.profile import Params, Profile, load_profile
+from ttsgraph.tasks.sources import load_questions, split_questions
 
 PROFILE = "mine"
 SAMPLE = "sample"

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.base.errors import InputError
-from pipeline.base.secrets import redact
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.secrets import redact
 
 
 def init(
@@ -38,7 +38,7 @@ def init(
     Example: ttsgraph init mysearch --url http://127.0.0.1:8000/v1 --price-prompt 0.1
     --price-completion 0.3
     """
-    from pipeline.api import project
+    from ttsgraph.api import project
 
     if price_prompt is None or price_completion is None:
         raise InputError(
@@ -68,9 +68,9 @@ def run(
 
     Example: ttsgraph run --task sample
     """
-    from pipeline.api import project
-    from pipeline.api.result import shown_progress
-    from pipeline.settings.profile import load_params
+    from ttsgraph.api import project
+    from ttsgraph.api.result import shown_progress
+    from ttsgraph.settings.profile import load_params
 
     params = load_params()
     for name in params.tasks if task is None else (task,):
@@ -103,9 +103,9 @@ def compare(
 
     Example: ttsgraph compare --methods agent_reinforce,random --seeds 10
     """
-    from pipeline.api.comparing import compare_methods
-    from pipeline.settings.profile import load_params, load_profile
-    from pipeline.study.stats import smallest_p
+    from ttsgraph.api.comparing import compare_methods
+    from ttsgraph.settings.profile import load_params, load_profile
+    from ttsgraph.study.stats import smallest_p
 
     params = load_params()
     loaded = load_profile(profile or params.profile)
@@ -135,9 +135,9 @@ def export(
 
     Example: ttsgraph export results/mine/sample/found --out answers.py
     """
-    from pipeline.api.export import to_python
-    from pipeline.base.files import write_text
-    from pipeline.deployment.bundle import FileLoader
+    from ttsgraph.api.export import to_python
+    from ttsgraph.base.files import write_text
+    from ttsgraph.deployment.bundle import FileLoader
 
     if not folder.is_dir():
         raise InputError(

@@ -13,17 +13,17 @@ from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.api.given import TASK, Models, profile_of, questions_file
-from pipeline.api.whole import METHOD, Searched, search_whole
-from pipeline.base.errors import InputError
-from pipeline.base.files import read_json, write_text
-from pipeline.base.state import STATE
-from pipeline.deployment.bundle import Deployed, FileLoader
-from pipeline.evaluation.progress import Answered, Event, Publish, Spent, ignore
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.runtime.asking import ask_graph
-from pipeline.tasks.base import Task
-from pipeline.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
+from ttsgraph.api.given import TASK, Models, profile_of, questions_file
+from ttsgraph.api.whole import METHOD, Searched, search_whole
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import read_json, write_text
+from ttsgraph.base.state import STATE
+from ttsgraph.deployment.bundle import Deployed, FileLoader
+from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.runtime.asking import ask_graph
+from ttsgraph.tasks.base import Task
+from ttsgraph.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
 
 COMPARISON = "comparison.json"
 COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
@@ -82,7 +82,7 @@ def _shown(value: Any) -> str:
 
 def _picture(graph: CollaborationGraph) -> str:
     """A graph's picture, which notebooks show."""
-    from pipeline.graphs.plots import svg_of  # slow to import
+    from ttsgraph.graphs.plots import svg_of  # slow to import
 
     return svg_of(graph)
 
@@ -144,12 +144,12 @@ class Result:
         if self.folder is None:
             raise InputError("expected a saved result: result.save('folder'), then result.serve()")
         try:
-            from pipeline.service import server
+            from ttsgraph.service import server
         except ModuleNotFoundError as error:
             raise InputError(
                 f"expected {error.name} to be installed: pip install 'ttsgraph[serve]'"
             ) from None
-        from pipeline.settings.service import ServiceSettings
+        from ttsgraph.settings.service import ServiceSettings
 
         loader = FileLoader((self.folder,))
         server.serve(loader, loader.names, ServiceSettings(host=host, port=port), no_key)

@@ -11,24 +11,24 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.base.state import STATE
-from pipeline.contest.contest import Contest
-from pipeline.deployment.promotion import Choice, against_first, arms_of, choose
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment, Feedback
-from pipeline.evaluation.judging import checked
-from pipeline.evaluation.progress import Publish, Spent, ignore
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.runtime.clients import open_client
-from pipeline.runtime.limits import Meter, MeteredClient
-from pipeline.runtime.workers import environment_for
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.settings.profile import Profile
-from pipeline.stages.brief import brief_of
-from pipeline.stages.lengths import profiled, with_lengths
-from pipeline.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
-from pipeline.tasks.base import Question, can_vote
+from ttsgraph.base.state import STATE
+from ttsgraph.contest.contest import Contest
+from ttsgraph.deployment.promotion import Choice, against_first, arms_of, choose
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.judging import checked
+from ttsgraph.evaluation.progress import Publish, Spent, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.runtime.workers import environment_for
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.brief import brief_of
+from ttsgraph.stages.lengths import profiled, with_lengths
+from ttsgraph.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
+from ttsgraph.tasks.base import Question, can_vote
 
 METHOD = "agent_reinforce"
 NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])

@@ -16,10 +16,12 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-import pipeline
-from pipeline.base.files import write_text
+import ttsgraph
+from ttsgraph.base.files import write_text
 
-PACKAGES = ("flows", "pipeline")
+FOLDERS = ("ttsgraph", "ttsgraph/flows")
+"""Of the package; both are links where the project is developed."""
+
 VERSION = 1
 """Of what is parsed and how, for the memory."""
 
@@ -39,7 +41,7 @@ class Parsed:
 
 
 class Code:
-    """The modules of PACKAGES below a folder, by their dotted names. Reads each file once; what
+    """The modules of FOLDERS below a folder, by their dotted names. Reads each file once; what
     changes later is not seen.
 
     What was parsed is kept in the file `memory`, if there is one, by the content it was parsed
@@ -57,8 +59,8 @@ class Code:
     def modules(self) -> Mapping[str, Path]:
         """Dotted name -> file."""
         found = {}
-        for package in PACKAGES:
-            for path in sorted((self.root / package).rglob("*.py")):
+        for folder in FOLDERS:
+            for path in sorted((self.root / folder).rglob("*.py")):
                 parts = path.relative_to(self.root).with_suffix("").parts
                 found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
         return found
@@ -139,7 +141,7 @@ class Code:
 @lru_cache(maxsize=1)
 def own_code() -> Code:
     """The code of this process."""
-    return Code(Path(pipeline.__file__).parents[1])
+    return Code(Path(ttsgraph.__file__).parents[1])
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import DataError, InputError
+from ttsgraph.base.errors import DataError, InputError
 
 
 def write_text(path: Path, text: str) -> None:
@@ -162,8 +162,8 @@ def command_of(stage: str, path: Path) -> str:
         ("profile", "task", "method") if stage in ("search", "evaluate") else ("profile", "task")
     )
     if stage == "report" or len(below) < len(names):
-        return f"python -m flows.{stage}"
-    return f"python -m flows.{stage}" + "".join(
+        return f"python -m ttsgraph.flows.{stage}"
+    return f"python -m ttsgraph.flows.{stage}" + "".join(
         f" --{name} {value}" for name, value in zip(names, below, strict=False)
     )
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.bookkeeping import without_bookkeeping
-from pipeline.base.errors import DataError
-from pipeline.base.files import write_text
+from ttsgraph.base.bookkeeping import without_bookkeeping
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import write_text
 
 Entry = dict[str, Any]
 _LINE = re.compile(

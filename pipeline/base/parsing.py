@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.secrets import refuse_secrets
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.secrets import refuse_secrets
 
 Settings = TypeVar("Settings", bound=BaseModel)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from pipeline.base.errors import SettingsError
+from ttsgraph.base.errors import SettingsError
 
 HIDDEN = "[key]"
 SECRET_NAME = re.compile(

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from pipeline.adaptive.cost import Agreement, Classes, MeanCost
-from pipeline.agent.base import Brief
-from pipeline.contest.contenders import MOST_VOTES, Contenders
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.stopping import LOSSLESS, Gate, Stop
+from ttsgraph.adaptive.cost import Agreement, Classes, MeanCost
+from ttsgraph.agent.base import Brief
+from ttsgraph.contest.contenders import MOST_VOTES, Contenders
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
 FIRST = 3

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.contest.contenders import LONGEST_CHAIN, MOST_SOURCES, MOST_VOTES, Contenders
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.contest.contenders import LONGEST_CHAIN, MOST_SOURCES, MOST_VOTES, Contenders
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
 
 
 def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:

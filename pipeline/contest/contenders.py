@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
-from pipeline.agent.base import Brief, affordable
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.response.evidence import revisions
+from ttsgraph.agent.base import Brief, affordable
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.response.evidence import revisions
 
 MOST_SOURCES = 12
 """The most answers that a model call reads here: prompts grow with each."""

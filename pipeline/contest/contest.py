@@ -23,26 +23,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.agent.base import Brief
-from pipeline.base.arrays import IntArray
-from pipeline.base.errors import RunStopped
-from pipeline.contest.adaptive import adaptive_contenders, on_average
-from pipeline.contest.contenders import Contender, Contenders, form_of
-from pipeline.contest.mutations import changed
-from pipeline.contest.probes import probes
-from pipeline.contest.racing import joined
-from pipeline.evaluation.environment import Evaluator, Feedback
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs import topologies
-from pipeline.graphs.budget import critical_path
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.response.calibration import Forecast
-from pipeline.response.constant import ConstantModel
-from pipeline.response.evidence import Evidence
-from pipeline.response.model import Predictor, ResponseModel
-from pipeline.settings.stages import ContestSettings
-from pipeline.tasks.base import Question
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.contest.adaptive import adaptive_contenders, on_average
+from ttsgraph.contest.contenders import Contender, Contenders, form_of
+from ttsgraph.contest.mutations import changed
+from ttsgraph.contest.probes import probes
+from ttsgraph.contest.racing import joined
+from ttsgraph.evaluation.environment import Evaluator, Feedback
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import critical_path
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.response.calibration import Forecast
+from ttsgraph.response.constant import ConstantModel
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.response.model import Predictor, ResponseModel
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.tasks.base import Question
 
 MISFIT = 0.03
 """Standard deviation, in accuracy, of what the response model's form gets wrong of a graph."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.agent.base import Brief
-from pipeline.base.errors import GraphError
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import get_role
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import GraphError
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
 
 Wiring = tuple[list[tuple[str, str]], list[list[int]]]
 """Roles and models of nodes in topological order, the sink last, and each one's predecessors by

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipeline.contest.contenders import Contenders
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.contest.contenders import Contenders
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
 
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:

@@ -35,14 +35,14 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtri
 
-from pipeline.base.arrays import FloatArray
-from pipeline.evaluation.environment import Evaluator, Feedback
-from pipeline.evaluation.objective import Objective
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.models.client import Usage
-from pipeline.settings.stages import RacingSettings
-from pipeline.tasks.base import Question
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.evaluation.environment import Evaluator, Feedback
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Usage
+from ttsgraph.settings.stages import RacingSettings
+from ttsgraph.tasks.base import Question
 
 NOTHING = Feedback((), Usage(), 0.0)
 

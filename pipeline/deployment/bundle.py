@@ -11,19 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.base.errors import DataError, DeploymentError, InputError
-from pipeline.base.files import read_json, write_text
-from pipeline.base.parsing import parse
-from pipeline.evaluation.executor import GraphRunner
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import check_roles, get_role, with_waves
-from pipeline.models.client import ModelClient
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.stages.lengths import as_measured
-from pipeline.stages.schemas import Questions, read_table
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
-from pipeline.tasks.questions import questions_of, questions_path
+from ttsgraph.base.errors import DataError, DeploymentError, InputError
+from ttsgraph.base.files import read_json, write_text
+from ttsgraph.base.parsing import parse
+from ttsgraph.evaluation.executor import GraphRunner
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import check_roles, get_role, with_waves
+from ttsgraph.models.client import ModelClient
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.lengths import as_measured
+from ttsgraph.stages.schemas import Questions, read_table
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.tasks.questions import questions_of, questions_path
 
 BUNDLE = "bundle.json"
 _KEYS = {"task", "graph", "profile", "shots"}

@@ -4,12 +4,12 @@ lists them.
 
 from __future__ import annotations
 
-from pipeline.base.errors import EndpointError
-from pipeline.deployment.provenance import canonical, sha256
-from pipeline.endpoints.openai_client import Endpoint
-from pipeline.endpoints.transport import connect_once
-from pipeline.pool.settings import ModelSettings
-from pipeline.settings.profile import Profile
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.deployment.provenance import canonical, sha256
+from ttsgraph.endpoints.openai_client import Endpoint
+from ttsgraph.endpoints.transport import connect_once
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.settings.profile import Profile
 
 TIMEOUT_S = 10.0
 

@@ -20,12 +20,12 @@ from typing import Literal
 
 import pandas as pd
 
-from pipeline.base.wording import counted
-from pipeline.deployment.provenance import TestResult
-from pipeline.evaluation.environment import Feedback
-from pipeline.evaluation.scores import binary, paired_flips_p
-from pipeline.graphs.budget import CostModel
-from pipeline.stages.trials import Case
+from ttsgraph.base.wording import counted
+from ttsgraph.deployment.provenance import TestResult
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.scores import binary, paired_flips_p
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.stages.trials import Case
 
 Outcomes = Mapping[str, bool | float | None]
 """Question id -> the grade of its answer, right or wrong or a score in [0, 1]; None where

@@ -14,12 +14,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from pipeline.base.errors import DataError
-from pipeline.base.parsing import Closed
-from pipeline.evaluation.environment import Feedback
-from pipeline.settings.profile import Profile
-from pipeline.stages.identity import SERVING, settings_digest
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.identity import SERVING, settings_digest
+from ttsgraph.tasks.base import Question
 
 AFTERWARDS = ("evaluate", "deploy", "research", "newcomers")
 """Sections that only what comes after a search looks at."""

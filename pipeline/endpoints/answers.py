@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipeline.endpoints.endpoints import Fault, fault_of_status
-from pipeline.models.client import Completion, Sampling, cut_at_stop, whole_text
-from pipeline.models.reasoning import finer_usage, parted
+from ttsgraph.endpoints.endpoints import Fault, fault_of_status
+from ttsgraph.models.client import Completion, Sampling, cut_at_stop, whole_text
+from ttsgraph.models.reasoning import finer_usage, parted
 
 LONGEST_TOKEN = 128
 """Characters; the longest tokens of today's vocabularies are runs of so many blanks."""

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.base.errors import CallFailed, RunStopped
+from ttsgraph.base.errors import CallFailed, RunStopped
 
 KEPT = "what was computed is kept, start again to continue"
 OPENS_AFTER = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.base.files import keep, kept
-from pipeline.models.dialect import Dialect
+from ttsgraph.base.files import keep, kept
+from ttsgraph.models.dialect import Dialect
 
 
 class Habits:

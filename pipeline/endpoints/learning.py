@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import openai
 
-from pipeline.base.secrets import redact
-from pipeline.models.dialect import Dialect, Refusal
+from ttsgraph.base.secrets import redact
+from ttsgraph.models.dialect import Dialect, Refusal
 
 _REFUSING = (400, 422)
 REFUSED_WITHIN_S = 0.1

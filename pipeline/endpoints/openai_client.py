@@ -12,19 +12,19 @@ import openai
 import tenacity
 from openai import RequestOptions
 
-from pipeline.base.errors import CallFailed, ContextOverflow, EndpointError
-from pipeline.base.secrets import environment_secrets, redact
-from pipeline.endpoints.answers import read_answer, read_answers
-from pipeline.endpoints.endpoints import Fault, Patience, Server, place, stop_if_given_up
-from pipeline.endpoints.habits import Habits
-from pipeline.endpoints.learning import Learned, said_in
-from pipeline.endpoints.posting import Poster
-from pipeline.endpoints.streaming import read_stream
-from pipeline.endpoints.transport import backoff, connect, fault_of, reason_of
-from pipeline.endpoints.wire import Endpoint as Endpoint
-from pipeline.endpoints.wire import body_of, probe
-from pipeline.models.client import Completion, Request, whole_text
-from pipeline.models.dialect import Dialect
+from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
+from ttsgraph.base.secrets import environment_secrets, redact
+from ttsgraph.endpoints.answers import read_answer, read_answers
+from ttsgraph.endpoints.endpoints import Fault, Patience, Server, place, stop_if_given_up
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.endpoints.learning import Learned, said_in
+from ttsgraph.endpoints.posting import Poster
+from ttsgraph.endpoints.streaming import read_stream
+from ttsgraph.endpoints.transport import backoff, connect, fault_of, reason_of
+from ttsgraph.endpoints.wire import Endpoint as Endpoint
+from ttsgraph.endpoints.wire import body_of, probe
+from ttsgraph.models.client import Completion, Request, whole_text
+from ttsgraph.models.dialect import Dialect
 
 _TRANSIENT = (408, 409, 425, 429)
 _UNLISTED = (403, 404, 405, 501)

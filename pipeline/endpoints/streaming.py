@@ -6,10 +6,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from pipeline.endpoints.answers import check_finish, check_length, completed, first_choice
-from pipeline.endpoints.endpoints import Fault
-from pipeline.models.client import Completion, Sampling, whole_text
-from pipeline.models.reasoning import Thoughts, beside
+from ttsgraph.endpoints.answers import check_finish, check_length, completed, first_choice
+from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.models.client import Completion, Sampling, whole_text
+from ttsgraph.models.reasoning import Thoughts, beside
 
 
 async def read_stream(

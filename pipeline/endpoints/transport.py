@@ -21,9 +21,9 @@ import httpx2
 import openai
 import tenacity
 
-from pipeline.base.errors import ContextOverflow
-from pipeline.base.secrets import redact
-from pipeline.endpoints.endpoints import Fault, fault_of_status
+from ttsgraph.base.errors import ContextOverflow
+from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 
 MAX_BODY_BYTES = 4 * 2**20
 """More than the longest answer that a model of today gives."""

@@ -11,10 +11,10 @@ from typing import Any
 import openai
 from openai import RequestOptions
 
-from pipeline.base.errors import EndpointError
-from pipeline.base.secrets import key_problem
-from pipeline.models.client import Message, Request, Sampling
-from pipeline.models.dialect import ANY, Dialect
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.secrets import key_problem
+from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.models.dialect import ANY, Dialect
 
 _NOTHING: Mapping[str, Any] = {}
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from pipeline.base.journal import Journal
-from pipeline.evaluation.environment import Feedback, QuestionResult
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.models.client import Usage
+from ttsgraph.base.journal import Journal
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Usage
 
 Status = Literal["ok", "failed", "stopped"]
 """stopped: beaten by a rival before it was asked all questions (pipeline/contest/racing.py); its

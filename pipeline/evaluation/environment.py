@@ -13,18 +13,18 @@ from typing import Protocol
 
 from scipy.special import ndtri
 
-from pipeline.base.errors import CallFailed
-from pipeline.evaluation.executor import GraphRunner
-from pipeline.evaluation.progress import Answered, Publish, ignore
-from pipeline.evaluation.scores import binary, mean_interval
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import check_roles, with_waves
-from pipeline.models.client import ModelClient, Sampling, Usage
-from pipeline.pool.settings import judge_specs
-from pipeline.pool.spec import ModelPool
-from pipeline.tasks.base import Question, can_vote
-from pipeline.tasks.grading import Grader
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.base.errors import CallFailed
+from ttsgraph.evaluation.executor import GraphRunner
+from ttsgraph.evaluation.progress import Answered, Publish, ignore
+from ttsgraph.evaluation.scores import binary, mean_interval
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import check_roles, with_waves
+from ttsgraph.models.client import ModelClient, Sampling, Usage
+from ttsgraph.pool.settings import judge_specs
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.grading import Grader
+from ttsgraph.tasks.prompts import Prompt
 
 CONFIDENCE = 0.95
 

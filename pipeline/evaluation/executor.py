@@ -17,13 +17,13 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.base.errors import CallFailed, ContextOverflow
-from pipeline.graphs.budget import critical_path
-from pipeline.graphs.demand import Demand, run_times
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import Role, get_role, majority
-from pipeline.graphs.stopping import disagreement, stops
-from pipeline.models.client import (
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.graphs.budget import critical_path
+from ttsgraph.graphs.demand import Demand, run_times
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import Role, get_role, majority
+from ttsgraph.graphs.stopping import disagreement, stops
+from ttsgraph.models.client import (
     Begin,
     Completion,
     Later,
@@ -33,9 +33,9 @@ from pipeline.models.client import (
     Usage,
     beginning,
 )
-from pipeline.pool.spec import ModelPool, ModelSpec
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 Finish = Callable[[Request], Awaitable[Completion]]
 """Makes the sink's call in place of the client: to hand its text over while it is written, or to

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from pipeline.base.errors import DataError, SettingsError
-from pipeline.models.client import Completion, ModelClient
-from pipeline.tasks.base import AskingTask, Question, Task
-from pipeline.tasks.rows import text_field
-from pipeline.tasks.sources import JsonlSource, load_rows
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.models.client import Completion, ModelClient
+from ttsgraph.tasks.base import AskingTask, Question, Task
+from ttsgraph.tasks.rows import text_field
+from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 LEAST_PAIRS = 10
 """Pairs of answers with different scores, below which agreement can't be told."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from pipeline.base.parsing import Closed
+from ttsgraph.base.parsing import Closed
 
 if TYPE_CHECKING:  # settings are read where no graph is run
-    from pipeline.base.arrays import FloatArray
-    from pipeline.evaluation.environment import Feedback
+    from ttsgraph.base.arrays import FloatArray
+    from ttsgraph.evaluation.environment import Feedback
 
 
 class Objective(Closed):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pipeline.models.client import Usage
+from ttsgraph.models.client import Usage
 
 NOTHING = Usage()
 

@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.arrays import BoolArray, FloatArray, IntArray
-from pipeline.base.errors import BudgetError, SettingsError
-from pipeline.graphs.demand import run_times
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import fitted, get_role
-from pipeline.pool.spec import ModelPool, ModelSpec
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.graphs.demand import run_times
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import fitted, get_role
+from ttsgraph.pool.spec import ModelPool, ModelSpec
 
 Metric = Literal["flops", "dollars", "runtime"]
 BudgetOf = Literal["worst", "mean"]

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 
-from pipeline.base.errors import InputError
+from ttsgraph.base.errors import InputError
 
 MAX_LABELED = 150
 MAX_UNLABELED = 24

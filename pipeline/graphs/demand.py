@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipeline.base.arrays import FloatArray, IntArray
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.graphs.graph import CollaborationGraph
 
 
 class Demand:

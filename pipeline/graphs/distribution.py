@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, logit, softmax
 
-from pipeline.base.arrays import BoolArray, FloatArray, IntArray
-from pipeline.base.errors import BudgetError, SettingsError
-from pipeline.graphs.budget import CostModel, prune_and_trim
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import get_role
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.graphs.budget import CostModel, prune_and_trim
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
 
 MAX_LOGIT = 12.0
 """Logits are kept within this bound, so that a probability set to 0 or 1 can still be moved."""

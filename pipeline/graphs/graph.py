@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import GraphError
-from pipeline.base.files import command_of
-from pipeline.graphs.stopping import (
+from ttsgraph.base.errors import GraphError
+from ttsgraph.base.files import command_of
+from ttsgraph.graphs.stopping import (
     LOSSLESS,
     Gate,
     Stop,

@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pipeline.base.style import SERIES
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.base.style import SERIES
+from ttsgraph.graphs.graph import CollaborationGraph
 
 matplotlib.rcParams.update(
     {

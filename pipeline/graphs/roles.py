@@ -22,12 +22,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from pipeline.base.errors import GraphError
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.stopping import LOSSLESS, Gate
-from pipeline.models.client import Message
-from pipeline.tasks.base import Question, Task
-from pipeline.tasks.prompts import REQUESTS, Prompt, compose
+from ttsgraph.base.errors import GraphError
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.stopping import LOSSLESS, Gate
+from ttsgraph.models.client import Message
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
 Speak = Callable[[Prompt, Question, Sequence[str]], tuple[Message, ...]]
 Decide = Callable[[Task, Sequence[str]], str]
@@ -217,7 +217,11 @@ for _role in (
     Role("assistant", speak=assistant_messages, does="checks them and writes an improved answer"),
     Role("fuser", speak=fuser_messages, does="weighs them and writes one final answer"),
     Role(
-        "voter", decide=majority, min_in_degree=1, does="takes the most frequent answer", votes=True
+        "voter",
+        decide=majority,
+        min_in_degree=1,
+        does="takes the most frequent answer",
+        votes=True,
     ),
     Role(
         "verifier",

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from pipeline.base.errors import GraphError
+from ttsgraph.base.errors import GraphError
 
 Rule = Literal["none", "lossless", "beta", "dirichlet"]
 CONFIDENCE_RULES = ("beta", "dirichlet")

@@ -11,10 +11,10 @@ from itertools import repeat
 
 import numpy as np
 
-from pipeline.base.errors import BudgetError
-from pipeline.graphs.budget import CostModel, trim_to_budget
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import get_role
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.budget import CostModel, trim_to_budget
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
 
 
 def single(model: str) -> CollaborationGraph:

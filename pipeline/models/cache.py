@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.base.errors import DataError, RunStopped
-from pipeline.models.client import Completion, Later, ModelClient, Request
+from ttsgraph.base.errors import DataError, RunStopped
+from ttsgraph.models.client import Completion, Later, ModelClient, Request
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pipeline.models.client import Message, whole_text
+from ttsgraph.models.client import Message, whole_text
 
 TokensKey = Literal["max_tokens", "max_completion_tokens"]
 Parameter = Literal[

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from pipeline.models.client import Completion, ModelClient, Request
+from ttsgraph.models.client import Completion, ModelClient, Request
 
 
 class SeveralClient(ModelClient, Protocol):

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-from pipeline.models.client import Completion, ModelClient, Request
+from ttsgraph.models.client import Completion, ModelClient, Request
 
 
 class LazyClient:

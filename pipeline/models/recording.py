@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.base.errors import CallFailed, ContextOverflow, DataError
-from pipeline.models.client import Completion, Later, ModelClient, Request, beginning
+from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
+from ttsgraph.models.client import Completion, Later, ModelClient, Request, beginning
 
 REPLAY = "replay.parquet"
 """A file of recorded calls in a project's state folder: as long as it is there, nothing else

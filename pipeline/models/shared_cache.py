@@ -19,9 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import DataError, RunStopped
-from pipeline.models.cache import DEFAULT_MAX_BYTES, ModelTotals
-from pipeline.models.client import Completion
+from ttsgraph.base.errors import DataError, RunStopped
+from ttsgraph.models.cache import DEFAULT_MAX_BYTES, ModelTotals
+from ttsgraph.models.client import Completion
 
 _HOUR_S = 3600.0
 _DAY_S = 86400.0

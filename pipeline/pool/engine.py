@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from pipeline.base.parsing import Closed
+from ttsgraph.base.parsing import Closed
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 

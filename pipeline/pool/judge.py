@@ -18,11 +18,11 @@ from typing import Any
 
 from pydantic import Field, PositiveInt, ValidationError, field_validator
 
-from pipeline.base.errors import CallFailed, SettingsError
-from pipeline.base.parsing import Closed
-from pipeline.models.client import Completion, Message, ModelClient, Request, Sampling
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.plain import PlainTask
+from ttsgraph.base.errors import CallFailed, SettingsError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.models.client import Completion, Message, ModelClient, Request, Sampling
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.plain import PlainTask
 
 HIGHEST = 10
 JUDGE = "judge:"
@@ -56,7 +56,7 @@ class JudgeOptions(Closed):
     @field_validator("models")
     @classmethod
     def _reachable(cls, models: dict[str, Any]) -> dict[str, Any]:
-        from pipeline.pool.settings import ModelSettings  # which knows of tasks, through prompts
+        from ttsgraph.pool.settings import ModelSettings  # which knows of tasks, through prompts
 
         found = {}
         for name, model in models.items():
@@ -142,7 +142,7 @@ class JudgeTask(PlainTask):
         self, name: str, question: Question, text: str, swapped: bool = False, replica: int = 0
     ) -> Request:
         """What a judge is asked about an answer."""
-        from pipeline.tasks.prompts import mark_for  # which knows of tasks
+        from ttsgraph.tasks.prompts import mark_for  # which knows of tasks
 
         parts = [
             ("Question", question.text),

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from pipeline.base.parsing import Closed
-from pipeline.models.dialect import Dialect, Parameter, TokensKey
-from pipeline.pool.engine import EngineSettings, ServeSettings
-from pipeline.pool.judge import JUDGE  # and registers the kind
-from pipeline.pool.spec import ModelSpec, Price
-from pipeline.pool.variants import Variants, variant_name
-from pipeline.tasks.base import AskingTask, Task
+from ttsgraph.base.parsing import Closed
+from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
+from ttsgraph.pool.engine import EngineSettings, ServeSettings
+from ttsgraph.pool.judge import JUDGE  # and registers the kind
+from ttsgraph.pool.spec import ModelSpec, Price
+from ttsgraph.pool.variants import Variants, variant_name
+from ttsgraph.tasks.base import AskingTask, Task
 
 Dollars = Annotated[float, Field(ge=0)]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pipeline.base.errors import SettingsError
-from pipeline.models.client import Completion, Sampling
-from pipeline.pool.variants import VariantSettings
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.models.client import Completion, Sampling
+from ttsgraph.pool.variants import VariantSettings
+from ttsgraph.tasks.prompts import Prompt
 
 FACTS = ("total", "non_embedding", "layers", "hidden")
 """What Theorem 1 takes from a model, and a size to order models by."""

@@ -18,10 +18,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
-from pipeline.base.parsing import Closed
-from pipeline.models.client import Sampling
-from pipeline.models.dialect import Parameter
-from pipeline.tasks.prompts import Prompt, Style
+from ttsgraph.base.parsing import Closed
+from ttsgraph.models.client import Sampling
+from ttsgraph.models.dialect import Parameter
+from ttsgraph.tasks.prompts import Prompt, Style
 
 SEPARATOR = ":"
 """Between a model's name and a variant's. Not `@`, which stands before revisions and aliases."""

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.evaluation.environment import CONFIDENCE
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.pool.spec import ModelPool
-from pipeline.reporting.explain import in_brief
-from pipeline.reporting.figures import MISSING, SPACE, Figure, Sentence, plain, shown
-from pipeline.reporting.report_data import TaskReport
-from pipeline.reporting.sources import Row, Source
+from ttsgraph.evaluation.environment import CONFIDENCE
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.explain import in_brief
+from ttsgraph.reporting.figures import MISSING, SPACE, Figure, Sentence, plain, shown
+from ttsgraph.reporting.report_data import TaskReport
+from ttsgraph.reporting.sources import Row, Source
 
 ASKED = ("n_scored", "n_unscored")
 

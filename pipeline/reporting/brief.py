@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.pool.spec import ModelPool
-from pipeline.reporting.answer import Answer, answer_of, figures_of, price_of, rows_of
-from pipeline.reporting.explain import steps
-from pipeline.reporting.figures import SPACE, shown
-from pipeline.reporting.report_data import Report, TaskReport
-from pipeline.reporting.sources import COST_FORMS, Row
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.answer import Answer, answer_of, figures_of, price_of, rows_of
+from ttsgraph.reporting.explain import steps
+from ttsgraph.reporting.figures import SPACE, shown
+from ttsgraph.reporting.report_data import Report, TaskReport
+from ttsgraph.reporting.sources import COST_FORMS, Row
 
 SHAPES = {"assistant": "▢", "fuser": "⬡"}
 OTHER_SHAPE = "◇"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.base.style import by_name, cost_axis, fixed, plot_config
-from pipeline.evaluation.objective import pareto_front
-from pipeline.reporting.report_data import TaskReport
-from pipeline.reporting.sources import Row, Source
-from pipeline.reporting.thinning import thinned
+from ttsgraph.base.style import by_name, cost_axis, fixed, plot_config
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.reporting.report_data import TaskReport
+from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.thinning import thinned
 
 Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"

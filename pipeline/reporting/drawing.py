@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.base.style import colour
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import get_role
-from pipeline.pool.spec import ModelPool
+from ttsgraph.base.style import colour
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.pool.spec import ModelPool
 
 SWEEPS = 6
 

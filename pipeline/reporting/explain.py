@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pipeline.base.wording import counted
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.pool.spec import ModelPool
-from pipeline.settings.profile import Profile
-from pipeline.settings.stages import BudgetSettings
+from ttsgraph.base.wording import counted
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.stages import BudgetSettings
 
 UNITS = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.base.style import by_name, cost_axis
-from pipeline.reporting.charts import INTERVAL, SCORES, Chart, Spec, chart_of, comparison_rows
-from pipeline.reporting.report_data import TaskReport
-from pipeline.reporting.sources import Row
+from ttsgraph.base.style import by_name, cost_axis
+from ttsgraph.reporting.charts import INTERVAL, SCORES, Chart, Spec, chart_of, comparison_rows
+from ttsgraph.reporting.report_data import TaskReport
+from ttsgraph.reporting.sources import Row
 
 HEIGHT = 190
 FRONT = "front (validation)"

@@ -15,19 +15,19 @@ import vl_convert
 from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 
-from pipeline.base.files import write_text
-from pipeline.base.style import fixed, variables
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.reporting import charts, sources
-from pipeline.reporting.answer import Answer, answer_of
-from pipeline.reporting.charts import Chart, Cloud
-from pipeline.reporting.drawing import END, HEIGHT, SMALL, WIDTH, Drawing, draw, outline
-from pipeline.reporting.figures import shown
-from pipeline.reporting.overview import overview
-from pipeline.reporting.questions import questions_data
-from pipeline.reporting.report_data import MethodReport, Report, TaskReport
-from pipeline.reporting.sources import Row, Source
-from pipeline.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
+from ttsgraph.base.files import write_text
+from ttsgraph.base.style import fixed, variables
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting import charts, sources
+from ttsgraph.reporting.answer import Answer, answer_of
+from ttsgraph.reporting.charts import Chart, Cloud
+from ttsgraph.reporting.drawing import END, HEIGHT, SMALL, WIDTH, Drawing, draw, outline
+from ttsgraph.reporting.figures import shown
+from ttsgraph.reporting.overview import overview
+from ttsgraph.reporting.questions import questions_data
+from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
+from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
 
 TEMPLATES = Path(__file__).parent / "templates"
 SWEEPS = ("width", "depth", "family", "size", "topology")

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.pool.spec import ModelPool
-from pipeline.reporting.sources import Source
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.sources import Source
 
 MOST = 600
 """Characters of a text that the page shows; the table has all."""

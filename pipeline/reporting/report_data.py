@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.reporting.sources import Row, Source
-from pipeline.settings.profile import Profile
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.settings.profile import Profile
 
 UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime": "s a question"}
 

@@ -17,12 +17,12 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
-from pipeline.evaluation.environment import CONFIDENCE
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.pool.spec import ModelPool
-from pipeline.reporting.explain import steps
-from pipeline.reporting.figures import MISSING, Sentence, shown
-from pipeline.reporting.figures import markup as marked
+from ttsgraph.evaluation.environment import CONFIDENCE
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.explain import steps
+from ttsgraph.reporting.figures import MISSING, Sentence, shown
+from ttsgraph.reporting.figures import markup as marked
 
 COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
 """How a cost is written, by the budget's metric: dollars are for 1,000 questions."""

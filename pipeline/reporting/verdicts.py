@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.evaluation.environment import CONFIDENCE
-from pipeline.reporting.sources import Row, Source
+from ttsgraph.evaluation.environment import CONFIDENCE
+from ttsgraph.reporting.sources import Row, Source
 
 KINDS = {
     "found": "found",

@@ -4,10 +4,10 @@ is best alone.
 
 from __future__ import annotations
 
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.response.draws import fit_draws
-from pipeline.response.evidence import Evidence
-from pipeline.response.model import Prediction
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.response.draws import fit_draws
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.response.model import Prediction
 
 SPREAD = 0.08
 """Standard deviation, in accuracy, of what graphs within a budget are worth beside one call."""

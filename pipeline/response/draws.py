@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.base.arrays import BoolArray, FloatArray, IntArray
-from pipeline.response.evidence import FORMS, UNKNOWN, Evidence
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.response.evidence import FORMS, UNKNOWN, Evidence
 
 ALIKE = 0.6
 AKIN = 0.45

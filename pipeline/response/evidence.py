@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.adaptive.settle import RUNS, settle
-from pipeline.base.arrays import BoolArray, FloatArray, IntArray
-from pipeline.evaluation.environment import Feedback, NodeResult
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.tasks.base import Question
+from ttsgraph.adaptive.settle import RUNS, settle
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.evaluation.environment import Feedback, NodeResult
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.tasks.base import Question
 
 FORMS = 8
 """Classes of answers to a question: the right one, six wrong forms, and all others."""

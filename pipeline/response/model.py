@@ -12,12 +12,12 @@ from typing import Protocol
 import numpy as np
 from scipy.special import expit, logit
 
-from pipeline.adaptive.settle import answered
-from pipeline.base.arrays import FloatArray, IntArray
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.response.draws import fit_draws, sample_draws, wrong_form
-from pipeline.response.evidence import Evidence, call_signatures, revisions
-from pipeline.response.reactions import Reactions, fit_reactions
+from ttsgraph.adaptive.settle import answered
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.response.draws import fit_draws, sample_draws, wrong_form
+from ttsgraph.response.evidence import Evidence, call_signatures, revisions
+from ttsgraph.response.reactions import Reactions, fit_reactions
 
 MOST_DRAWS = 40
 """Draws of one model that are simulated per question; a graph with more of them uses the first ones

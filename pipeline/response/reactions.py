@@ -18,9 +18,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from pipeline.base.arrays import FloatArray, IntArray
-from pipeline.response.draws import Draws
-from pipeline.response.evidence import FORMS, Rows
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.response.draws import Draws
+from ttsgraph.response.evidence import FORMS, Rows
 
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)

@@ -18,16 +18,16 @@ import httpx2
 import openai
 import tenacity
 
-from pipeline.agent.base import Reply, Speak
-from pipeline.base.errors import CallFailed, EndpointError, RunStopped, TTSGraphError
-from pipeline.base.secrets import redact
-from pipeline.endpoints.answers import read_answer
-from pipeline.endpoints.endpoints import Fault
-from pipeline.endpoints.openai_client import Endpoint
-from pipeline.endpoints.transport import backoff, connect, fault_of
-from pipeline.models.client import Completion, Message, ModelClient, Request, Sampling, whole_text
-from pipeline.pool.spec import Price
-from pipeline.settings.profile import AgentSettings
+from ttsgraph.agent.base import Reply, Speak
+from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped, TTSGraphError
+from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints.answers import read_answer
+from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.openai_client import Endpoint
+from ttsgraph.endpoints.transport import backoff, connect, fault_of
+from ttsgraph.models.client import Completion, Message, ModelClient, Request, Sampling, whole_text
+from ttsgraph.pool.spec import Price
+from ttsgraph.settings.profile import AgentSettings
 
 REFUSED_KEY = (401, 403)
 UNKNOWN_MODEL = (404,)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.base.errors import RunStopped
-from pipeline.evaluation.executor import Answer, run_graph
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.runtime.clients import open_client
-from pipeline.settings.profile import Profile
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.evaluation.executor import Answer, run_graph
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks.base import Question
 
 
 async def ask_graph(

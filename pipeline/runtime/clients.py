@@ -20,32 +20,32 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from pipeline.agent.base import Speak
-from pipeline.base.errors import EndpointError, SettingsError
-from pipeline.base.state import STATE
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.habits import Habits
-from pipeline.models.cache import GIB, CachedClient, CallCache, CallStore
-from pipeline.models.client import ModelClient
-from pipeline.models.collector import rare_collections
-from pipeline.models.draws import DrawingClient
-from pipeline.models.lazy import LazyClient
-from pipeline.models.recording import REPLAY, ReplayClient, read_calls
-from pipeline.models.shared_cache import SharedCallCache
-from pipeline.pool.judge import JUDGE
-from pipeline.pool.settings import ModelSettings
-from pipeline.serving.builds import CONVERT, vllm_build
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.needs import known_need
-from pipeline.serving.offline import OfflineClient
-from pipeline.serving.running import read_pool
-from pipeline.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
-from pipeline.serving.sharing import Keeper, Urls, shared_servers
-from pipeline.settings.profile import Profile
-from pipeline.simulated.client import SimulatedClient
+from ttsgraph.agent.base import Speak
+from ttsgraph.base.errors import EndpointError, SettingsError
+from ttsgraph.base.state import STATE
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore
+from ttsgraph.models.client import ModelClient
+from ttsgraph.models.collector import rare_collections
+from ttsgraph.models.draws import DrawingClient
+from ttsgraph.models.lazy import LazyClient
+from ttsgraph.models.recording import REPLAY, ReplayClient, read_calls
+from ttsgraph.models.shared_cache import SharedCallCache
+from ttsgraph.pool.judge import JUDGE
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.serving.builds import CONVERT, vllm_build
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.needs import known_need
+from ttsgraph.serving.offline import OfflineClient
+from ttsgraph.serving.running import read_pool
+from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
+from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
+from ttsgraph.settings.profile import Profile
+from ttsgraph.simulated.client import SimulatedClient
 
 if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
-    from pipeline.endpoints.openai_client import Endpoint, Retries
+    from ttsgraph.endpoints.openai_client import Endpoint, Retries
 
 RECORD = "servers.json"
 HABITS = "endpoints.json"
@@ -104,7 +104,7 @@ def _simulated(profile: Profile) -> SimulatedClient:
 @asynccontextmanager
 async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
     """A client for servers that are up, found or started here."""
-    from pipeline.endpoints.openai_client import OpenAIClient, Retries
+    from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 
     engine = profile.engine
     with running_servers(profile, state) as urls:
@@ -147,7 +147,7 @@ async def connect(
     if profile.engine.kind == "simulated":
         yield _simulated(profile)
         return
-    from pipeline.endpoints.openai_client import OpenAIClient
+    from ttsgraph.endpoints.openai_client import OpenAIClient
 
     client = OpenAIClient(
         endpoints(profile, local, state), retries, patience, Habits(state / HABITS)
@@ -184,8 +184,8 @@ async def open_agent(
     if agent.kind != "llm" or agent.model is None:
         yield None
         return
-    from pipeline.endpoints.openai_client import Endpoint
-    from pipeline.runtime.agent_client import AgentClient, speaker
+    from ttsgraph.endpoints.openai_client import Endpoint
+    from ttsgraph.runtime.agent_client import AgentClient, speaker
 
     with contextlib.ExitStack() as held:
         if agent.base_url is not None:
@@ -320,7 +320,7 @@ def endpoints(
     """Where each model of the pool is served. Raises SettingsError for a model that is neither
     local nor has a base_url.
     """
-    from pipeline.endpoints.openai_client import Endpoint
+    from ttsgraph.endpoints.openai_client import Endpoint
 
     found = {}
     python = profile.engine.python
@@ -358,7 +358,7 @@ def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoin
     """Where a model with a base_url is reached, and how it wants to be asked as far as its profile
     says.
     """
-    from pipeline.endpoints.openai_client import Endpoint
+    from ttsgraph.endpoints.openai_client import Endpoint
 
     return Endpoint(
         model.base_urls,

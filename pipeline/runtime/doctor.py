@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import EndpointError
-from pipeline.base.state import STATE
-from pipeline.pool.settings import ModelSettings
-from pipeline.runtime.reach import reach
-from pipeline.serving.builds import vllm_build
-from pipeline.serving.memory import USABLE, Need
-from pipeline.serving.needs import Unknown, hub_home, need_of, weights_folder
-from pipeline.serving.servers import SERVE_PYTHON, Hosted, Slot, gpu_memory_gib, slots
-from pipeline.settings.profile import Profile
-from pipeline.tasks import get_task
-from pipeline.tasks.base import CodeTask
-from pipeline.tasks.sandbox import missing_layers
-from pipeline.tasks.sources import Part
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.state import STATE
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.runtime.reach import reach
+from ttsgraph.serving.builds import vllm_build
+from ttsgraph.serving.memory import USABLE, Need
+from ttsgraph.serving.needs import Unknown, hub_home, need_of, weights_folder
+from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, Slot, gpu_memory_gib, slots
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import CodeTask
+from ttsgraph.tasks.sandbox import missing_layers
+from ttsgraph.tasks.sources import Part
 
 GIB = 2**30
 BYTES_PER_PARAMETER = 2

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from pipeline.agent.base import Reply, Speak
-from pipeline.base.errors import DataError, LimitReached
-from pipeline.base.files import CHECKSUM, UNREADABLE, checked_text, checksum_of, write_text
-from pipeline.evaluation.progress import Spent
-from pipeline.models.client import Completion, Later, Message, ModelClient, Request, beginning
-from pipeline.pool.spec import ModelPool
-from pipeline.settings.stages import LimitSettings
+from ttsgraph.agent.base import Reply, Speak
+from ttsgraph.base.errors import DataError, LimitReached
+from ttsgraph.base.files import CHECKSUM, UNREADABLE, checked_text, checksum_of, write_text
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.models.client import Completion, Later, Message, ModelClient, Request, beginning
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
 """Share of a limit after which what was spent is noted again: no more than that can be forgotten by

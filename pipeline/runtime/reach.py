@@ -12,17 +12,17 @@ from pathlib import Path
 
 import openai
 
-from pipeline.base.errors import EndpointError
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.habits import Habits
-from pipeline.endpoints.learning import refusal_of, said_in
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from pipeline.endpoints.transport import reason_of
-from pipeline.endpoints.wire import probe
-from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.pool.spec import ModelSpec
-from pipeline.runtime.clients import HABITS, endpoint_of
-from pipeline.settings.profile import Profile
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.endpoints.learning import refusal_of, said_in
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.transport import reason_of
+from ttsgraph.endpoints.wire import probe
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.pool.spec import ModelSpec
+from ttsgraph.runtime.clients import HABITS, endpoint_of
+from ttsgraph.settings.profile import Profile
 
 MOST_TOKENS = 32
 """Of an answer that nobody reads."""

@@ -23,19 +23,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.base.code import own_code
-from pipeline.base.errors import InputError, RunStopped, TTSGraphError
-from pipeline.evaluation.environment import Environment, Feedback, Job, Outcome, feedback_of
-from pipeline.evaluation.progress import Answered, Publish, Spent, ignore
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.models.client import ModelClient
-from pipeline.models.recording import Calls, Recorder, RecordingClient
-from pipeline.runtime.clients import open_client
-from pipeline.runtime.limits import Meter, MeteredClient
-from pipeline.settings.profile import Profile
-from pipeline.settings.stages import LimitSettings
-from pipeline.tasks import get_grader
-from pipeline.tasks.base import Question
+from ttsgraph.base.code import own_code
+from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
+from ttsgraph.evaluation.environment import Environment, Feedback, Job, Outcome, feedback_of
+from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import ModelClient
+from ttsgraph.models.recording import Calls, Recorder, RecordingClient
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.base import Question
 
 PIECES_PER_WORKER = 2
 """So that a worker has the next piece's calls to make while it waits for the last of one."""

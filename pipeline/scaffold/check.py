@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.base.errors import InputError
-from pipeline.evaluation.environment import Environment, Feedback
-from pipeline.evaluation.judging import checked
-from pipeline.evaluation.scores import binary
-from pipeline.graphs import topologies
-from pipeline.runtime.clients import open_client
-from pipeline.settings.profile import Profile
-from pipeline.tasks import get_grader
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import InputError
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.judging import checked
+from ttsgraph.evaluation.scores import binary
+from ttsgraph.graphs import topologies
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.base import Question
 
 QUESTIONS = 5
 """On which a new task or model is tried."""

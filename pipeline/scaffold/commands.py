@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from pipeline.base.errors import InputError
-from pipeline.base.secrets import redact
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.secrets import redact
 
 if TYPE_CHECKING:
-    from pipeline.tasks.prompts import Style
+    from ttsgraph.tasks.prompts import Style
 
 ProfileName = Annotated[
     str | None,
@@ -60,8 +60,8 @@ def new_task(
 
     Example: ttsgraph new-task invoices inputs/invoices.jsonl --profile mine
     """
-    from pipeline.scaffold.task import new_task as add
-    from pipeline.settings.profile import load_params
+    from ttsgraph.scaffold.task import new_task as add
+    from ttsgraph.settings.profile import load_params
 
     used = profile or load_params().profile
     style: Style = "few_shot" if few_shot else "chat"
@@ -90,9 +90,9 @@ def schema(
 
     Example: ttsgraph schema
     """
-    from pipeline.base.files import write_text
-    from pipeline.base.state import STATE
-    from pipeline.scaffold.reference import page, write_schemas
+    from ttsgraph.base.files import write_text
+    from ttsgraph.base.state import STATE
+    from ttsgraph.scaffold.reference import page, write_schemas
 
     if markdown is not None:
         write_text(markdown, page())
@@ -164,9 +164,9 @@ def new_model(
     Example: ttsgraph new-model my-model https://models.example/v1 --profile mine --price-prompt 0.1
     --price-completion 0.3
     """
-    from pipeline.scaffold.model import FACTS, Wanted
-    from pipeline.scaffold.model import new_model as add
-    from pipeline.settings.profile import load_params
+    from ttsgraph.scaffold.model import FACTS, Wanted
+    from ttsgraph.scaffold.model import new_model as add
+    from ttsgraph.settings.profile import load_params
 
     used = profile or load_params().profile
     values = (total, non_embedding, layers, hidden, price_prompt, price_completion)
@@ -198,7 +198,7 @@ def new_model(
     _echo(*made.lines(), f"profiles/{used}.yaml has the model {name} now")
     _echo(
         f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
-        " `python -m flows.research`"
+        " `python -m ttsgraph.flows.research`"
     )
 
 
@@ -217,8 +217,8 @@ def draw(
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
-    from pipeline.graphs import plots
-    from pipeline.graphs.graph import CollaborationGraph
+    from ttsgraph.graphs import plots
+    from ttsgraph.graphs.graph import CollaborationGraph
 
     if out.suffix not in {".svg", ".png", ".pdf"}:
         raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
@@ -230,7 +230,7 @@ def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
 
     Example: ttsgraph dags 7
     """
-    from pipeline.graphs.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
+    from ttsgraph.graphs.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
 
     counts = {
         "n": n,
@@ -250,7 +250,7 @@ def check(
 
     Ends with exit code 2 when it does not. Example: ttsgraph check my_module
     """
-    from pipeline.scaffold.contracts import check_module
+    from ttsgraph.scaffold.contracts import check_module
 
     checks = check_module(module)
     for found in checks:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.agent.base import Brief
-from pipeline.base.errors import DataError, SettingsError
-from pipeline.evaluation.environment import Feedback, QuestionResult
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import Role, check_roles, get_role, role_names
-from pipeline.models.client import Message, Usage
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.search import SEARCHERS, Problem, make_searcher
-from pipeline.search.terms import terms_of
-from pipeline.settings.plugins import load_modules
-from pipeline.settings.profile import AgentSettings, SearchSettings
-from pipeline.tasks import TASKS, AskingTask, can_vote, get_task
-from pipeline.tasks.base import Question, Task
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import Role, check_roles, get_role, role_names
+from ttsgraph.models.client import Message, Usage
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.search import SEARCHERS, Problem, make_searcher
+from ttsgraph.search.terms import terms_of
+from ttsgraph.settings.plugins import load_modules
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks import TASKS, AskingTask, can_vote, get_task
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.prompts import Prompt
 
 EXAMPLES = "EXAMPLES"
 """What a module calls its example rows: kind -> a row, or several, of questions with their answers.

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import DataError, InputError
-from pipeline.tasks import TASKS
-from pipeline.tasks.base import Question
-from pipeline.tasks.math import fraction_of
-from pipeline.tasks.plain import ANSWER_FIELDS, normalised
-from pipeline.tasks.sources import JsonlSource, load_rows
+from ttsgraph.base.errors import DataError, InputError
+from ttsgraph.tasks import TASKS
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.math import fraction_of
+from ttsgraph.tasks.plain import ANSWER_FIELDS, normalised
+from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 MOST_LABELS = 10
 """Different answers that are taken for labels."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import openai
 
-from pipeline.base.errors import EndpointError
-from pipeline.base.secrets import redact
-from pipeline.endpoints.openai_client import Endpoint
-from pipeline.endpoints.transport import connect_once
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints.openai_client import Endpoint
+from ttsgraph.endpoints.transport import connect_once
 
 TIMEOUT_S = 15.0
 _UNLISTED = (403, 404, 405, 501)

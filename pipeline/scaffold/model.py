@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import EndpointError, InputError, SettingsError
-from pipeline.endpoints.openai_client import Endpoint
-from pipeline.runtime.doctor import count_parameters
-from pipeline.scaffold.check import Tried, try_out
-from pipeline.scaffold.listing import TIMEOUT_S, Listed, models_at
-from pipeline.scaffold.names import require_name
-from pipeline.scaffold.profile_text import ProfileText
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.stages.schemas import Questions, read_table
-from pipeline.tasks.base import Question
-from pipeline.tasks.questions import questions_of, questions_path
-from pipeline.tasks.sources import load_questions, split_questions
+from ttsgraph.base.errors import EndpointError, InputError, SettingsError
+from ttsgraph.endpoints.openai_client import Endpoint
+from ttsgraph.runtime.doctor import count_parameters
+from ttsgraph.scaffold.check import Tried, try_out
+from ttsgraph.scaffold.listing import TIMEOUT_S, Listed, models_at
+from ttsgraph.scaffold.names import require_name
+from ttsgraph.scaffold.profile_text import ProfileText
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.schemas import Questions, read_table
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.questions import questions_of, questions_path
+from ttsgraph.tasks.sources import load_questions, split_questions
 
 COUNTED = ("total", "non_embedding", "layers", "hidden")
 WHOLE = ("layers", "hidden")

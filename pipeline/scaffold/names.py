@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.base.errors import InputError
+from ttsgraph.base.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

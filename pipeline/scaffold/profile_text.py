@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from pipeline.base.errors import DataError, SettingsError
-from pipeline.base.files import write_text
-from pipeline.base.parsing import parse
-from pipeline.base.secrets import refuse_secrets
-from pipeline.settings.profile import Profile
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import parse
+from ttsgraph.base.secrets import refuse_secrets
+from ttsgraph.settings.profile import Profile
 
 STEP = "  "
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from pipeline.base.files import write_text
-from pipeline.scaffold.meanings import MEANINGS
-from pipeline.settings.profile import Params, Profile
+from ttsgraph.base.files import write_text
+from ttsgraph.scaffold.meanings import MEANINGS
+from ttsgraph.settings.profile import Params, Profile
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 NAMES = {"params": "params.yaml", "profile": "profiles/<name>.yaml"}

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import DataError, InputError, SettingsError
-from pipeline.scaffold.check import Tried, try_out
-from pipeline.scaffold.kinds import Ask, grading_of, kind_of
-from pipeline.scaffold.names import require_name
-from pipeline.scaffold.profile_text import ProfileText
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.tasks import get_task
-from pipeline.tasks.prompts import Style
-from pipeline.tasks.sources import JsonlSource, load_questions, split_questions
+from ttsgraph.base.errors import DataError, InputError, SettingsError
+from ttsgraph.scaffold.check import Tried, try_out
+from ttsgraph.scaffold.kinds import Ask, grading_of, kind_of
+from ttsgraph.scaffold.names import require_name
+from ttsgraph.scaffold.profile_text import ProfileText
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Style
+from ttsgraph.tasks.sources import JsonlSource, load_questions, split_questions
 
 INPUTS = Path("inputs")
 SHARES = {"train": 0.4, "val": 0.2}

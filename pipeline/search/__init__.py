@@ -2,7 +2,7 @@
 import.
 """
 
-from pipeline.search import agent_reinforce, bayesian, gptswarm, maao, random, textgrad  # noqa: F401 (each registers its method)
-from pipeline.search.base import SEARCHERS, Problem, Searcher, make_searcher, searcher_class
+from ttsgraph.search import agent_reinforce, bayesian, gptswarm, maao, random, textgrad  # noqa: F401 (each registers its method)
+from ttsgraph.search.base import SEARCHERS, Problem, Searcher, make_searcher, searcher_class
 
 __all__ = ["SEARCHERS", "Problem", "Searcher", "make_searcher", "searcher_class"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.agent import make_agent
-from pipeline.agent.base import Exchange, SearchAgent, apply_edits
-from pipeline.agent.history import History
-from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Problem, Searcher, register, scored
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Exchange, SearchAgent, apply_edits
+from ttsgraph.agent.history import History
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Problem, Searcher, register, scored
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.agent.base import Brief, Counts, Exchange, Scored, Speak
-from pipeline.base.errors import SettingsError, TTSGraphError
-from pipeline.contest.contenders import Contender
-from pipeline.evaluation.environment import Feedback
-from pipeline.evaluation.objective import Objective
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.plugins import load_entry_points
-from pipeline.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.agent.base import Brief, Counts, Exchange, Scored, Speak
+from ttsgraph.base.errors import SettingsError, TTSGraphError
+from ttsgraph.contest.contenders import Contender
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.plugins import load_entry_points
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
 @dataclass(frozen=True, slots=True)

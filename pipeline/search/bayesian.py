@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.arrays import FloatArray
-from pipeline.base.errors import SettingsError
-from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Problem, Searcher, register
-from pipeline.search.uniform import decoded, uniform_start, with_affordable_sink
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Problem, Searcher, register
+from ttsgraph.search.uniform import decoded, uniform_start, with_affordable_sink
 
 COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipeline.base.arrays import FloatArray
+from ttsgraph.base.arrays import FloatArray
 
 DRAWS = 4000
 """Draws of the Bayesian bootstrap: P(best) is then within 0.016 of its limit 95 % of the time."""

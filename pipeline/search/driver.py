@@ -33,20 +33,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.agent.base import Brief, Exchange
-from pipeline.base.errors import RunStopped
-from pipeline.contest.contenders import Contender
-from pipeline.contest.racing import Race
-from pipeline.evaluation.archive import Archive, Record, Split, Status, record_of
-from pipeline.evaluation.environment import Evaluator, Feedback
-from pipeline.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Searcher
-from pipeline.search.certainty import probability_best
-from pipeline.search.terms import Terms, plain_terms, terms_of
-from pipeline.settings.profile import SearchSettings
-from pipeline.tasks.base import Question
+from ttsgraph.agent.base import Brief, Exchange
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.contest.contenders import Contender
+from ttsgraph.contest.racing import Race
+from ttsgraph.evaluation.archive import Archive, Record, Split, Status, record_of
+from ttsgraph.evaluation.environment import Evaluator, Feedback
+from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Searcher
+from ttsgraph.search.certainty import probability_best
+from ttsgraph.search.terms import Terms, plain_terms, terms_of
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.tasks.base import Question
 
 OWN_GAIN = -0.05
 OWN_SPREAD = 0.05

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.arrays import FloatArray
-from pipeline.base.errors import BudgetError
-from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.distribution import Draws, Gradients
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Problem, Searcher, register
-from pipeline.search.uniform import decoded, uniform_start
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.distribution import Draws, Gradients
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Problem, Searcher, register
+from ttsgraph.search.uniform import decoded, uniform_start
 
 TRIES = 20
 """Batches of draws in which graphs over the budget are rejected, before what is still missing is

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.agent import make_agent
-from pipeline.agent.base import Exchange, apply_edits
-from pipeline.agent.history import History
-from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Problem, register, scored, without_insights
-from pipeline.search.gptswarm import GPTSwarm
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Exchange, apply_edits
+from ttsgraph.agent.history import History
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Problem, register, scored, without_insights
+from ttsgraph.search.gptswarm import GPTSwarm
 
 
 @register("maao")

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.evaluation.environment import Feedback
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Problem, Searcher, register
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Problem, Searcher, register
 
 
 @register("random")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.agent.base import Exchange
-from pipeline.evaluation.objective import pareto_front
-from pipeline.evaluation.progress import Spent
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.models.client import Usage
-from pipeline.search.driver import Found
-from pipeline.search.terms import plain_terms
+from ttsgraph.agent.base import Exchange
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.models.client import Usage
+from ttsgraph.search.driver import Found
+from ttsgraph.search.terms import plain_terms
 
 SPENT = (
     "made_calls",

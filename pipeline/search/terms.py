@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from pipeline.agent.base import Brief
-from pipeline.base.errors import DataError, TTSGraphError
-from pipeline.contest.contenders import Contender
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.profile import SearchSettings
-from pipeline.tasks.base import Question
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import DataError, TTSGraphError
+from ttsgraph.contest.contenders import Contender
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.tasks.base import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.agent.base import Brief, Counts, legal_counts
-from pipeline.search.agent_reinforce import AgentReinforce
-from pipeline.search.base import Problem, register, without_insights
+from ttsgraph.agent.base import Brief, Counts, legal_counts
+from ttsgraph.search.agent_reinforce import AgentReinforce
+from ttsgraph.search.base import Problem, register, without_insights
 
 
 @register("textgrad")

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.agent.base import Brief
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.base import Problem
+from ttsgraph.agent.base import Brief
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.base import Problem
 
 _DRAWS = 32
 """Draws that estimate what a graph of n nodes costs."""

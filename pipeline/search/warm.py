@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.agent.base import Brief, Scored, legal_counts
-from pipeline.agent.history import History
-from pipeline.base.errors import BudgetError
-from pipeline.evaluation.environment import Feedback, total_of
-from pipeline.graphs import topologies
-from pipeline.graphs.budget import trim_to_budget
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search.agent_reinforce import FIXED, AgentReinforce
-from pipeline.search.base import Problem, scored
-from pipeline.settings.profile import SearchSettings
-from pipeline.settings.stages import ResearchSettings
+from ttsgraph.agent.base import Brief, Scored, legal_counts
+from ttsgraph.agent.history import History
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.evaluation.environment import Feedback, total_of
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import trim_to_budget
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search.agent_reinforce import FIXED, AgentReinforce
+from ttsgraph.search.base import Problem, scored
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.settings.stages import ResearchSettings
 
 KEPT_EDGE = 0.85
 OTHER_EDGE = 0.1

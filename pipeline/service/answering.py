@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from pipeline.base.errors import CallFailed, RunStopped
-from pipeline.graphs.roles import get_role
-from pipeline.models.client import Completion, Request, StreamingClient
-from pipeline.service.deployments import Live
-from pipeline.service.errors import ApiError, of_call
-from pipeline.service.requests import ChatRequest
-from pipeline.service.run import Served, ServedRun, Tolerance
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import CallFailed, RunStopped
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.client import Completion, Request, StreamingClient
+from ttsgraph.service.deployments import Live
+from ttsgraph.service.errors import ApiError, of_call
+from ttsgraph.service.requests import ChatRequest
+from ttsgraph.service.run import Served, ServedRun, Tolerance
+from ttsgraph.tasks.base import Question
 
 
 class Answering:

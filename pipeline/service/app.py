@@ -15,16 +15,16 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pipeline.service.answering import Answering
-from pipeline.service.deployments import Deployments, Live
-from pipeline.service.errors import CLIENT_GONE, ApiError, of_status
-from pipeline.service.limits import Gate, check_key, read_body
-from pipeline.service.metrics import Metrics
-from pipeline.service.requests import parse_chat
-from pipeline.service.responses import Reply, model_of
-from pipeline.service.run import Tolerance
-from pipeline.service.tracing import Traced
-from pipeline.settings.service import ServiceSettings
+from ttsgraph.service.answering import Answering
+from ttsgraph.service.deployments import Deployments, Live
+from ttsgraph.service.errors import CLIENT_GONE, ApiError, of_status
+from ttsgraph.service.limits import Gate, check_key, read_body
+from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.requests import parse_chat
+from ttsgraph.service.responses import Reply, model_of
+from ttsgraph.service.run import Tolerance
+from ttsgraph.service.tracing import Traced
+from ttsgraph.settings.service import ServiceSettings
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

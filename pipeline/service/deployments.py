@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from pipeline.base.errors import DeploymentError, TTSGraphError
-from pipeline.deployment.bundle import Deployed, Loader
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import Retries
-from pipeline.graphs.roles import get_role
-from pipeline.models.cache import CachedClient
-from pipeline.models.client import ModelClient
-from pipeline.runtime.clients import connect, open_cache, running_servers
-from pipeline.service.errors import ApiError
-from pipeline.service.metrics import Metrics
-from pipeline.settings.profile import Profile
-from pipeline.settings.service import ServiceSettings
+from ttsgraph.base.errors import DeploymentError, TTSGraphError
+from ttsgraph.deployment.bundle import Deployed, Loader
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.cache import CachedClient
+from ttsgraph.models.client import ModelClient
+from ttsgraph.runtime.clients import connect, open_cache, running_servers
+from ttsgraph.service.errors import ApiError
+from ttsgraph.service.metrics import Metrics
+from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.service import ServiceSettings
 
 _log = logging.getLogger(__name__)
 

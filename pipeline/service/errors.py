@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from pipeline.base.errors import TTSGraphError
-from pipeline.models.client import whole_text
+from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.models.client import whole_text
 
 CLIENT_GONE = 499
 """Nobody hears it; the log and the metrics show it."""

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from pipeline.service.errors import ApiError
+from ttsgraph.service.errors import ApiError
 
 BODY_S = 30
 """Seconds that a client has to send its request's body."""

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 if TYPE_CHECKING:
-    from pipeline.deployment.bundle import Deployed
-    from pipeline.graphs.graph import CollaborationGraph
-    from pipeline.models.client import Usage
-    from pipeline.service.run import Served
+    from ttsgraph.deployment.bundle import Deployed
+    from ttsgraph.graphs.graph import CollaborationGraph
+    from ttsgraph.models.client import Usage
+    from ttsgraph.service.run import Served
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 

@@ -22,7 +22,7 @@ from types import FrameType
 
 from prometheus_client import multiprocess
 
-from pipeline.base.errors import InputError, TTSGraphError
+from ttsgraph.base.errors import InputError, TTSGraphError
 
 FIGURES = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus-client looks for the folder in which processes keep their figures, to add them

@@ -30,10 +30,10 @@ from pydantic import (
     ValidationError,
 )
 
-from pipeline.agent.context import estimate_tokens
-from pipeline.models.client import Message
-from pipeline.service.errors import ApiError
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.agent.context import estimate_tokens
+from ttsgraph.models.client import Message
+from ttsgraph.service.errors import ApiError
+from ttsgraph.tasks.prompts import Prompt
 
 IGNORED = {
     *(

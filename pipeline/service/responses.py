@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.models.client import Usage
-from pipeline.service.answering import Answering
-from pipeline.service.deployments import Live
-from pipeline.service.errors import ApiError, of_status
-from pipeline.service.run import Served
+from ttsgraph.models.client import Usage
+from ttsgraph.service.answering import Answering
+from ttsgraph.service.deployments import Live
+from ttsgraph.service.errors import ApiError, of_status
+from ttsgraph.service.run import Served
 
 DONE = b"data: [DONE]\n\n"
 

@@ -14,12 +14,12 @@ import math
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
-from pipeline.base.errors import CallFailed, ContextOverflow
-from pipeline.evaluation.executor import Answer, Finish, GraphRunner, Run
-from pipeline.graphs.roles import get_role, majority
-from pipeline.graphs.stopping import LOSSLESS, decided
-from pipeline.models.client import Completion
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.evaluation.executor import Answer, Finish, GraphRunner, Run
+from ttsgraph.graphs.roles import get_role, majority
+from ttsgraph.graphs.stopping import LOSSLESS, decided
+from ttsgraph.models.client import Completion
+from ttsgraph.tasks.base import Question
 
 
 @dataclass(frozen=True, slots=True)

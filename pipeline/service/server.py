@@ -15,14 +15,14 @@ import typer
 import uvicorn
 from starlette.types import ASGIApp
 
-from pipeline.base.errors import InputError
-from pipeline.deployment.bundle import Loader
-from pipeline.service.app import create_app
-from pipeline.service.deployments import Deployments
-from pipeline.service.doors import Doors, Sparing, possible_connections
-from pipeline.service.metrics import Metrics
-from pipeline.service.processes import serve_in, shared_socket
-from pipeline.settings.service import ServiceSettings
+from ttsgraph.base.errors import InputError
+from ttsgraph.deployment.bundle import Loader
+from ttsgraph.service.app import create_app
+from ttsgraph.service.deployments import Deployments
+from ttsgraph.service.doors import Doors, Sparing, possible_connections
+from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.processes import serve_in, shared_socket
+from ttsgraph.settings.service import ServiceSettings
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 60
@@ -82,7 +82,7 @@ def _log_lines() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for noisy in ("httpx", "httpx2", "openai"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    for strangers in ("asyncio", "uvicorn.error", "pipeline.service.doors"):
+    for strangers in ("asyncio", "uvicorn.error", "ttsgraph.service.doors"):
         logging.getLogger(strangers).addFilter(Sparing())
 
 

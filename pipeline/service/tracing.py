@@ -13,9 +13,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipeline.service.errors import ApiError
-from pipeline.service.limits import check_framing
-from pipeline.service.metrics import Metrics
+from ttsgraph.service.errors import ApiError
+from ttsgraph.service.limits import check_framing
+from ttsgraph.service.metrics import Metrics
 
 LONGEST_PATH = 200
 """Characters of a path that are logged."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline.base.errors import EndpointError
-from pipeline.serving.servers import SERVE_PYTHON
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.serving.servers import SERVE_PYTHON
 
 CONVERT = Path(__file__).with_name("convert.py")
 """Makes weights that ship in a Python package a folder for the server; for the serve environment's

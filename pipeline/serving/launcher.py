@@ -28,11 +28,11 @@ from typing import Literal
 
 from rich.console import Console
 
-from pipeline.base.errors import EndpointError
-from pipeline.base.secrets import SECRET_NAME, redact
-from pipeline.serving.guard import GRACE_S, end, start
-from pipeline.serving.running import PoolRecord, answers, by_model, is_kept_up, serves
-from pipeline.serving.servers import HOST, ServerSpec, served_models
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.secrets import SECRET_NAME, redact
+from ttsgraph.serving.guard import GRACE_S, end, start
+from ttsgraph.serving.running import PoolRecord, answers, by_model, is_kept_up, serves
+from ttsgraph.serving.servers import HOST, ServerSpec, served_models
 
 START_TIMEOUT_S = 300.0
 WATCH_S = 0.5

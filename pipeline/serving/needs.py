@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.state import STATE
-from pipeline.pool.engine import EngineSettings
-from pipeline.pool.settings import ModelSettings
-from pipeline.serving.memory import Need, Shape, need
+from ttsgraph.base.state import STATE
+from ttsgraph.pool.engine import EngineSettings
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.serving.memory import Need, Shape, need
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pipeline.base.errors import ContextOverflow, EndpointError
-from pipeline.models.client import Completion, Request, cut_at_stop
-from pipeline.models.reasoning import without_thoughts
-from pipeline.serving.guard import end
-from pipeline.serving.launcher import failure, spawn
-from pipeline.serving.servers import ServerSpec
+from ttsgraph.base.errors import ContextOverflow, EndpointError
+from ttsgraph.models.client import Completion, Request, cut_at_stop
+from ttsgraph.models.reasoning import without_thoughts
+from ttsgraph.serving.guard import end
+from ttsgraph.serving.launcher import failure, spawn
+from ttsgraph.serving.servers import ServerSpec
 
 QUIET_S = 0.05
 """Seconds without a new request after which a batch is whole."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from pipeline.base.errors import EndpointError
-from pipeline.base.files import UNREADABLE
-from pipeline.serving.servers import LOCAL, ServerSpec, served_models
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.files import UNREADABLE
+from ttsgraph.serving.servers import LOCAL, ServerSpec, served_models
 
 LOOK_S = 0.5
 

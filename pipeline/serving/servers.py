@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.request import ProxyHandler, build_opener
 
-from pipeline.base.errors import EndpointError
-from pipeline.serving.memory import Need, Tenant, shares
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.serving.memory import Need, Tenant, shares
 
 Device = Literal["cpu", "gpu"]
 Engine = Literal["vllm", "transformers"]

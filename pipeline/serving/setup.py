@@ -1,6 +1,6 @@
 """Whether `make setup` is to build the environment of local model servers.
 
-    python -m pipeline.serving.setup FOLDER [--only-look]
+    python -m ttsgraph.serving.setup FOLDER [--only-look]
 
 Says what is found in one line, and ends with exit code 0 where it is to be built, with 3 where it
 is not: where no model of params.yaml's profile is served from it, and where a vLLM is in it that a
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.base.errors import InputError
-from pipeline.settings.profile import Profile, load_params, load_profile
+from ttsgraph.base.errors import InputError
+from ttsgraph.settings.profile import Profile, load_params, load_profile
 
 OURS = (".begun", ".ready")
 """Files with which `make setup` marks an environment that it makes."""

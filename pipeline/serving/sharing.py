@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from pipeline.base.errors import EndpointError, InputError
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.running import LOOK_S, is_kept_up, read_pool
+from ttsgraph.base.errors import EndpointError, InputError
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.running import LOOK_S, is_kept_up, read_pool
 
 Urls = Mapping[str, tuple[str, ...]]
 """Model -> the base URLs of its servers."""

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import Closed
-from pipeline.graphs.budget import Lengths
-from pipeline.pool.spec import ModelPool
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.graphs.budget import Lengths
+from ttsgraph.pool.spec import ModelPool
 
 
 class MeasuredLengths(Closed):
@@ -69,7 +69,7 @@ class LengthSettings(Closed):
             if name not in found and self.given is None:
                 raise SettingsError(
                     f"task {task!r}: what {name!r} reads and writes is not measured yet, and costs"
-                    f" follow from it; run `python -m flows.profile --task {task}`, or give lengths"
-                    " in the profile"
+                    f" follow from it; run `python -m ttsgraph.flows.profile --task {task}`,"
+                    " or give lengths in the profile"
                 )
         return {name: found.get(name) or self.value() for name in pool}

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline.base.errors import SettingsError
+from ttsgraph.base.errors import SettingsError
 
 GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods")
 
@@ -44,8 +44,8 @@ def load_for(profile: Any) -> None:
 
 
 def _all_known(profile: Mapping[str, Any]) -> bool:
-    from pipeline.graphs.roles import role_names
-    from pipeline.tasks.base import TASKS
+    from ttsgraph.graphs.roles import role_names
+    from ttsgraph.tasks.base import TASKS
 
     tasks = profile.get("tasks")
     roles = profile.get("roles")
@@ -107,11 +107,11 @@ def _register(group: str, found: EntryPoint) -> None:
     if isinstance(value, ModuleType):  # which has registered what it has
         return
     if group == "ttsgraph.tasks":
-        from pipeline.tasks.base import register_task
+        from ttsgraph.tasks.base import register_task
 
         register_task(value() if isinstance(value, type) else value)
     elif group == "ttsgraph.roles":
-        from pipeline.graphs.roles import Role, register_role
+        from ttsgraph.graphs.roles import Role, register_role
 
         if not isinstance(value, Role):
             raise SettingsError(f"{where}: expected a Role, found {type(value).__name__}")
@@ -131,7 +131,7 @@ def _said(error: Exception) -> str:
 
 def digests(names: Iterable[str]) -> dict[str, str]:
     """Module -> MD5 of its file, so that a search with another version of it is another search."""
-    from pipeline.base.files import md5
+    from ttsgraph.base.files import md5
 
     files = {
         name: getattr(module, "__file__", None)

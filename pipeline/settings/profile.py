@@ -15,21 +15,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import Closed, load
-from pipeline.evaluation.objective import ACCURACY, Objective
-from pipeline.graphs.budget import CostModel, Lengths, Metric, missing_facts
-from pipeline.graphs.roles import get_role, role_names
-from pipeline.models.client import Sampling
-from pipeline.pool.engine import EngineSettings, Probability
-from pipeline.pool.judge import JUDGE
-from pipeline.pool.settings import ModelSettings, PriceSetting, price_of
-from pipeline.pool.spec import FACTS, ModelPool, Price
-from pipeline.pool.variants import Temperature, TopP, variant_name
-from pipeline.settings.lengths import LengthSettings, MeasuredLengths
-from pipeline.settings.plugins import load_for
-from pipeline.settings.service import ServiceSettings
-from pipeline.settings.stages import (
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed, load
+from ttsgraph.evaluation.objective import ACCURACY, Objective
+from ttsgraph.graphs.budget import CostModel, Lengths, Metric, missing_facts
+from ttsgraph.graphs.roles import get_role, role_names
+from ttsgraph.models.client import Sampling
+from ttsgraph.pool.engine import EngineSettings, Probability
+from ttsgraph.pool.judge import JUDGE
+from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
+from ttsgraph.pool.spec import FACTS, ModelPool, Price
+from ttsgraph.pool.variants import Temperature, TopP, variant_name
+from ttsgraph.settings.lengths import LengthSettings, MeasuredLengths
+from ttsgraph.settings.plugins import load_for
+from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.settings.stages import (
     BudgetSettings,
     DeploySettings,
     EvaluateSettings,
@@ -39,12 +39,12 @@ from pipeline.settings.stages import (
     RacingSettings,
     ResearchSettings,
 )
-from pipeline.settings.workers import WorkerSettings
-from pipeline.simulated.traits import Simulation
-from pipeline.tasks import TASKS, can_vote, get_task
-from pipeline.tasks.base import AskingTask, Question, Task
-from pipeline.tasks.prompts import Layout, Prompt, Style
-from pipeline.tasks.sources import Source
+from ttsgraph.settings.workers import WorkerSettings
+from ttsgraph.simulated.traits import Simulation
+from ttsgraph.tasks import TASKS, can_vote, get_task
+from ttsgraph.tasks.base import AskingTask, Question, Task
+from ttsgraph.tasks.prompts import Layout, Prompt, Style
+from ttsgraph.tasks.sources import Source
 
 
 class SplitSettings(Closed):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pipeline.base.parsing import Closed
+from ttsgraph.base.parsing import Closed
 
 
 class ServiceSettings(Closed):

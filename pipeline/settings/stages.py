@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pipeline.base.parsing import Closed
-from pipeline.graphs.budget import BudgetOf, Metric
+from ttsgraph.base.parsing import Closed
+from ttsgraph.graphs.budget import BudgetOf, Metric
 
 
 class BudgetSettings(Closed):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from pipeline.base.parsing import Closed
+from ttsgraph.base.parsing import Closed
 
 
 class WorkerSettings(Closed):

@@ -14,11 +14,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.base.errors import DataError, SettingsError
-from pipeline.graphs.budget import Lengths
-from pipeline.models.client import Completion, Request, Sampling, cut_at_stop
-from pipeline.pool.spec import ModelPool, ModelSpec
-from pipeline.simulated.traits import (
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.graphs.budget import Lengths
+from ttsgraph.models.client import Completion, Request, Sampling, cut_at_stop
+from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.simulated.traits import (
     Chances,
     Simulation,
     Strain,
@@ -30,8 +30,8 @@ from pipeline.simulated.traits import (
     strain,
     uniforms,
 )
-from pipeline.tasks.prompts import REQUESTS
-from pipeline.tasks.synthetic import Problem, named_in
+from ttsgraph.tasks.prompts import REQUESTS
+from ttsgraph.tasks.synthetic import Problem, named_in
 
 _REVISIONS = re.compile(r"\(revision (\d+)\)$")
 _RIGHT = 0

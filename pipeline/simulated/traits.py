@@ -39,7 +39,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from pipeline.base.parsing import Closed
+from ttsgraph.base.parsing import Closed
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 _NORMAL = NormalDist()

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from pipeline.evaluation.archive import score_columns
-from pipeline.evaluation.environment import Environment, Feedback
-from pipeline.evaluation.progress import Answered, Event, Publish, ignore
-from pipeline.graphs.budget import CostModel, prune_and_trim
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.models.client import Usage
-from pipeline.stages.trials import Case, cases_feedback
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.evaluation.archive import score_columns
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.progress import Answered, Event, Publish, ignore
+from ttsgraph.graphs.budget import CostModel, prune_and_trim
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.client import Usage
+from ttsgraph.stages.trials import Case, cases_feedback
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
 UNTRIED = Feedback((), Usage(), 0.0)

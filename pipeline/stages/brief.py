@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from pipeline.agent.base import Brief, Scored
-from pipeline.settings.profile import Profile
+from ttsgraph.agent.base import Brief, Scored
+from ttsgraph.settings.profile import Profile
 
 
 def brief_of(

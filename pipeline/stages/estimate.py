@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.base.errors import InputError
-from pipeline.contest.contest import PROBE_SHARE
-from pipeline.graphs.budget import CostModel, flops_coefficients
-from pipeline.settings.profile import Profile
-from pipeline.stages.lengths import READ_QUESTIONS
-from pipeline.stages.trials import pilot_cases
+from ttsgraph.base.errors import InputError
+from ttsgraph.contest.contest import PROBE_SHARE
+from ttsgraph.graphs.budget import CostModel, flops_coefficients
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.lengths import READ_QUESTIONS
+from ttsgraph.stages.trials import pilot_cases
 
 INIT_STAGES = 2
 """Stages before the search that ask the agent."""

@@ -12,12 +12,12 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pipeline.base.code import Code, own_code
-from pipeline.pool.engine import EngineSettings
-from pipeline.pool.settings import ModelSettings
-from pipeline.settings.plugins import digests as plugin_digests
-from pipeline.settings.profile import Params, Profile
-from pipeline.stages.plan import StagePlan
+from ttsgraph.base.code import Code, own_code
+from ttsgraph.pool.engine import EngineSettings
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.settings.plugins import digests as plugin_digests
+from ttsgraph.settings.profile import Params, Profile
+from ttsgraph.stages.plan import StagePlan
 
 SERVING = ("description", "limits", "workers")
 """Sections of a profile that never decide a result."""

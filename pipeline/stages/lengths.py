@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.base.errors import DataError
-from pipeline.evaluation.environment import Environment, Feedback
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs import topologies
-from pipeline.graphs.budget import Lengths
-from pipeline.settings.profile import Profile
-from pipeline.stages.schemas import Profiles, read_table
-from pipeline.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import DataError
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Lengths
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.schemas import Profiles, read_table
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
+from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
 """Questions on which it is measured what an answer that is read adds to a call."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.settings.profile import Profile
+from ttsgraph.settings.profile import Profile
 
 
 def known_by_now(
@@ -18,6 +18,6 @@ def known_by_now(
     path = results / name / task / "profile.parquet"
     if not path.exists():
         return profile
-    from pipeline.stages.lengths import as_measured
+    from ttsgraph.stages.lengths import as_measured
 
     return as_measured(profile, task, path)

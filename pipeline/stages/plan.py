@@ -44,7 +44,7 @@ class StagePlan:
     @property
     def module(self) -> str:
         """The flow's module."""
-        return f"flows.{self.name}"
+        return f"ttsgraph.flows.{self.name}"
 
     @property
     def identity(self) -> str:

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from pydantic import Field, PositiveInt, field_validator
 
-from pipeline.base.bookkeeping import beside, without_bookkeeping
-from pipeline.base.errors import DataError, GraphError, SettingsError
-from pipeline.base.files import checked_json, checked_text, makes, write_text
-from pipeline.base.parsing import Closed, parse
-from pipeline.contest.contenders import Contender
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.base.bookkeeping import beside, without_bookkeeping
+from ttsgraph.base.errors import DataError, GraphError, SettingsError
+from ttsgraph.base.files import checked_json, checked_text, makes, write_text
+from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.contest.contenders import Contender
+from ttsgraph.graphs.graph import CollaborationGraph
 
 
 class Exchanged(Closed):

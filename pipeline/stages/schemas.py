@@ -16,10 +16,10 @@ import pandera.errors
 import pandera.pandas as pa
 from pandera.typing import Series
 
-from pipeline.base.bookkeeping import BOOKKEEPING, beside
-from pipeline.base.errors import DataError, GraphError
-from pipeline.base.files import CHECKSUM, makes
-from pipeline.graphs.graph import CollaborationGraph
+from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
+from ttsgraph.base.errors import DataError, GraphError
+from ttsgraph.base.files import CHECKSUM, makes
+from ttsgraph.graphs.graph import CollaborationGraph
 
 ROWS_SHOWN = 3
 

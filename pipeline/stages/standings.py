@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.agent.base import Preference
-from pipeline.contest.contest import Contest, Standing
-from pipeline.response.calibration import calibration_data
-from pipeline.stages.trials import Case, cases_table
+from ttsgraph.agent.base import Preference
+from ttsgraph.contest.contest import Contest, Standing
+from ttsgraph.response.calibration import calibration_data
+from ttsgraph.stages.trials import Case, cases_table
 
 SHOWN = 20
 """Standings that are kept as data, beside those that stand in every search."""

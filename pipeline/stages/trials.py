@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.agent.base import Brief, Counts, Scored, Trial
-from pipeline.base.arrays import FloatArray
-from pipeline.base.errors import BudgetError, RunStopped
-from pipeline.base.wording import counted
-from pipeline.contest.racing import NOTHING, joined, race
-from pipeline.evaluation.archive import graph_columns, score_columns
-from pipeline.evaluation.environment import Feedback, GraphEvaluator, total_of
-from pipeline.evaluation.objective import Objective
-from pipeline.evaluation.progress import Best, Publish, ignore
-from pipeline.graphs import topologies
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.pool.spec import ModelPool, ModelSpec
-from pipeline.settings.stages import PilotSettings, RacingSettings
-from pipeline.tasks.base import Question
+from ttsgraph.agent.base import Brief, Counts, Scored, Trial
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import BudgetError, RunStopped
+from ttsgraph.base.wording import counted
+from ttsgraph.contest.racing import NOTHING, joined, race
+from ttsgraph.evaluation.archive import graph_columns, score_columns
+from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, total_of
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.evaluation.progress import Best, Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.settings.stages import PilotSettings, RacingSettings
+from ttsgraph.tasks.base import Question
 
 SHAPE_NODES = 4
 """Answering nodes of a graph that compares families or topologies."""

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from pipeline.evaluation.objective import pareto_front
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.plots import PALETTE, draw_graph, save
-from pipeline.study import paper
-from pipeline.study.stats import mean_of
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.plots import PALETTE, draw_graph, save
+from ttsgraph.study import paper
+from ttsgraph.study.stats import mean_of
 
 TITLE = "simulated pool"
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from pipeline.models.client import Completion, Request
-from pipeline.simulated.client import SimulatedClient
+from ttsgraph.models.client import Completion, Request
+from ttsgraph.simulated.client import SimulatedClient
 
 
 @dataclass(slots=True)

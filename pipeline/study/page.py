@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.base.files import write_text
-from pipeline.base.style import SERIES
-from pipeline.reporting.page import page_templates
-from pipeline.study.tables import Columns, cells
+from ttsgraph.base.files import write_text
+from ttsgraph.base.style import SERIES
+from ttsgraph.reporting.page import page_templates
+from ttsgraph.study.tables import Columns, cells
 
 # matplotlib's colours -> the page's, so that a plot follows the theme: the series', black for words
 # and axes, white for the ground.

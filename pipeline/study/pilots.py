@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.study.ledger import Ledger
-from pipeline.study.run import Laboratory
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.study.ledger import Ledger
+from ttsgraph.study.run import Laboratory
 
 L1 = "llama-3.2-1b"
 L3 = "llama-3.2-3b"

@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 from pydantic import PositiveInt
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import Closed, load
-from pipeline.evaluation.objective import Objective
-from pipeline.graphs.budget import Metric
-from pipeline.search import searcher_class
-from pipeline.settings.profile import Profile, SearchSettings
-from pipeline.settings.stages import ContestSettings, InitSettings
-from pipeline.stages.identity import code_digest, settings_identity
-from pipeline.study.paper import OURS, RIVALS
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed, load
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.budget import Metric
+from ttsgraph.search import searcher_class
+from ttsgraph.settings.profile import Profile, SearchSettings
+from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.stages.identity import code_digest, settings_identity
+from ttsgraph.study.paper import OURS, RIVALS
 
 STUDY = Path("study.yaml")
 ABLATIONS = ("insight_1", "insight_2", "insight_3", "roles")
@@ -206,7 +206,7 @@ def cell_digest(settings: StudySettings, profile: Profile, cell: Cell) -> str:
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    return code_digest("pipeline.study.pilots", "pipeline.study.run")
+    return code_digest("ttsgraph.study.pilots", "ttsgraph.study.run")
 
 
 def require_simulated(profile: Profile, settings: StudySettings) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.base.files import write_text
-from pipeline.base.wording import counted
-from pipeline.settings.profile import Profile
-from pipeline.study import figures, paper, stats, tables
-from pipeline.study.page import Picture, Section, picture, section, write_page
-from pipeline.study.plan import StudySettings
+from ttsgraph.base.files import write_text
+from ttsgraph.base.wording import counted
+from ttsgraph.settings.profile import Profile
+from ttsgraph.study import figures, paper, stats, tables
+from ttsgraph.study.page import Picture, Section, picture, section, write_page
+from ttsgraph.study.plan import StudySettings
 
 SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {
     "block": ("on", 0),

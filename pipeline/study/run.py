@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.agent import make_agent
-from pipeline.agent.base import Brief, Counts, family_size_trials
-from pipeline.contest.baselines import baselines
-from pipeline.contest.contenders import Contender, Contenders
-from pipeline.contest.contest import Contest
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.search import Problem, searcher_class
-from pipeline.search.driver import Driver
-from pipeline.search.terms import plain_terms
-from pipeline.settings.profile import AgentSettings, Profile
-from pipeline.settings.stages import ContestSettings, RacingSettings
-from pipeline.simulated.client import SimulatedClient
-from pipeline.stages.trials import (
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Brief, Counts, family_size_trials
+from ttsgraph.contest.baselines import baselines
+from ttsgraph.contest.contenders import Contender, Contenders
+from ttsgraph.contest.contest import Contest
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.search import Problem, searcher_class
+from ttsgraph.search.driver import Driver
+from ttsgraph.search.terms import plain_terms
+from ttsgraph.settings.profile import AgentSettings, Profile
+from ttsgraph.settings.stages import ContestSettings, RacingSettings
+from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.stages.trials import (
     evaluate_cases,
     evaluate_trials,
     single_cases,
@@ -35,13 +35,13 @@ from pipeline.stages.trials import (
     trial_cases,
     trials_of,
 )
-from pipeline.study.ledger import Ledger, LedgerClient
-from pipeline.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.grading import Grader
-from pipeline.tasks.sources import load_questions
-from pipeline.tasks.synthetic import named_in
+from ttsgraph.study.ledger import Ledger, LedgerClient
+from ttsgraph.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.grading import Grader
+from ttsgraph.tasks.sources import load_questions
+from ttsgraph.tasks.synthetic import named_in
 
 Grades = dict[str, list[bool]]
 """Question id -> the grade of each reply that the simulated pool can give to it."""

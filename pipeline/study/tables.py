@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.search.terms import require_equal_terms
-from pipeline.study import paper
-from pipeline.study.stats import Mean, holm, mean_of, paired_p
+from ttsgraph.search.terms import require_equal_terms
+from ttsgraph.study import paper
+from ttsgraph.study.stats import Mean, holm, mean_of, paired_p
 
 COSTS = ("calls", "tokens", "seconds")
 AS_PAPER = "agent_reinforce as in the paper"

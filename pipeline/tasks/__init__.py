@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.base.errors import SettingsError
-from pipeline.tasks import humaneval, math, mmlu, plain_kinds  # noqa: F401 (each registers its kinds)
-from pipeline.tasks.base import (
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.tasks import humaneval, math, mmlu, plain_kinds  # noqa: F401 (each registers its kinds)
+from ttsgraph.tasks.base import (
     TASKS,
     AskingTask,
     CodeTask,
@@ -19,7 +19,7 @@ from pipeline.tasks.base import (
     can_vote,
     register_task,
 )
-from pipeline.tasks.sandbox import missing_layers
+from ttsgraph.tasks.sandbox import missing_layers
 
 __all__ = [
     "TASKS",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from pipeline.models.client import Completion, ModelClient
+    from ttsgraph.models.client import Completion, ModelClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import field_validator
 
-from pipeline.base.errors import DataError
-from pipeline.base.parsing import Closed
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.plain import ANSWER_FIELDS, PlainTask, normalised, stated
-from pipeline.tasks.rows import text_field
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.plain import ANSWER_FIELDS, PlainTask, normalised, stated
+from ttsgraph.tasks.rows import text_field
 
 LETTERS = "ABCDEFGHIJ"
 

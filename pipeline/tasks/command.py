@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import Field
 
-from pipeline.base.errors import CallFailed, DataError
-from pipeline.base.parsing import Closed
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.isolation import require
-from pipeline.tasks.plain import PlainTask
-from pipeline.tasks.sandbox import SandboxLimits, missing_layers, run_scorer
+from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.isolation import require
+from ttsgraph.tasks.plain import PlainTask
+from ttsgraph.tasks.sandbox import SandboxLimits, missing_layers, run_scorer
 
 
 class CommandOptions(Closed):

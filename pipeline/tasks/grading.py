@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 
-from pipeline.base.errors import SettingsError
-from pipeline.models.client import Completion, ModelClient
-from pipeline.tasks.base import AskingTask, Question, Task, can_vote
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.models.client import Completion, ModelClient
+from ttsgraph.tasks.base import AskingTask, Question, Task, can_vote
 
 Key = tuple[str, str, str, str | None]
 

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.isolation import require
-from pipeline.tasks.replies import answer_of, blocks_of, program_of
-from pipeline.tasks.rows import row_id, text_field
-from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.isolation import require
+from ttsgraph.tasks.replies import answer_of, blocks_of, program_of
+from ttsgraph.tasks.rows import row_id, text_field
+from ttsgraph.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
 
 _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
 _CODE_START = re.compile(

@@ -16,8 +16,8 @@ import zoneinfo
 from functools import cache
 from pathlib import Path
 
-from pipeline.base.errors import InputError
-from pipeline.tasks.sandbox_child import (
+from ttsgraph.base.errors import InputError
+from ttsgraph.tasks.sandbox_child import (
     MAKE_REG,
     READ_DIR,
     READ_FILE,

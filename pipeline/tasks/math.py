@@ -11,9 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.rows import missing_field, row_id, text_field
-from pipeline.tasks.symbolic import FormulaComparer
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.rows import missing_field, row_id, text_field
+from ttsgraph.tasks.symbolic import FormulaComparer
 
 MAX_SYMBOLIC = 200
 """Answers longer than this are compared as text only."""

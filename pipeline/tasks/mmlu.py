@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipeline.base.errors import DataError
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.rows import missing_field, row_id, text_field
+from ttsgraph.base.errors import DataError
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.rows import missing_field, row_id, text_field
 
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
 LETTERS = "ABCDE"

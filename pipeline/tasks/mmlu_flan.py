@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import DataError
+from ttsgraph.base.errors import DataError
 
 _ITEM = re.compile(r"^Q: (.*?)\nA: (.*?)(?=\n+Q: |\Z)", re.DOTALL | re.MULTILINE)
 _CHOICE = re.compile(r"\s*\(([A-E])\)\s")

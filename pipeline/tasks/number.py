@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import Field
 
-from pipeline.base.errors import DataError
-from pipeline.base.parsing import Closed
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.math import MathTask, fraction_of
-from pipeline.tasks.plain import PlainTask
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.math import MathTask, fraction_of
+from ttsgraph.tasks.plain import PlainTask
 
 _READER = MathTask()
 

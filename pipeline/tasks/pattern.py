@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import field_validator
 
-from pipeline.base.errors import DataError
-from pipeline.base.parsing import Closed
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.plain import PlainTask, normalised
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.plain import PlainTask, normalised
 
 MOST_S = 0.5
 """Seconds that a match may take: an expression that takes longer, on a reply, has found nothing."""

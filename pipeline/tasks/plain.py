@@ -9,9 +9,9 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from pipeline.base.parsing import Closed, parse
-from pipeline.tasks.base import Question
-from pipeline.tasks.rows import missing_field, row_id, text_field
+from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.rows import missing_field, row_id, text_field
 
 QUESTION_FIELDS = ("question", "prompt", "input", "text")
 ANSWER_FIELDS = ("answer", "answers", "reference", "expected", "target", "output", "label")

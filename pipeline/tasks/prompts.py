@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.models.client import Message
-from pipeline.tasks.base import Question, Task
+from ttsgraph.models.client import Message
+from ttsgraph.tasks.base import Question, Task
 
 Style = Literal["few_shot", "chat"]
 Purpose = Literal["refine", "fuse"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.tasks.base import Question
+from ttsgraph.tasks.base import Question
 
 SPLITS = ("shots", "train", "val", "test")
 

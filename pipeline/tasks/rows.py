@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.base.errors import DataError
+from ttsgraph.base.errors import DataError
 
 ID_FIELDS = ("id", "unique_id", "task_id")
 

@@ -28,9 +28,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import CallFailed
-from pipeline.tasks.isolation import REQUIRED, readable_paths, require, system_call_filter
-from pipeline.tasks.sandbox_child import BROKEN, FAILED, PASSED, READY
+from ttsgraph.base.errors import CallFailed
+from ttsgraph.tasks.isolation import REQUIRED, readable_paths, require, system_call_filter
+from ttsgraph.tasks.sandbox_child import BROKEN, FAILED, PASSED, READY
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 # Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from pipeline.tasks.sandbox_values import (
+    from ttsgraph.tasks.sandbox_values import (
         OPERATIONS,
         Codec,
         Held,

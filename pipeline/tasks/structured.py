@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from pipeline.base.errors import DataError
-from pipeline.base.parsing import Closed
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.plain import PlainTask, normalised, require_answer
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.plain import PlainTask, normalised, require_answer
 
 
 class JsonOptions(Closed):

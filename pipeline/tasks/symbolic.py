@@ -16,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-from pipeline.base.errors import CallFailed
+from ttsgraph.base.errors import CallFailed
 
 
 class FormulaComparer:

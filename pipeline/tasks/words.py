@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import Closed
-from pipeline.tasks.base import Question, register_task
-from pipeline.tasks.plain import PlainTask, normalised, stated, words_of
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.plain import PlainTask, normalised, stated, words_of
 
 
 class ExactTask(PlainTask):

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from pipeline.adaptive.settle import RUNS, Needs, needs, settle
-from pipeline.base.arrays import BoolArray, FloatArray, IntArray
-from pipeline.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs.budget import Lengths, critical_path
-from pipeline.graphs.demand import run_times
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import get_role
-from pipeline.models.client import Usage
-from pipeline.pool.spec import ModelPool
-from pipeline.response.evidence import call_signatures
-from pipeline.simulated.traits import TaskTraits
-from pipeline.tasks.base import Question
+from ttsgraph.adaptive.settle import RUNS, Needs, needs, settle
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs.budget import Lengths, critical_path
+from ttsgraph.graphs.demand import run_times
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.client import Usage
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.response.evidence import call_signatures
+from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.tasks.base import Question
 
 REPLIES = 4
 """Replies to a synthetic question: the right one, then the wrong ones, the favourite first."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.agent.base import Brief
-from pipeline.contest.contenders import contenders
-from pipeline.contest.mutations import changed
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.pool.spec import ModelPool
-from pipeline.simulated.traits import TaskTraits
-from pipeline.worlds.arrays import ArrayWorld
-from pipeline.worlds.settings import BestSettings
+from ttsgraph.agent.base import Brief
+from ttsgraph.contest.contenders import contenders
+from ttsgraph.contest.mutations import changed
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.worlds.arrays import ArrayWorld
+from ttsgraph.worlds.settings import BestSettings
 
 CLIMBERS = 12
 """Graphs that are changed, the better ones more often."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.base.files import write_text
-from pipeline.study.stats import holm, mean_of, paired_p
-from pipeline.worlds.run import OURS
-from pipeline.worlds.settings import WorldSettings
+from ttsgraph.base.files import write_text
+from ttsgraph.study.stats import holm, mean_of, paired_p
+from ttsgraph.worlds.run import OURS
+from ttsgraph.worlds.settings import WorldSettings
 
 FEWEST = 6
 """Seeds from which on a two-sided Wilcoxon signed-rank test can come below 0.05 at all; Holm's

@@ -11,22 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.agent import make_agent
-from pipeline.agent.base import Brief, Counts, family_size_trials
-from pipeline.contest.baselines import baselines
-from pipeline.contest.contenders import Contender, Contenders
-from pipeline.contest.contest import Contest
-from pipeline.evaluation.archive import Archive
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.search import SEARCHERS, Problem
-from pipeline.search.driver import Driver, Found
-from pipeline.settings.profile import AgentSettings, Profile
-from pipeline.settings.stages import InitSettings, RacingSettings
-from pipeline.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of
-from pipeline.tasks.base import Question
-from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
-from pipeline.worlds.settings import WorldSettings, WorldsSettings
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Brief, Counts, family_size_trials
+from ttsgraph.contest.baselines import baselines
+from ttsgraph.contest.contenders import Contender, Contenders
+from ttsgraph.contest.contest import Contest
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.search import SEARCHERS, Problem
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.settings.profile import AgentSettings, Profile
+from ttsgraph.settings.stages import InitSettings, RacingSettings
+from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of
+from ttsgraph.tasks.base import Question
+from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
+from ttsgraph.worlds.settings import WorldSettings, WorldsSettings
 
 OURS = "agent_reinforce"
 PAPER = "agent_reinforce as in the paper"

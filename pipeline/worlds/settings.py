@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import Closed, load, parse
-from pipeline.settings.profile import Profile, SearchSettings
-from pipeline.settings.stages import ContestSettings
-from pipeline.simulated.traits import TaskTraits
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed, load, parse
+from ttsgraph.settings.profile import Profile, SearchSettings
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.simulated.traits import TaskTraits
 
 FOLDER = Path("worlds")
 SETTINGS = Path("worlds.yaml")

@@ -13,25 +13,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.adaptive.cost import MeanCost, RecordedDraws
-from pipeline.adaptive.settle import answered, needs
-from pipeline.agent.base import Brief
-from pipeline.base.errors import BudgetError
-from pipeline.contest.contest import Contest
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.executor import manner_of, replica_numbers, run_graph
-from pipeline.graphs import topologies
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.stopping import LOSSLESS, Gate, Stop
-from pipeline.models.client import Sampling
-from pipeline.response.evidence import Evidence
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.settings.stages import ContestSettings
-from pipeline.tasks.base import Question
-from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK, voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
+from ttsgraph.adaptive.cost import MeanCost, RecordedDraws
+from ttsgraph.adaptive.settle import answered, needs
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.contest.contest import Contest
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.executor import manner_of, replica_numbers, run_graph
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
+from ttsgraph.models.client import Sampling
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.tasks.base import Question
+from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
 
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"

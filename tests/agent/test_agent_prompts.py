@@ -10,18 +10,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pipeline.agent import make_agent
-from pipeline.agent.answers import read_answer
-from pipeline.agent.base import Preference, Scored, Trial, legal_counts
-from pipeline.agent.context import estimate_tokens
-from pipeline.agent.edits import Combinations, Edits, Ranking
-from pipeline.base.errors import SettingsError
-from pipeline.evaluation.objective import Objective
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.topologies import chain, parallel
 from tests.search.test_search import BRIEF as PAPER_BRIEF
 from tests.support.agent_server import NOTHING, scripted, settings
 from tests.support.oracles import PAPER_POOL
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.answers import read_answer
+from ttsgraph.agent.base import Preference, Scored, Trial, legal_counts
+from ttsgraph.agent.context import estimate_tokens
+from ttsgraph.agent.edits import Combinations, Edits, Ranking
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.topologies import chain, parallel
 
 
 def agent_that_says(*answers: str, **changes):

@@ -6,13 +6,6 @@ import random
 import numpy as np
 import pytest
 
-from pipeline.agent import make_agent
-from pipeline.agent.base import Exchange
-from pipeline.agent.trace import trace_page
-from pipeline.base.errors import EndpointError, RunStopped, SettingsError
-from pipeline.base.journal import read_journal
-from pipeline.evaluation.progress import Spent
-from pipeline.search.summary import search_summary
 from tests.support.agent_server import (
     BRIEF,
     COST,
@@ -24,6 +17,13 @@ from tests.support.agent_server import (
     settings,
 )
 from tests.support.stub_server import serve
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Exchange
+from ttsgraph.agent.trace import trace_page
+from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
+from ttsgraph.base.journal import read_journal
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.search.summary import search_summary
 
 
 class TestGuidedSearch:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.api.comparing import compare_methods, splits_of
-from pipeline.base.errors import InputError, SettingsError
-from pipeline.base.parsing import load
-from pipeline.settings.profile import Profile
-from pipeline.study.stats import smallest_p
 from tests.support.project import ROOT
+from ttsgraph.api.comparing import compare_methods, splits_of
+from ttsgraph.base.errors import InputError, SettingsError
+from ttsgraph.base.parsing import load
+from ttsgraph.settings.profile import Profile
+from ttsgraph.study.stats import smallest_p
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.api.export import to_python
-from pipeline.api.given import TASK, profile_of
-from pipeline.base.errors import InputError
-from pipeline.deployment.bundle import Deployed
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.runtime.asking import ask_graph
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.api.export import to_python
+from ttsgraph.api.given import TASK, profile_of
+from ttsgraph.base.errors import InputError
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.runtime.asking import ask_graph
 
 
 class Telling(StubServer):

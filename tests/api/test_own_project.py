@@ -18,11 +18,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.base.errors import InputError
-from pipeline.settings.profile import load_params, load_profile
-from tests.support.project import ROOT
+from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer, serve
-from ttsgraph import app
+from ttsgraph.base.errors import InputError
+from ttsgraph.cli import app
+from ttsgraph.settings.profile import load_params, load_profile
 
 PRICES = ["--price-prompt", "0.1", "--price-completion", "0.3"]
 
@@ -85,8 +85,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of what git knows."""
     source = tmp_path_factory.mktemp("source")
     for name in ("flows", "pipeline"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "ttsgraph.py"):
+        copy_folder(name, source)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = ["pip", "wheel", "-q", "--no-deps", "-w", str(source / "dist"), str(source)]
     done = subprocess.run(

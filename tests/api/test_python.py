@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 import ttsgraph
-from pipeline.api.given import budget_of, pool_of, questions_file
-from pipeline.base.errors import InputError
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.api.given import budget_of, pool_of, questions_file
+from ttsgraph.base.errors import InputError
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
 SMALL = {
@@ -62,7 +62,7 @@ def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
 def test_what_is_saved_is_loaded_and_can_be_served(
     found: tuple[ttsgraph.Result, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.service import server
+    from ttsgraph.service import server
 
     result, folder = found
     place = result.save(folder / "saved")
@@ -112,9 +112,7 @@ def test_importing_it_brings_none_of_what_stages_need() -> None:
 
 def test_searching_imports_no_orchestration() -> None:
     tools = ["mlflow", "prefect", "dvc", "torch"]
-    of_flows = (
-        "[name for name in sys.modules if name.startswith('flows.') and name != 'flows.commands']"
-    )
+    of_flows = "[name for name in sys.modules if name.startswith('flows.') and name != 'ttsgraph.flows.commands']"
     code = (
         f"import ttsgraph, sys; ttsgraph.search; print([name for name in {tools} if name in"
         f" sys.modules] + {of_flows})"

@@ -17,20 +17,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.base.errors import DataError, InputError, RunStopped
-from pipeline.base.files import locked
-from pipeline.base.journal import Journal, read, read_journal
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.models.client import Sampling
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver, Found
-from pipeline.settings.profile import AgentSettings, SearchSettings
-from pipeline.tasks import get_task
-from pipeline.tasks.prompts import Prompt
 from tests.search import test_driver
 from tests.search.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
+from ttsgraph.base.errors import DataError, InputError, RunStopped
+from ttsgraph.base.files import locked
+from ttsgraph.base.journal import Journal, read, read_journal
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.models.client import Sampling
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Prompt
 
 ROOT = Path(__file__).parents[2]
 HEADER = {"type": "search", "identity": "one"}
@@ -191,7 +191,7 @@ def test_where_a_run_goes_another_way_the_rest_is_cut(tmp_path: Path) -> None:
 FULL = """
 import resource, sys
 from pathlib import Path
-from pipeline.base.journal import Journal
+from ttsgraph.base.journal import Journal
 journal = Journal(Path(sys.argv[1]), {"type": "search", "identity": "one"})
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 for n in range(100):
@@ -221,7 +221,7 @@ def test_a_full_disk_leaves_whole_entries(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from pipeline.base.files import locked
+from ttsgraph.base.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

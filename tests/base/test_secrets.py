@@ -13,13 +13,13 @@ from contextlib import ExitStack
 import pytest
 import yaml
 
-from pipeline.base.errors import EndpointError, SettingsError
-from pipeline.base.secrets import environment_secrets, redact, refuse_secrets
-from pipeline.endpoints.openai_client import Endpoint
-from pipeline.settings.profile import load_params, load_profile
 from tests.support.agent_server import agent_server, follows_the_best
 from tests.support.project import ROOT, Project
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import EndpointError, SettingsError
+from ttsgraph.base.secrets import environment_secrets, redact, refuse_secrets
+from ttsgraph.endpoints.openai_client import Endpoint
+from ttsgraph.settings.profile import load_params, load_profile
 
 POOL_KEY = "sk-canary-pool-12345678"
 AGENT_KEY = "canary.agent/87654321+x"
@@ -100,7 +100,7 @@ class TestTexts:
     def test_logs_and_tracebacks_of_a_process_do_not_show_it(self):
         program = """
 import logging, os
-from pipeline.base.secrets import hide_secrets_in_output
+from ttsgraph.base.secrets import hide_secrets_in_output
 hide_secrets_in_output()
 key = os.environ["SOME_KEY"]
 logging.basicConfig()
@@ -125,14 +125,14 @@ raise RuntimeError(f"the key is {key}")
 # One process, so one Prefect server; then runs that fail, which is when keys get into messages.
 RUN = """
 import os
-from flows.evaluate import evaluate
-from flows.init_family import init_family
-from flows.init_instances import init_instances
-from flows.pilot import pilot
-from flows.profile import profile_models
-from flows.sample import sample
-from flows.search import search
-from flows.ending import guarded
+from ttsgraph.flows.evaluate import evaluate
+from ttsgraph.flows.init_family import init_family
+from ttsgraph.flows.init_instances import init_instances
+from ttsgraph.flows.pilot import pilot
+from ttsgraph.flows.profile import profile_models
+from ttsgraph.flows.sample import sample
+from ttsgraph.flows.search import search
+from ttsgraph.flows.ending import guarded
 def whole():
     for stage in (sample, profile_models, pilot, init_family, init_instances):
         stage("math")

@@ -12,31 +12,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.agent.base import Brief
-from pipeline.base.errors import RunStopped
-from pipeline.contest.contenders import Contender, Contenders, contenders
-from pipeline.contest.contest import Contest
-from pipeline.contest.mutations import changed
-from pipeline.contest.probes import probes
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
-from pipeline.evaluation.objective import Objective
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import check_roles
-from pipeline.models.client import Usage
-from pipeline.response.evidence import Evidence, call_signatures, revisions
-from pipeline.response.model import ResponseModel
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
-from pipeline.settings.stages import ContestSettings
-from pipeline.simulated.traits import TaskTraits
-from pipeline.stages.records import Started
-from pipeline.stages.standings import start_data
-from pipeline.tasks.base import Question
-from pipeline.worlds.arrays import ArrayEnvironment, ArrayWorld
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.contest.contenders import Contender, Contenders, contenders
+from ttsgraph.contest.contest import Contest
+from ttsgraph.contest.mutations import changed
+from ttsgraph.contest.probes import probes
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import check_roles
+from ttsgraph.models.client import Usage
+from ttsgraph.response.evidence import Evidence, call_signatures, revisions
+from ttsgraph.response.model import ResponseModel
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.stages.records import Started
+from ttsgraph.stages.standings import start_data
+from ttsgraph.tasks.base import Question
+from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
 
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"

@@ -12,28 +12,28 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from pipeline.base.errors import DataError
-from pipeline.base.journal import Journal, read_journal
-from pipeline.contest.racing import Race, batches, beaten, level
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment, Feedback, QuestionResult
-from pipeline.evaluation.objective import Objective
-from pipeline.graphs.topologies import parallel
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, ModelClient, Request, Sampling, Usage
-from pipeline.search import Problem, make_searcher
-from pipeline.search.certainty import probability_best
-from pipeline.search.driver import Driver, Found
-from pipeline.search.terms import plain_terms, require_equal_terms
-from pipeline.settings.profile import AgentSettings, SearchSettings
-from pipeline.settings.stages import RacingSettings
-from pipeline.stages.schemas import Candidates, check
-from pipeline.tasks import get_task
-from pipeline.tasks.prompts import Prompt
 from tests.base.test_journal import outcome
 from tests.search import test_driver
 from tests.search.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient, Known, numbered
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.journal import Journal, read_journal
+from ttsgraph.contest.racing import Race, batches, beaten, level
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion, ModelClient, Request, Sampling, Usage
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.certainty import probability_best
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.search.terms import plain_terms, require_equal_terms
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.settings.stages import RacingSettings
+from ttsgraph.stages.schemas import Candidates, check
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Prompt
 
 ON = RacingSettings(enabled=True, confidence=0.8, first=4)
 

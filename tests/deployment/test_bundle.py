@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import DataError, DeploymentError, GraphError, InputError, SettingsError
-from pipeline.deployment.bundle import BUNDLE, Deployed, FileLoader
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.profile import load_profile
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError, SettingsError
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, FileLoader
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.tasks.base import Question
 
 PROFILE = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 SHOTS = (Question("s1", "2 + 2", "4", {"n": 1}), Question("s2", "3 + 4", "7"))

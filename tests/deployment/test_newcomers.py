@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import parse
-from pipeline.deployment.newcomers import pool_fingerprint, with_newcomers
-from pipeline.settings.profile import Profile
 from tests.support.project import MODEL
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
+from ttsgraph.settings.profile import Profile
 
 LAPTOP = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "laptop.yaml").read_text())
 

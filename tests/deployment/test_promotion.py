@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.deployment.promotion import (
+from ttsgraph.deployment.promotion import (
     Arm,
     Choice,
     against_first,
@@ -15,9 +15,9 @@ from pipeline.deployment.promotion import (
     paired,
     successor,
 )
-from pipeline.deployment.provenance import TestResult
-from pipeline.evaluation.environment import Feedback, QuestionResult
-from pipeline.models.client import Usage
+from ttsgraph.deployment.provenance import TestResult
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.models.client import Usage
 
 
 def result(outcomes: list[bool | None], questions: str = "q") -> TestResult:

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.base.errors import CallFailed
-from pipeline.endpoints import learning
-from pipeline.endpoints.answers import read_answer
-from pipeline.endpoints.endpoints import Fault
-from pipeline.endpoints.habits import Habits
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.models.dialect import ANY, Dialect, Refusal, without_system
-from pipeline.models.reasoning import Thoughts, without_thoughts
-from pipeline.models.shared_cache import SharedCallCache
-from pipeline.pool.spec import Price
 from tests.support.habits import NO_SYSTEM, Thinking, openai_refusal, refusing, vllm_refusal
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import CallFailed
+from ttsgraph.endpoints import learning
+from ttsgraph.endpoints.answers import read_answer
+from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.dialect import ANY, Dialect, Refusal, without_system
+from ttsgraph.models.reasoning import Thoughts, without_thoughts
+from ttsgraph.models.shared_cache import SharedCallCache
+from ttsgraph.pool.spec import Price
 
 NAMES = ("served",)
 

@@ -8,16 +8,16 @@ from contextlib import ExitStack
 
 import pytest
 
-from pipeline.base.errors import CallFailed, ContextOverflow, RunStopped
-from pipeline.endpoints.endpoints import OPENS_AFTER, Fault, Patience, Server
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import chain, parallel
-from pipeline.models.client import Message, Request, Sampling
-from pipeline.tasks.base import Question
 from tests.evaluation.test_executor import MATH, POOL
 from tests.support.faults import FAULTS, Faults
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import CallFailed, ContextOverflow, RunStopped
+from ttsgraph.endpoints.endpoints import OPENS_AFTER, Fault, Patience, Server
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.tasks.base import Question
 
 QUICK = Retries(most=8, first_wait_s=0.01, timeout_s=1.0)
 

@@ -6,11 +6,11 @@ from contextlib import ExitStack, aclosing
 
 import pytest
 
-from pipeline.base.errors import CallFailed, EndpointError
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from pipeline.models.client import Message, Request, Sampling
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import CallFailed, EndpointError
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.models.client import Message, Request, Sampling
 
 
 def request(text: str = "Q: 1 + 1", replica: int = 0, **sampling) -> Request:

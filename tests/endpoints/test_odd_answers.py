@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.base.errors import CallFailed, ContextOverflow, EndpointError
-from pipeline.endpoints.answers import MOST_TOKENS, read_answer
-from pipeline.endpoints.endpoints import Fault, Patience
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from pipeline.endpoints.transport import MAX_BODY_BYTES, retry_after
-from pipeline.models.client import Completion, Message, Request, Sampling, whole_text
-from pipeline.runtime.agent_client import AgentClient
 from tests.support.agent_server import settings as agent_settings
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
+from ttsgraph.endpoints.answers import MOST_TOKENS, read_answer
+from ttsgraph.endpoints.endpoints import Fault, Patience
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.endpoints.transport import MAX_BODY_BYTES, retry_after
+from ttsgraph.models.client import Completion, Message, Request, Sampling, whole_text
+from ttsgraph.runtime.agent_client import AgentClient
 
 SAMPLING = Sampling(max_tokens=64)
 REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)

@@ -11,8 +11,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse
 
-from pipeline.endpoints.posting import Poster
 from tests.support.service import running
+from ttsgraph.endpoints.posting import Poster
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}], "temperature": 0.5}
 

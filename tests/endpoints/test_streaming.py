@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.endpoints.endpoints import Fault
-from pipeline.endpoints.streaming import StoppedText, read_stream
-from pipeline.models.client import Sampling
+from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.streaming import StoppedText, read_stream
+from ttsgraph.models.client import Sampling
 
 
 @given(

@@ -5,20 +5,20 @@ import warnings
 
 import pytest
 
-from pipeline.base.errors import GraphError, RunStopped
-from pipeline.evaluation.environment import Environment, wilson
-from pipeline.evaluation.executor import run_graph
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import Role, register_role
-from pipeline.graphs.topologies import branches, chain, parallel, single
-from pipeline.models.client import Completion, Request, Sampling, Usage
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.runtime.limits import Meter, MeteredClient
-from pipeline.settings.stages import LimitSettings
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
 from tests.support.fakes import ScriptedClient, unit_draw
+from ttsgraph.base.errors import GraphError, RunStopped
+from ttsgraph.evaluation.environment import Environment, wilson
+from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import Role, register_role
+from ttsgraph.graphs.topologies import branches, chain, parallel, single
+from ttsgraph.models.client import Completion, Request, Sampling, Usage
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 POOL = ModelPool(
     (
@@ -241,7 +241,7 @@ def test_wilson_interval_matches_a_worked_example():
 
 def test_a_role_of_ones_own_is_one_function_and_one_registration():
     def critic(prompt, question, answers):
-        from pipeline.models.client import Message
+        from ttsgraph.models.client import Message
 
         return (Message("user", f"Criticise {answers[0]}"),)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import Closed, parse
-from pipeline.evaluation.objective import Objective, pareto_front
 from tests.search.test_search import feedback
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.evaluation.objective import Objective, pareto_front
 
 JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
 

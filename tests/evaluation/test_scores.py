@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from pipeline.base.errors import SettingsError
-from pipeline.deployment.promotion import Arm, choose, paired
-from pipeline.evaluation.environment import Feedback, QuestionResult, total_of, wilson
-from pipeline.evaluation.scores import mean_interval, paired_flips_p
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.topologies import single
-from pipeline.models.client import Usage
-from pipeline.response.evidence import Evidence, passing_grade
-from pipeline.tasks.base import Question
-from pipeline.tasks.grading import Grader
-from pipeline.tasks.words import SimilarityTask
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.deployment.promotion import Arm, choose, paired
+from ttsgraph.evaluation.environment import Feedback, QuestionResult, total_of, wilson
+from ttsgraph.evaluation.scores import mean_interval, paired_flips_p
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import single
+from ttsgraph.models.client import Usage
+from ttsgraph.response.evidence import Evidence, passing_grade
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.grading import Grader
+from ttsgraph.tasks.words import SimilarityTask
 
 
 def feedback(*grades: float | None) -> Feedback:

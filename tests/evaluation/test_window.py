@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from pipeline.base.errors import RunStopped
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import chain, single
-from pipeline.models.client import Completion, Sampling
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import chain, single
+from ttsgraph.models.client import Completion, Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 POOL = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 16, 2048, Price(0.1, 0.2)),))
 QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(40)]

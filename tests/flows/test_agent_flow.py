@@ -30,13 +30,13 @@ def script(body):
 # agent and one that does.
 STAGES = """
 import os
-from flows.init_family import init_family
-from flows.init_instances import init_instances
-from flows.pilot import pilot
-from flows.profile import profile_models
-from flows.sample import sample
-from flows.search import search
-from pipeline.base.errors import EndpointError
+from ttsgraph.flows.init_family import init_family
+from ttsgraph.flows.init_instances import init_instances
+from ttsgraph.flows.pilot import pilot
+from ttsgraph.flows.profile import profile_models
+from ttsgraph.flows.sample import sample
+from ttsgraph.flows.search import search
+from ttsgraph.base.errors import EndpointError
 for stage in (sample, profile_models, pilot, init_family, init_instances):
     stage("math")
 search("math", "agent_reinforce")

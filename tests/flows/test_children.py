@@ -9,13 +9,13 @@ import pytest
 import sqlalchemy
 from mlflow.tracking import MlflowClient
 
-from flows import children
-from flows.children import Backlog, Child
-from flows.tracking import SearchTracker
-from pipeline.evaluation.archive import record_of
-from pipeline.evaluation.environment import Feedback, QuestionResult
-from pipeline.graphs.topologies import parallel
-from pipeline.models.client import Usage
+from ttsgraph.evaluation.archive import record_of
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.flows import children
+from ttsgraph.flows.children import Backlog, Child
+from ttsgraph.flows.tracking import SearchTracker
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.models.client import Usage
 
 GRAPH = parallel(["a"] * 3, "a")
 

@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 import yaml
 
-from pipeline.endpoints.habits import Habits
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.serving.servers import free_ports
 from tests.support.habits import refusing, words_of
 from tests.support.processes import wait_until
 from tests.support.project import ROOT, Copy
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.serving.servers import free_ports
 
 LIMIT = 0.0015
 KEY = "sesame-sesame-sesame"

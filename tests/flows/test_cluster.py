@@ -16,11 +16,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.base.journal import read_journal
 from tests.base.test_journal import MADE_NOW
 from tests.support.processes import wait_until
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.journal import read_journal
 
 pytestmark = pytest.mark.slow
 DELAY_S = 0.1
@@ -92,7 +92,7 @@ def project(tmp_path_factory, stub) -> Iterator[Project]:
         yield project
 
 
-COMMAND = (sys.executable, "-m", "flows.search", "--task", "math", "--method", "random")
+COMMAND = (sys.executable, "-m", "ttsgraph.flows.search", "--task", "math", "--method", "random")
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.lineage import lineage
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.flows.lineage import lineage
 
 pytestmark = pytest.mark.long
 BIN = Path(sys.executable).parent
@@ -172,7 +172,11 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
             "PYTHONPATH": str(folder),
             "PREFECT_API_URL": api,
         }
-        command = ["/bin/sh", "-c", f"cd {folder} && exec {sys.executable} -m flows.deploy"]
+        command = [
+            "/bin/sh",
+            "-c",
+            f"cd {folder} && exec {sys.executable} -m ttsgraph.flows.deploy",
+        ]
         stack.enter_context(
             running(Service("deploy", command, f"{api}/health", servers / "deploy.log", path))
         )
@@ -205,7 +209,7 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         with chdir(folder):
             assert lineage("math@champion", uri).broken == ()
         code = (
-            "from flows.deploy import trigger; print(trigger('math', 'one change').id,"
+            "from ttsgraph.flows.deploy import trigger; print(trigger('math', 'one change').id,"
             " trigger('math', 'one change').id)"
         )
         first, second = project.run(sys.executable, "-c", code).stdout.split()

@@ -10,15 +10,15 @@ import pandas as pd
 import pytest
 from mlflow.tracking import MlflowClient
 
-from pipeline.base.files import md5
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.profile import load_profile
-from pipeline.stages.records import Searched, write_record
-from pipeline.stages.schemas import Candidates, check
 from tests.support.processes import refusing
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.files import md5
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.stages.records import Searched, write_record
+from ttsgraph.stages.schemas import Candidates, check
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ def built(tmp_path_factory):
     with serve(stub) as url:
         project = Project(tmp_path_factory.mktemp("project"), url)
         assert project.run("dvc", "init", "--no-scm", "-q").returncode == 0
-        done = project.run("python", "-m", "flows.repro")
+        done = project.run("python", "-m", "ttsgraph.flows.repro")
         assert done.returncode == 0, done.stdout + done.stderr
         yield project, stub
 
@@ -145,7 +145,7 @@ def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path
 def test_nothing_changed_means_nothing_runs_and_no_call_is_made(built):
     project, stub = built
     before = len(stub.requests)
-    done = project.run("python", "-m", "flows.repro")
+    done = project.run("python", "-m", "ttsgraph.flows.repro")
     assert done.returncode == 0
     assert stages_run(done.stdout) == []
     assert len(stub.requests) == before
@@ -155,7 +155,7 @@ def test_a_search_parameter_reruns_search_and_what_follows_only(built):
     project, _ = built
     project.profile["search"]["patience"] = 1
     project.save()
-    done = project.run("python", "-m", "flows.repro")
+    done = project.run("python", "-m", "ttsgraph.flows.repro")
     assert done.returncode == 0, done.stderr
     assert {name.split("@")[0] for name in stages_run(done.stdout)} <= {
         "identity",
@@ -170,7 +170,7 @@ def test_races_concern_the_stages_that_race_only(built):
     project, _ = built
     project.profile["search"]["racing"]["enabled"] = True
     project.save()
-    project.run("python", "-m", "flows.identity")
+    project.run("python", "-m", "ttsgraph.flows.identity")
     changed = json.loads(project.run("dvc", "status", "--json").stdout)
     project.profile["search"]["racing"]["enabled"] = False
     project.save()
@@ -229,11 +229,11 @@ class TestBadInputGetsOneLineAndExitCode2:
     def test_budget_below_one_call_is_found_before_anything_runs(self, project):
         project.profile["budget"]["limit"] = 0.1
         project.save()
-        self.fails(project.run("python", "-m", "flows.repro"), "holds no call")
+        self.fails(project.run("python", "-m", "ttsgraph.flows.repro"), "holds no call")
 
     def test_a_folder_that_dvc_does_not_keep(self, project):
         self.fails(
-            project.run("python", "-m", "flows.repro"),
+            project.run("python", "-m", "ttsgraph.flows.repro"),
             "not inside of a DVC repository",
             "`dvc init --no-scm` first",
         )
@@ -280,7 +280,7 @@ class TestBadInputGetsOneLineAndExitCode2:
         assert project.stage("sample", "--task", "humaneval").returncode == 0
         program = (
             "import runpy, sys\nsys.argv[1:] = ['--task',"
-            " 'humaneval']\nrunpy.run_module('flows.profile', run_name='__main__')"
+            " 'humaneval']\nrunpy.run_module('ttsgraph.flows.profile', run_name='__main__')"
         )
         done = project.run(*refusing(["landlock_create_ruleset"], program))
         self.fails(done, "can't be isolated here (files: ", "sandbox.accept_weaker: true")

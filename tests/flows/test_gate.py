@@ -13,15 +13,15 @@ import mlflow
 import pandas as pd
 import pytest
 
-from flows import evaluate, report, research
-from flows.lineage import lineage
-from flows.registry import RegistryLoader
-from pipeline.base.errors import DeploymentError
-from pipeline.deployment.bundle import Deployed
-from pipeline.deployment.provenance import TestResult
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.topologies import single
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import DeploymentError
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.provenance import TestResult
+from ttsgraph.flows import evaluate, report, research
+from ttsgraph.flows.lineage import lineage
+from ttsgraph.flows.registry import RegistryLoader
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import single
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"

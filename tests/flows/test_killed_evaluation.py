@@ -14,7 +14,7 @@ PREPARE = """
 import sys
 from pathlib import Path
 from tests.support.simulated_project import SimulatedProject
-from flows import evaluate
+from ttsgraph.flows import evaluate
 project = SimulatedProject(Path(sys.argv[1]))
 project.settings["deploy"]["confidence"] = 0.501
 if sys.argv[2] == "second":

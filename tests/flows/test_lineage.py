@@ -12,10 +12,10 @@ import mlflow
 import pandas as pd
 import pytest
 
-from flows.lineage import dependents, lineage
-from flows.registry import Registry, RegistryLoader
-from pipeline.base.errors import DeploymentError, InputError
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import DeploymentError, InputError
+from ttsgraph.flows.lineage import dependents, lineage
+from ttsgraph.flows.registry import Registry, RegistryLoader
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows.live import PlainLines, View
-from pipeline.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
-from pipeline.models.client import Usage
-from pipeline.settings.stages import LimitSettings
+from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
+from ttsgraph.flows.live import PlainLines, View
+from ttsgraph.models.client import Usage
+from ttsgraph.settings.stages import LimitSettings
 
 ROOT = Path(__file__).parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -22,11 +22,11 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A stage without a model: what it publishes is what the environment and the driver do.
 STAGE = """
 import sys, time
-from flows.live import live
-from flows.ending import say
-from pipeline.models.client import Usage
-from pipeline.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
-from pipeline.settings.stages import LimitSettings
+from ttsgraph.flows.live import live
+from ttsgraph.flows.ending import say
+from ttsgraph.models.client import Usage
+from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
+from ttsgraph.settings.stages import LimitSettings
 with live(run_state("search math random", 40, at_most=True), LimitSettings(dollars=5, tokens=1000)) as publish:
     for number in (1, 2):
         publish(IterationBegan(number, 2, 40 - 20 * (number - 1)))

@@ -27,7 +27,7 @@ def test_the_prefect_server_ends_with_a_rebuild_that_is_killed(tmp_path: Path) -
     with serve(StubServer(("small", "large"))) as url:
         project = Project(tmp_path, url)
         assert project.run("dvc", "init", "--no-scm", "-q").returncode == 0
-        command = [sys.executable, "-m", "flows.repro"]
+        command = [sys.executable, "-m", "ttsgraph.flows.repro"]
         quiet = subprocess.DEVNULL
         rebuild = subprocess.Popen(
             command,

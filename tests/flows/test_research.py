@@ -9,10 +9,10 @@ from contextlib import chdir
 
 import pytest
 
-from flows import research
-from flows.lineage import lineage
-from pipeline.base.errors import DeploymentError
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import DeploymentError
+from ttsgraph.flows import research
+from ttsgraph.flows.lineage import lineage
 
 pytestmark = pytest.mark.slow
 STRONG = "llama-3.1-8b"

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import parse
-from pipeline.settings.profile import Profile, load_profile
 from tests.support.project import ROOT, Project
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.settings.profile import Profile, load_profile
 
 SIMULATED = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
 

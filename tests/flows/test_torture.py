@@ -20,9 +20,9 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from pipeline.base.journal import read_journal
 from tests.base.test_journal import MADE_NOW
 from tests.support.project import ROOT, Project
+from ttsgraph.base.journal import read_journal
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 RESULTS = Path("results") / "simulated" / "math" / "agent_reinforce"
@@ -48,7 +48,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         yield project
 
 
-COMMAND = (sys.executable, "-m", "flows.search", "--task", "math", "--method", "agent_reinforce")
+COMMAND = (
+    sys.executable,
+    "-m",
+    "ttsgraph.flows.search",
+    "--task",
+    "math",
+    "--method",
+    "agent_reinforce",
+)
 
 
 def start(project: Project) -> subprocess.Popen[str]:

@@ -30,13 +30,13 @@ import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
-from flows.repro import prefect_server
-from pipeline.base.journal import read_journal
 from tests.base.test_journal import MADE_NOW
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.journal import read_journal
+from ttsgraph.flows.repro import prefect_server
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
-COMMAND = (sys.executable, "-m", "flows.repro")
+COMMAND = (sys.executable, "-m", "ttsgraph.flows.repro")
 STAGES = (
     "sample",
     "profile",

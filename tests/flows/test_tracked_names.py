@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mlflow.tracking import MlflowClient
 
-from flows.tracking import SERIES, add_note, metric_name, search_params
-from pipeline.settings.profile import load_profile
 from tests.support.project import ROOT
+from ttsgraph.flows.tracking import SERIES, add_note, metric_name, search_params
+from ttsgraph.settings.profile import load_profile
 
 
 def test_final_figures_stand_in_groups_and_series_keep_their_names() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from flows import tracking
-from flows.tracking import SearchTracker, add_test_scores, explained
-from pipeline.base.errors import InputError, RunStopped
+from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.flows import tracking
+from ttsgraph.flows.tracking import SearchTracker, add_test_scores, explained
 
 ROOT = Path(__file__).parents[2]
 # Dies at the given write to the database's folder, as `kill -9` and a full disk would have it.
@@ -28,7 +28,7 @@ def count(*_):
     global left
     left -= 1
     if left < 0: os.kill(os.getpid(), signal.SIGKILL)
-from flows.tracking import SearchTracker
+from ttsgraph.flows.tracking import SearchTracker
 SearchTracker("sqlite:///mlflow.db", "x", "y", {})
 """
 

@@ -7,10 +7,10 @@ from contextlib import chdir
 import pandas as pd
 import pytest
 
-from flows import report, research
-from flows.lineage import dependents, lineage
-from pipeline.graphs.graph import CollaborationGraph
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.flows import report, research
+from ttsgraph.flows.lineage import dependents, lineage
+from ttsgraph.graphs.graph import CollaborationGraph
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from flows.lineage import lineage
-from flows.register import register
-from flows.registry import Registry
-from flows.verify import PUBLISHED, publish, verify
-from pipeline.base.errors import CallFailed, ContextOverflow, DataError, InputError
-from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.models.recording import (
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, InputError
+from ttsgraph.flows.lineage import lineage
+from ttsgraph.flows.register import register
+from ttsgraph.flows.registry import Registry
+from ttsgraph.flows.verify import PUBLISHED, publish, verify
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.recording import (
     Call,
     Recorder,
     RecordingClient,
@@ -25,7 +26,6 @@ from pipeline.models.recording import (
     read_calls,
     write_calls,
 )
-from tests.support.simulated_project import SimulatedProject
 
 
 def request(text: str, replica: int = 0) -> Request:
@@ -130,7 +130,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
     project = SimulatedProject(tmp_path_factory.mktemp("published"))
     project.build()
     with chdir(project.folder):
-        from flows import report
+        from ttsgraph.flows import report
 
         report.report.fn()
     project.dvc("commit", "-f", "-q")

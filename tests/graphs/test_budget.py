@@ -3,12 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.base.errors import BudgetError, GraphError, SettingsError
-from pipeline.graphs.budget import CostModel, Lengths, prune_and_trim, trim_to_budget
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import check_roles
-from pipeline.graphs.topologies import chain, least_cost, parallel, random_graph, single
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
 from tests.support.oracles import (
     BUDGET_MATH,
     CHAIN_OF_3_LLAMA_8B,
@@ -16,6 +10,12 @@ from tests.support.oracles import (
     PAPER_POOL,
     UNIT_FLOPS_MATH,
 )
+from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
+from ttsgraph.graphs.budget import CostModel, Lengths, prune_and_trim, trim_to_budget
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import check_roles
+from ttsgraph.graphs.topologies import chain, least_cost, parallel, random_graph, single
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
 MATH = Lengths(202, 275)
 FLOPS = CostModel(PAPER_POOL, MATH)

@@ -4,9 +4,9 @@ from itertools import combinations, permutations
 import networkx as nx
 import pytest
 
-from pipeline.base.errors import InputError
-from pipeline.graphs.dags import labeled_dags, unlabeled_dags
 from tests.support.oracles import LABELED, UNLABELED
+from ttsgraph.base.errors import InputError
+from ttsgraph.graphs.dags import labeled_dags, unlabeled_dags
 
 
 def enumerate_unlabeled(n: int) -> int:

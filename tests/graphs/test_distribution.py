@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from pipeline.base.errors import BudgetError, SettingsError
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.graphs.distribution import Draws, GraphDistribution
 from tests.support.oracles import PAPER_POOL
+from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.distribution import Draws, GraphDistribution
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 ROLES = ("assistant", "fuser", "voter")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.graphs.budget import CostModel, Lengths, critical_path, prune_and_trim, trim_to_budget
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.plots import to_networkx
 from tests.support.oracles import PAPER_POOL
+from ttsgraph.graphs.budget import CostModel, Lengths, critical_path, prune_and_trim, trim_to_budget
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.plots import to_networkx
 
 ROLES = ("assistant", "fuser", "voter")
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.1-8b")

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 
-from pipeline.evaluation.executor import run_graph
-from pipeline.graphs import topologies
-from pipeline.graphs.roles import chosen, get_role
-from pipeline.models.client import Completion, Request, Sampling
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
+from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.roles import chosen, get_role
+from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 POOL = ModelPool((ModelSpec("m", "f", 1e8, 1e8, 2, 8, Price(0.1, 0.1)),))
 Q = Question("q", "When are refunds paid?", "five days")

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse
 
-from pipeline.graphs.graph import CollaborationGraph
 from tests.service.test_service import VOTED, ask, chat, deployed, post
 from tests.support.service import PoolStub, graph_of, running
+from ttsgraph.graphs.graph import CollaborationGraph
 
 GATED = CollaborationGraph.from_dict(
     {

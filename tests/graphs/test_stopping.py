@@ -14,24 +14,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.base.errors import GraphError
-from pipeline.evaluation.executor import run_graph
-from pipeline.graphs import topologies
-from pipeline.graphs.budget import CostModel, Lengths, prune_and_trim
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.roles import check_roles, get_role
-from pipeline.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided
-from pipeline.models.client import Completion, Request, Sampling
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.reporting.drawing import draw
-from pipeline.reporting.explain import explain, steps
-from pipeline.settings.profile import load_profile
-from pipeline.settings.stages import BudgetSettings
-from pipeline.stages.estimate import estimate_run
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
 from tests.support.fakes import ScriptedClient, unit_draw
+from ttsgraph.base.errors import GraphError
+from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel, Lengths, prune_and_trim
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import check_roles, get_role
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided
+from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.reporting.drawing import draw
+from ttsgraph.reporting.explain import explain, steps
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.settings.stages import BudgetSettings
+from ttsgraph.stages.estimate import estimate_run
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 MODELS = ("m", "n")
 POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in MODELS))

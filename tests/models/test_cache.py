@@ -7,11 +7,11 @@ import sqlite3
 
 import pytest
 
-from pipeline.base.errors import CallFailed, RunStopped
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion
 from tests.endpoints.test_models import request
 from tests.support.fakes import ScriptedClient
+from ttsgraph.base.errors import CallFailed, RunStopped
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion
 
 
 class TestCallCache:

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from pipeline.models.collector import NEW_OBJECTS, rare_collections
+from ttsgraph.models.collector import NEW_OBJECTS, rare_collections
 
 
 @pytest.mark.parametrize(

@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.errors import CallFailed, ContextOverflow
-from pipeline.endpoints.answers import read_answers
-from pipeline.endpoints.endpoints import Fault
-from pipeline.endpoints.habits import Habits
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import parallel
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.models.draws import DrawingClient
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.runtime.clients import open_client
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
 from tests.serving.test_own_servers import profile
 from tests.support.habits import openai_refusal, vllm_refusal
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.endpoints.answers import read_answers
+from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.draws import DrawingClient
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 NAMES = ("served",)
 POOL = ModelPool((ModelSpec("m", "m", None, None, None, None, Price(1, 1), "r"),))

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.base.errors import EndpointError
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Message, Request, Sampling
-from pipeline.models.lazy import LazyClient
 from tests.support.fakes import ScriptedClient
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.models.lazy import LazyClient
 
 ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())
 

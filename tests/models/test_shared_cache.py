@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from pipeline.base.errors import DataError, RunStopped
-from pipeline.models.cache import CallCache
-from pipeline.models.client import Completion
-from pipeline.models.shared_cache import SharedCallCache
+from ttsgraph.base.errors import DataError, RunStopped
+from ttsgraph.models.cache import CallCache
+from ttsgraph.models.client import Completion
+from ttsgraph.models.shared_cache import SharedCallCache
 
 ANSWER = Completion("42", 10, 2, 0.5)
 
@@ -39,7 +39,7 @@ def test_the_first_one_put_wins_for_all_who_open_the_folder(tmp_path):
 def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path, store):
     program = (
         f"import sys; from pathlib import Path; from {store.__module__} import {store.__name__};"
-        " from pipeline.models.client import Completion\ncache ="
+        " from ttsgraph.models.client import Completion\ncache ="
         f" {store.__name__}(Path(sys.argv[1]))\nprint([cache.put(f'{{i:064x}}',"
         " Completion(sys.argv[2], 1, 1, 0.1)).text for i in range(200)])"
     )

@@ -5,19 +5,19 @@ import math
 import pytest
 import yaml
 
-from pipeline.agent.base import Brief
-from pipeline.agent.context import pool_table
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import parse
-from pipeline.evaluation.environment import Feedback, QuestionResult, Usage
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.graphs.topologies import parallel
-from pipeline.reporting.explain import explain
-from pipeline.settings.profile import Profile
-from pipeline.stages.estimate import estimate_run
-from pipeline.stages.schemas import Profiles, read_table, write_table
-from pipeline.stages.trials import cases_table, profile_table, single_cases
 from tests.support.project import ROOT
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.context import pool_table
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.evaluation.environment import Feedback, QuestionResult, Usage
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.reporting.explain import explain
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.estimate import estimate_run
+from ttsgraph.stages.schemas import Profiles, read_table, write_table
+from ttsgraph.stages.trials import cases_table, profile_table, single_cases
 
 URL = "http://127.0.0.1:1/v1"
 PRICES = {

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import CallFailed, DataError, SettingsError
-from pipeline.base.parsing import load
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.judging import agreement, checked, known_scores
-from pipeline.models.client import Completion, Request, Sampling
-from pipeline.pool.judge import read_score
-from pipeline.runtime.limits import Meter, MeteredClient
-from pipeline.settings.profile import Profile
-from pipeline.settings.stages import LimitSettings
-from pipeline.tasks import get_grader, get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.grading import Grader
-from pipeline.tasks.isolation import IsolationError
-from pipeline.tasks.prompts import Prompt
-from pipeline.tasks.sandbox import missing_layers
 from tests.support.oracles import PAPER_POOL
 from tests.tasks.test_kinds import profile_with
+from ttsgraph.base.errors import CallFailed, DataError, SettingsError
+from ttsgraph.base.parsing import load
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.judging import agreement, checked, known_scores
+from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.pool.judge import read_score
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.tasks import get_grader, get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.grading import Grader
+from ttsgraph.tasks.isolation import IsolationError
+from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.tasks.sandbox import missing_layers
 
 MODEL = {"base_url": "http://127.0.0.1:9/v1", "price": {"prompt": 1.0, "completion": 2.0}}
 RUBRIC = "Full marks for the same meaning."
@@ -206,7 +206,7 @@ def test_judging_is_paid_for_under_the_limits() -> None:
 
 
 def test_a_profile_routes_its_judges_by_their_own_endpoint(tmp_path: Path) -> None:
-    from pipeline.runtime.clients import endpoints
+    from ttsgraph.runtime.clients import endpoints
 
     grading = {"rubric": RUBRIC, "models": {"j": MODEL | {"served_as": "big"}}}
     profile = load(Profile, profile_with(tmp_path, kind="judge", grading=grading))
@@ -291,6 +291,6 @@ def test_a_program_that_is_none_is_named(tmp_path: Path) -> None:
 def test_a_program_is_refused_where_it_cannot_be_isolated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("pipeline.tasks.command.missing_layers", lambda: {"files": "no Landlock"})
+    monkeypatch.setattr("ttsgraph.tasks.command.missing_layers", lambda: {"files": "no Landlock"})
     with pytest.raises(IsolationError):
         get_grader("command", False, {"program": tmp_path / "grade.py"})

@@ -15,38 +15,38 @@ import openai
 import pytest
 import yaml
 
-from pipeline.agent.base import Brief
-from pipeline.agent.context import pool_table
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import parse
-from pipeline.deployment.bundle import Deployed
-from pipeline.deployment.newcomers import pool_fingerprint
-from pipeline.deployment.provenance import revisions, settings_sha256
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import OpenAIClient, Retries
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.executor import run_graph
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.topologies import chain, parallel, single
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.reporting.drawing import draw
-from pipeline.reporting.explain import explain
-from pipeline.runtime.clients import endpoints, local_specs
-from pipeline.runtime.limits import Meter, MeteredClient
-from pipeline.settings.profile import Profile
-from pipeline.settings.stages import LimitSettings
-from pipeline.stages import trials
-from pipeline.stages.ablation import node_table
-from pipeline.stages.estimate import estimate_run
-from pipeline.stages.trials import best_single, evaluate_cases, profile_table, single_cases
-from pipeline.tasks.base import Question
 from tests.simulated.test_simulated import client_of, evaluate, questions_of
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.project import MODEL
 from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, serving
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.context import pool_table
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.newcomers import pool_fingerprint
+from ttsgraph.deployment.provenance import revisions, settings_sha256
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.reporting.drawing import draw
+from ttsgraph.reporting.explain import explain
+from ttsgraph.runtime.clients import endpoints, local_specs
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.stages import trials
+from ttsgraph.stages.ablation import node_table
+from ttsgraph.stages.estimate import estimate_run
+from ttsgraph.stages.trials import best_single, evaluate_cases, profile_table, single_cases
+from ttsgraph.tasks.base import Question
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "t0": {"temperature": 0},

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.topologies import chain, parallel, single
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.reporting.answer import Answer, answer_of, figures_of, rows_of
-from pipeline.reporting.explain import in_brief
-from pipeline.reporting.figures import Figure, shown, significant
-from pipeline.reporting.sources import Row, Source
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.reporting.answer import Answer, answer_of, figures_of, rows_of
+from ttsgraph.reporting.explain import in_brief
+from ttsgraph.reporting.figures import Figure, shown, significant
+from ttsgraph.reporting.sources import Row, Source
 
 POOL = ModelPool(
     tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in ("a", "b"))

@@ -23,14 +23,14 @@ from axe_playwright_python.sync_playwright import Axe
 
 from benchmarks import page as page_benchmark
 from benchmarks.browser import WHY_NOT, Opened, browser, chromium
-from flows import report
-from flows.answers import tell
-from pipeline.evaluation.environment import CONFIDENCE
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.reporting.explain import in_brief, steps
-from pipeline.reporting.figures import shown
-from pipeline.settings.profile import load_profile
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.evaluation.environment import CONFIDENCE
+from ttsgraph.flows import report
+from ttsgraph.flows.answers import tell
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.explain import in_brief, steps
+from ttsgraph.reporting.figures import shown
+from ttsgraph.settings.profile import load_profile
 
 pytestmark = pytest.mark.slow
 METHODS = ("agent_reinforce", "random")

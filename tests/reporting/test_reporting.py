@@ -14,19 +14,19 @@ import pandas as pd
 import pytest
 import vl_convert
 
-from pipeline.base.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.plots import pilot_plots
-from pipeline.graphs.topologies import chain, parallel
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.reporting import figures, sources
-from pipeline.reporting.charts import sweep, validated_front, width_x_depth
-from pipeline.reporting.drawing import HEIGHT, WIDTH, draw
-from pipeline.reporting.sources import Row, Source
-from pipeline.reporting.thinning import MOST, thinned
-from pipeline.reporting.verdicts import put_up_instead, verdict
-from pipeline.stages.schemas import Evaluations, Trajectory
 from tests.support.project import ROOT
+from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.plots import pilot_plots
+from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.reporting import figures, sources
+from ttsgraph.reporting.charts import sweep, validated_front, width_x_depth
+from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
+from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.thinning import MOST, thinned
+from ttsgraph.reporting.verdicts import put_up_instead, verdict
+from ttsgraph.stages.schemas import Evaluations, Trajectory
 
 # How linear RGB looks to people who lack one kind of cone (Machado, Oliveira and Fernandes 2009,
 # severity 1).

@@ -16,17 +16,17 @@ from benchmarks import archive, client_rate, peers, racing, service, wall
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
 from benchmarks.stub import MODEL, stub_server
-from flows import report
-from flows.stage import load_stage
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import Retries
-from pipeline.evaluation.archive import COLUMNS
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.progress import ignore
-from pipeline.graphs.topologies import parallel
-from pipeline.runtime.clients import connect
-from pipeline.stages.schemas import Candidates, read_table
-from pipeline.tasks.base import Question
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.evaluation.archive import COLUMNS
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import ignore
+from ttsgraph.flows import report
+from ttsgraph.flows.stage import load_stage
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.runtime.clients import connect
+from ttsgraph.stages.schemas import Candidates, read_table
+from ttsgraph.tasks.base import Question
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.topologies import chain, parallel
 from tests.support.oracles import CHAIN_OF_3_LLAMA_8B, LABELED, UNLABELED
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import chain, parallel
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 import typer.main
 
-import ttsgraph
-from pipeline.base.files import write_text
-from pipeline.base.parsing import load
-from pipeline.scaffold.reference import page as settings_page
-from pipeline.settings.profile import Params, Profile
 from tests.support.docs_blocks import LANGUAGES, PAGES, blocks_of, not_run
 from tests.support.docs_project import STUB, DocsProject
 from tests.support.project import ROOT
 from tests.support.stub_server import serve
+from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import load
+from ttsgraph.cli import app
+from ttsgraph.scaffold.reference import page as settings_page
+from ttsgraph.settings.profile import Params, Profile
 
 # Pages whose commands need no results, and little time.
 QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method.md"]
@@ -111,7 +111,7 @@ def test_what_a_command_names_exists(block, command: str) -> None:
     words = shlex.split(command)
     if words[0] == "ttsgraph":
         given = words[1:]
-        group = typer.main.get_command(ttsgraph.app)
+        group = typer.main.get_command(app)
         while hasattr(group, "commands"):
             assert given[0] in group.commands, given
             group = group.commands[given[0]]

@@ -16,10 +16,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pipeline.graphs.topologies import parallel
 from tests.support.project import MODEL
 from tests.support.stub_server import StubServer, serve
-from ttsgraph import app
+from ttsgraph.cli import app
+from ttsgraph.graphs.topologies import parallel
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = re.compile(r"Example: ttsgraph (.*)")
@@ -158,7 +158,7 @@ def complete(line: str) -> list[str]:
         "COMP_CWORD": str(len(words) - 1),
     }
     env["PYTHONPATH"] = str(ROOT)
-    program = "import sys; sys.argv = ['ttsgraph']; from ttsgraph import main; main()"
+    program = "import sys; sys.argv = ['ttsgraph']; from ttsgraph.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

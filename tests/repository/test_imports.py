@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.graphs.topologies import parallel
 from tests.support.project import ROOT
+from ttsgraph.graphs.topologies import parallel
 
 HEAVY = {
     "aiohttp",
@@ -49,7 +49,7 @@ def floor() -> int:
 
 def test_help_imports_little_beyond_its_parser(floor):
     found = imported(
-        "import sys; sys.argv = ['ttsgraph', '--help']\nfrom ttsgraph import"
+        "import sys; sys.argv = ['ttsgraph', '--help']\nfrom ttsgraph.cli import"
         " app\napp(standalone_mode=False)"
     )
     assert not heavy(found)
@@ -70,7 +70,7 @@ def test_the_cost_of_a_graph_needs_no_plots_tables_or_clients(floor, tmp_path: P
         "math",
     ]
     found = imported(
-        f"import sys; sys.argv = {arguments}\nfrom ttsgraph import app\napp(standalone_mode=False)"
+        f"import sys; sys.argv = {arguments}\nfrom ttsgraph.cli import app\napp(standalone_mode=False)"
     )
     assert not heavy(found)
     assert len(found) <= 5 * floor
@@ -94,7 +94,7 @@ def test_a_stage_imports_no_client_of_models_and_draws_nothing():
     # first that has it is at fault.
     code = "import json, sys\nfrom importlib import import_module\n"
     code += (
-        f"for name in {STAGES}:\n    import_module(f'flows.{{name}}')\n    print(json.dumps([name,"
+        f"for name in {STAGES}:\n    import_module(f'ttsgraph.flows.{{name}}')\n    print(json.dumps([name,"
         " list(sys.modules)]))"
     )
     done = subprocess.run(
@@ -109,6 +109,6 @@ def test_a_stage_imports_no_client_of_models_and_draws_nothing():
 
 
 def test_to_see_that_nothing_has_changed_needs_none_of_what_a_stage_needs(floor):
-    found = imported("import flows.repro")
+    found = imported("import ttsgraph.flows.repro")
     assert not heavy(found)
     assert len(found) <= 4 * floor

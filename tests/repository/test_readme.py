@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.answers import answers_file
-from flows.readme import BEGIN, END, OVERVIEW, PICTURE, readme, with_block
-from pipeline.base.errors import InputError
 from tests.support.project import ROOT
+from ttsgraph.base.errors import InputError
+from ttsgraph.flows.answers import answers_file
+from ttsgraph.flows.readme import BEGIN, END, OVERVIEW, PICTURE, readme, with_block
 
 TOLD = {
     "profile": "laptop",

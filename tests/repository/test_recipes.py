@@ -64,7 +64,10 @@ def patch(path: Path, diff: str) -> None:
 @pytest.mark.parametrize("recipe", ["Add a model", "Add a task", "Add a role", "Add a method"])
 def test_a_recipe_fits_the_code(tmp_path, recipe):
     shutil.copytree(
-        ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__")
+        ROOT / "pipeline",
+        tmp_path / "pipeline",
+        symlinks=True,
+        ignore=shutil.ignore_patterns("__pycache__"),
     )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     assert apply(recipe, tmp_path)

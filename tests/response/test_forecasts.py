@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.response.calibration import Forecast, calibration, calibration_data
+from ttsgraph.response.calibration import Forecast, calibration, calibration_data
 
 RNG = np.random.default_rng(0)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.runtime import doctor
-from pipeline.serving import builds
-from pipeline.serving.servers import SERVE_PYTHON
-from pipeline.settings.profile import load_profile
 from tests.support.processes import refused_calls
+from ttsgraph.runtime import doctor
+from ttsgraph.serving import builds
+from ttsgraph.serving.servers import SERVE_PYTHON
+from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "tests" / "data" / "configs"
@@ -117,8 +117,8 @@ def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch
 
 EXAMINE = """
 from pathlib import Path
-from pipeline.runtime import doctor
-from pipeline.settings.profile import load_profile
+from ttsgraph.runtime import doctor
+from ttsgraph.settings.profile import load_profile
 found = doctor.examine(load_profile("simulated", Path({profiles!r})))
 print([(f.ok, f.found) for f in found if f.subject == "isolation of programs"])
 """

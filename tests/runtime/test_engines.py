@@ -20,20 +20,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pipeline.agent.base import Brief
-from pipeline.base.errors import ContextOverflow
-from pipeline.base.parsing import parse
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import parallel, single
-from pipeline.models.client import Message, ModelClient, Request, Sampling
-from pipeline.runtime.clients import open_client
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.sources import load_questions
 from tests.models.test_draws import Several
 from tests.serving.test_own_servers import LINES
 from tests.support.habits import refusing
@@ -42,6 +28,20 @@ from tests.support.processes import alive, children_of, wait_until
 from tests.support.project import MODEL
 from tests.support.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import ContextOverflow
+from ttsgraph.base.parsing import parse
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import parallel, single
+from ttsgraph.models.client import Message, ModelClient, Request, Sampling
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions
 
 T = TypeVar("T")
 CONTEXT_WORDS = 1500
@@ -294,7 +294,7 @@ def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) ->
 STAGE = """
 import sys
 from pathlib import Path
-from pipeline.runtime.clients import running_servers
+from ttsgraph.runtime.clients import running_servers
 from tests.support.real import SMOLLM, laptop
 with running_servers(laptop((SMOLLM,), engine={"kind": "transformers", "concurrency": 8})):
     print("up", flush=True)

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.agent.base import Reply
-from pipeline.base.errors import DataError, LimitReached
-from pipeline.base.journal import Journal
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.progress import Spent
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.runtime.limits import Account, Meter, MeteredClient, metered
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.settings.profile import AgentSettings, SearchSettings
-from pipeline.settings.stages import LimitSettings
-from pipeline.tasks import get_task
-from pipeline.tasks.prompts import Prompt
 from tests.search import test_driver
 from tests.search.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient, ScriptedClient
+from ttsgraph.agent.base import Reply
+from ttsgraph.base.errors import DataError, LimitReached
+from ttsgraph.base.journal import Journal
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Prompt
 
 TOKENS_A_CALL = 12
 

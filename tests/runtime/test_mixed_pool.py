@@ -3,13 +3,13 @@
 import pytest
 import yaml
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import parse
-from pipeline.runtime import clients as serving
-from pipeline.runtime import doctor
-from pipeline.serving.builds import Build
-from pipeline.settings.profile import Profile
 from tests.support.project import ROOT
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.runtime import clients as serving
+from ttsgraph.runtime import doctor
+from ttsgraph.serving.builds import Build
+from ttsgraph.settings.profile import Profile
 
 URL = "http://127.0.0.1:1/v1"
 

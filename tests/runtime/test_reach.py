@@ -8,13 +8,13 @@ import socket
 import pytest
 import yaml
 
-from pipeline.base.parsing import parse
-from pipeline.endpoints.habits import Habits
-from pipeline.runtime import doctor
-from pipeline.settings.profile import Profile
 from tests.support.habits import openai_refusal, refusing, vllm_refusal
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.parsing import parse
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.runtime import doctor
+from ttsgraph.settings.profile import Profile
 
 
 def examine(state, base_url, agent=None, **more):

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from flows.init_family import init_family
-from flows.init_instances import init_instances
-from flows.pilot import pilot
-from flows.profile import profile_models
-from flows.sample import sample
-from flows.stage import load_stage
-from pipeline.base.errors import LimitReached
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.topologies import single
-from pipeline.tasks.base import Question
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import LimitReached
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.flows.init_family import init_family
+from ttsgraph.flows.init_instances import init_instances
+from ttsgraph.flows.pilot import pilot
+from ttsgraph.flows.profile import profile_models
+from ttsgraph.flows.sample import sample
+from ttsgraph.flows.stage import load_stage
+from ttsgraph.graphs.topologies import single
+from ttsgraph.tasks.base import Question
 
 TOKENS = 40_000
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.agent.base import Brief
-from pipeline.base.errors import LimitReached, RunStopped, SettingsError
-from pipeline.base.parsing import parse
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Evaluator
-from pipeline.graphs.topologies import chain, parallel, single
-from pipeline.runtime.clients import open_client
-from pipeline.runtime.limits import Meter
-from pipeline.runtime.workers import (
+from tests.base.test_journal import MADE_NOW
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import LimitReached, RunStopped, SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Evaluator
+from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.runtime.limits import Meter
+from ttsgraph.runtime.workers import (
     Carry,
     Done,
     SpreadEnvironment,
@@ -28,14 +29,13 @@ from pipeline.runtime.workers import (
     shared_out,
     work_on,
 )
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.settings.stages import LimitSettings
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.sources import load_questions
-from tests.base.test_journal import MADE_NOW
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions
 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(10)]

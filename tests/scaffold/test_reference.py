@@ -11,8 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from pipeline.scaffold.meanings import MEANINGS
-from pipeline.scaffold.reference import (
+from tests.support.project import ROOT
+from ttsgraph.scaffold.meanings import MEANINGS
+from ttsgraph.scaffold.reference import (
     FILES,
     meaning,
     page,
@@ -21,8 +22,7 @@ from pipeline.scaffold.reference import (
     settings_of,
     write_schemas,
 )
-from pipeline.settings.profile import Profile
-from tests.support.project import ROOT
+from ttsgraph.settings.profile import Profile
 
 MODELS = {model.__name__: model for file in FILES.values() for model in sections(file)}
 

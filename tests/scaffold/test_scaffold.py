@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from pipeline.base.errors import DataError, InputError, SettingsError
-from pipeline.scaffold.profile_text import ProfileText, entry_lines, flow
-from pipeline.settings.profile import load_profile
 from tests.support.stub_server import StubServer, serve
-from ttsgraph import app
+from ttsgraph.base.errors import DataError, InputError, SettingsError
+from ttsgraph.cli import app
+from ttsgraph.scaffold.profile_text import ProfileText, entry_lines, flow
+from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).parents[2]
 FACTS = ["--total", "8.03e9", "--non-embedding", "6.98e9", "--layers", "32", "--hidden", "4096"]

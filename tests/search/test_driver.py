@@ -6,30 +6,30 @@ import re
 import numpy as np
 import pytest
 
-from pipeline.agent.base import Brief
-from pipeline.agent.edits import EdgeEdit, Edits
-from pipeline.agent.heuristic import HeuristicAgent
-from pipeline.base.bookkeeping import BOOKKEEPING
-from pipeline.base.errors import DataError, RunStopped, TTSGraphError
-from pipeline.base.journal import Journal, read_journal
-from pipeline.evaluation.archive import COLUMNS, Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.evaluation.objective import Objective
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.topologies import chain, parallel, single
-from pipeline.models.client import Sampling
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
-from pipeline.search import SEARCHERS, Problem, Searcher, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.search.summary import validated_front
-from pipeline.search.terms import plain_terms, require_equal_terms
-from pipeline.settings.profile import AgentSettings, SearchSettings
-from pipeline.stages.schemas import Candidates, Trajectory, check
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
 from tests.support.fakes import ArithmeticClient
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.edits import EdgeEdit, Edits
+from ttsgraph.agent.heuristic import HeuristicAgent
+from ttsgraph.base.bookkeeping import BOOKKEEPING
+from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError
+from ttsgraph.base.journal import Journal, read_journal
+from ttsgraph.evaluation.archive import COLUMNS, Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.models.client import Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.search import SEARCHERS, Problem, Searcher, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.search.summary import validated_front
+from ttsgraph.search.terms import plain_terms, require_equal_terms
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.stages.schemas import Candidates, Trajectory, check
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
 
 LAPTOP_POOL = ModelPool(
     (

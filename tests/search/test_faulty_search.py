@@ -7,25 +7,25 @@ import time
 
 import pytest
 
-from pipeline.base.errors import LimitReached, RunStopped
-from pipeline.base.journal import Journal
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Sampling
-from pipeline.runtime.limits import Meter, MeteredClient
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver
-from pipeline.settings.profile import AgentSettings, SearchSettings
-from pipeline.settings.stages import LimitSettings
-from pipeline.tasks import get_task
-from pipeline.tasks.prompts import Prompt
 from tests.search import test_driver
 from tests.search.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.faults import FAULTS, HANG_S, Faults
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.errors import LimitReached, RunStopped
+from ttsgraph.base.journal import Journal
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Sampling
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Prompt
 
 NO_LIMIT = LimitSettings()
 TIMES = ["latency_s", "wall_s"]

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.agent.base import Brief, Scored, legal_counts
-from pipeline.agent.heuristic import HeuristicAgent
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.distribution import GraphDistribution
-from pipeline.graphs.topologies import chain
-from pipeline.pool.spec import ModelPool
-from pipeline.search import Problem, make_searcher
-from pipeline.search.gptswarm import Adam, GPTSwarm
-from pipeline.search.textgrad import maximal_counts
-from pipeline.search.uniform import decoded, uniform_start
-from pipeline.settings.profile import AgentSettings, SearchSettings
 from tests.search.test_search import BRIEF, COST, START, feedback, problem
 from tests.support.agent_server import NOTHING, scripted, settings
+from ttsgraph.agent.base import Brief, Scored, legal_counts
+from ttsgraph.agent.heuristic import HeuristicAgent
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.topologies import chain
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.gptswarm import Adam, GPTSwarm
+from ttsgraph.search.textgrad import maximal_counts
+from ttsgraph.search.uniform import decoded, uniform_start
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
 def rounds(searcher, score, count: int) -> None:
@@ -259,7 +259,7 @@ class TestBayesian:
     def test_without_its_library_there_is_one_line_that_says_what_to_install(self):
         program = (
             "import sys\nsys.modules['bayes_opt'] = None\nfrom tests.search.test_search import"
-            " problem\nfrom pipeline.base.errors import SettingsError\nfrom pipeline.search import"
+            " problem\nfrom ttsgraph.base.errors import SettingsError\nfrom ttsgraph.search import"
             " make_searcher\ntry:\n    make_searcher('bayesian', problem())\nexcept SettingsError"
             " as error:\n    print(error)"
         )

@@ -6,20 +6,20 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.agent.base import Brief, Preference, Scored, Trial, family_size_trials, legal_counts
-from pipeline.agent.heuristic import HeuristicAgent
-from pipeline.agent.history import History
-from pipeline.agent.shapes import Surface, balanced, neighbours
-from pipeline.base.errors import SettingsError, TTSGraphError
-from pipeline.evaluation.environment import Feedback, QuestionResult
-from pipeline.evaluation.objective import Objective
-from pipeline.graphs import topologies
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.models.client import Usage
-from pipeline.search import SEARCHERS, Problem, make_searcher
-from pipeline.settings.profile import AgentSettings, SearchSettings
 from tests.support.oracles import PAPER_POOL
+from ttsgraph.agent.base import Brief, Preference, Scored, Trial, family_size_trials, legal_counts
+from ttsgraph.agent.heuristic import HeuristicAgent
+from ttsgraph.agent.history import History
+from ttsgraph.agent.shapes import Surface, balanced, neighbours
+from ttsgraph.base.errors import SettingsError, TTSGraphError
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.models.client import Usage
+from ttsgraph.search import SEARCHERS, Problem, make_searcher
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief(
@@ -92,7 +92,7 @@ class TestEverySearcher:
     def test_same_seed_same_graphs_in_a_fresh_process(self, method):
         program = (
             "import json, sys\nfrom tests.search.test_search import loop, problem\nfrom"
-            f" pipeline.search import make_searcher\njson.dump(loop(make_searcher({method!r},"
+            f" ttsgraph.search import make_searcher\njson.dump(loop(make_searcher({method!r},"
             " problem(seed=5))), sys.stdout)"
         )
         done = subprocess.run(

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks.warm import compare
-from pipeline.agent.base import Brief, Scored
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Feedback, QuestionResult
-from pipeline.models.client import Usage
-from pipeline.search.agent_reinforce import FIXED, AgentReinforce
-from pipeline.search.base import Problem
-from pipeline.search.warm import Warm, WarmReinforce, history_of
-from pipeline.settings.profile import AgentSettings, SearchSettings, load_profile
-from pipeline.settings.stages import ResearchSettings
+from ttsgraph.agent.base import Brief, Scored
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.models.client import Usage
+from ttsgraph.search.agent_reinforce import FIXED, AgentReinforce
+from ttsgraph.search.base import Problem
+from ttsgraph.search.warm import Warm, WarmReinforce, history_of
+from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
+from ttsgraph.settings.stages import ResearchSettings
 
 PROFILE = load_profile("simulated", Path(__file__).parents[2] / "profiles")
 OLD = "llama-3.2-3b"

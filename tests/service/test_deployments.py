@@ -19,12 +19,6 @@ import openai
 import pytest
 import yaml
 
-from pipeline.base.errors import DeploymentError, EndpointError, InputError
-from pipeline.deployment.bundle import Deployed
-from pipeline.service import server
-from pipeline.service.deployments import Live
-from pipeline.service.server import api_key, is_loopback, serve
-from pipeline.settings.service import ServiceSettings
 from tests.support.fakes import ScriptedClient
 from tests.support.project import ROOT
 from tests.support.service import (
@@ -37,6 +31,12 @@ from tests.support.service import (
     serving,
     wait_for,
 )
+from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.service import server
+from ttsgraph.service.deployments import Live
+from ttsgraph.service.server import api_key, is_loopback, serve
+from ttsgraph.settings.service import ServiceSettings
 
 OLD = graph_of("assistant")
 NEW = graph_of("voter", "small", "small")

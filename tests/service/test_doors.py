@@ -11,12 +11,12 @@ from contextlib import ExitStack
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from pipeline.service.doors import Sparing, possible_connections
-from pipeline.service.requests import parse_chat
-from pipeline.service.responses import finite
 from tests.service.test_service import ALONE, ask, chat, deployed, post
 from tests.service.test_service import pool as pool
 from tests.support.service import wait_for
+from ttsgraph.service.doors import Sparing, possible_connections
+from ttsgraph.service.requests import parse_chat
+from ttsgraph.service.responses import finite
 
 
 def connect(url):
@@ -118,7 +118,7 @@ def test_the_same_trouble_is_logged_once_in_a_while():
 
 
 def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):
-    caplog.set_level(logging.INFO, "pipeline.service.tracing")
+    caplog.set_level(logging.INFO, "ttsgraph.service.tracing")
     with deployed(pool) as url:
         sent(
             url,

@@ -12,12 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.evaluation.executor import GraphRunner, run_graph
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.stopping import NEVER, Gate
-from pipeline.models.client import Completion, Request, Sampling
-from pipeline.service.run import ServedRun, Tolerance
 from tests.graphs.test_stopping import (
     POOL,
     PROMPT,
@@ -29,6 +23,12 @@ from tests.graphs.test_stopping import (
     with_sink,
 )
 from tests.support.fakes import ScriptedClient
+from ttsgraph.evaluation.executor import GraphRunner, run_graph
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.stopping import NEVER, Gate
+from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.service.run import ServedRun, Tolerance
 
 
 class _Waits(selectors.DefaultSelector):

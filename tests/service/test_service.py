@@ -11,8 +11,6 @@ import openai
 import pytest
 from starlette.responses import JSONResponse
 
-from pipeline.deployment.bundle import Deployed
-from pipeline.tasks.base import Question
 from tests.support.service import (
     NAME,
     PoolStub,
@@ -23,6 +21,8 @@ from tests.support.service import (
     serving,
     wait_for,
 )
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.tasks.base import Question
 
 FUSED = graph_of("fuser", "small", "small")
 VOTED = graph_of("voter", "small", "small", "large")

@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.base.errors import EndpointError
-from pipeline.serving import launcher as launcher_module
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.running import read_pool
-from pipeline.serving.servers import (
+from tests.support.tiny_server import MakeSpec, processes
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.serving import launcher as launcher_module
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.running import read_pool
+from ttsgraph.serving.servers import (
     Hosted,
     ServerSpec,
     core_shares,
@@ -32,7 +33,6 @@ from pipeline.serving.servers import (
     served_models,
     server_specs,
 )
-from tests.support.tiny_server import MakeSpec, processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,8 +166,8 @@ def test_a_token_does_not_come_out_with_the_end_of_a_log(
 PARENT = """
 import json, signal, sys, threading
 from pathlib import Path
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.servers import ServerSpec
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.servers import ServerSpec
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
 name, command, port, log, ending = json.loads(sys.argv[1])
 launcher = Launcher([ServerSpec(name, (name,), tuple(command), {}, port, Path(log))], grace_s=0.3)

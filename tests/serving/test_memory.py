@@ -13,13 +13,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.base.parsing import parse
-from pipeline.runtime import doctor
-from pipeline.serving.memory import BLOCK, GIB, USABLE, Need, Shape, Tenant, need, shares
-from pipeline.serving.needs import Unknown, need_of
-from pipeline.serving.servers import Hosted, server_specs
-from pipeline.settings.profile import Profile, load_profile
 from tests.support.real import PYTHON, ROOT
+from ttsgraph.base.parsing import parse
+from ttsgraph.runtime import doctor
+from ttsgraph.serving.memory import BLOCK, GIB, USABLE, Need, Shape, Tenant, need, shares
+from ttsgraph.serving.needs import Unknown, need_of
+from ttsgraph.serving.servers import Hosted, server_specs
+from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
 LLAMA_8B = Shape(8.0303e9, 6.9796e9, 32, 4096, 8, 128)

@@ -13,19 +13,19 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.base.parsing import parse
-from pipeline.endpoints.endpoints import Patience
-from pipeline.endpoints.openai_client import OpenAIClient, Retries
-from pipeline.models.client import Completion, Message, Request, Sampling
-from pipeline.runtime import doctor
-from pipeline.runtime.clients import connect
-from pipeline.settings.profile import Profile, load_profile
 from tests.scaffold.test_scaffold import PROFILE, sums
 from tests.support.docs_blocks import blocks_of
 from tests.support.own_servers import KEY, SERVERS, OwnServer
 from tests.support.project import ROOT
 from tests.support.stub_server import serve
-from ttsgraph import app
+from ttsgraph.base.parsing import parse
+from ttsgraph.cli import app
+from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.runtime import doctor
+from ttsgraph.runtime.clients import connect
+from ttsgraph.settings.profile import Profile, load_profile
 
 (LINES,) = [
     yaml.safe_load(block.text)["pool"]

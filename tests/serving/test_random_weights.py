@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from pipeline.serving.memory import BLOCK, GIB, Shape, need
-from pipeline.settings.profile import load_profile
 from tests.support.real import PYTHON, ROOT
+from ttsgraph.serving.memory import BLOCK, GIB, Shape, need
+from ttsgraph.settings.profile import load_profile
 
 pytestmark = [pytest.mark.models, pytest.mark.slow]
 CONFIGS = ROOT / "tests" / "data" / "configs"

@@ -12,20 +12,20 @@ import pytest
 import yaml
 from openai import OpenAI
 
-from pipeline.agent.base import Brief, Exchange
-from pipeline.agent.context import estimate_tokens
-from pipeline.base.journal import Journal, read_journal
-from pipeline.base.parsing import parse
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.runtime.clients import open_agent, open_client
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver, Found
-from pipeline.serving import convert
-from pipeline.settings.profile import Profile
-from pipeline.tasks import get_task
 from tests.conftest import RealPool
 from tests.support.real import GEMMA, ROOT, SMOLLM, SUMS
+from ttsgraph.agent.base import Brief, Exchange
+from ttsgraph.agent.context import estimate_tokens
+from ttsgraph.base.journal import Journal, read_journal
+from ttsgraph.base.parsing import parse
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.runtime.clients import open_agent, open_client
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.serving import convert
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks import get_task
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.serving.setup import LEAVE_ALONE, main, theirs
 from tests.support.project import ROOT
+from ttsgraph.serving.setup import LEAVE_ALONE, main, theirs
 
 pytestmark = pytest.mark.slow
 

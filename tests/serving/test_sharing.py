@@ -15,20 +15,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.base.errors import EndpointError
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.running import is_kept_up
-from pipeline.serving.servers import served_models
-from pipeline.serving.sharing import Keeper, shared_servers
 from tests.support.processes import alive, children_of, wait_until
 from tests.support.tiny_server import processes, tiny_spec
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.running import is_kept_up
+from ttsgraph.serving.servers import served_models
+from ttsgraph.serving.sharing import Keeper, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 
 STAGE = """
 import sys
 from pathlib import Path
-from pipeline.serving.sharing import Keeper, shared_servers
+from ttsgraph.serving.sharing import Keeper, shared_servers
 from tests.serving.test_sharing import launch
 folder = Path(sys.argv[1])
 with shared_servers(folder / "servers.json", {"tiny"}, launch(folder), 30) as urls:

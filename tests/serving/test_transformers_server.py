@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.serving.transformers_server import batch_config, sampling_config, too_long
+from ttsgraph.serving.transformers_server import batch_config, sampling_config, too_long
 
 
 def config(**own: Any) -> SimpleNamespace:

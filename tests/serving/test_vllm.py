@@ -18,18 +18,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.agent.base import Brief
-from pipeline.base.errors import ContextOverflow
-from pipeline.evaluation.archive import Archive, Record
-from pipeline.evaluation.environment import Environment, Feedback
-from pipeline.graphs.topologies import single
-from pipeline.models.client import Completion, Message, ModelClient, Request
-from pipeline.runtime.clients import open_client
-from pipeline.search import Problem, make_searcher
-from pipeline.search.driver import Driver, Found
-from pipeline.serving.running import read_pool
-from pipeline.serving.servers import free_ports, served_models
-from pipeline.tasks import get_task
 from tests.conftest import RealPool
 from tests.support.processes import alive, all_below, children_of, wait_until
 from tests.support.real import (
@@ -43,6 +31,18 @@ from tests.support.real import (
     link_serve_environment,
     require_models,
 )
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import ContextOverflow
+from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.graphs.topologies import single
+from ttsgraph.models.client import Completion, Message, ModelClient, Request
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.search import Problem, make_searcher
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.serving.running import read_pool
+from ttsgraph.serving.servers import free_ports, served_models
+from ttsgraph.tasks import get_task
 
 pytestmark = [pytest.mark.models, pytest.mark.vllm]
 START = {SMOLLM: 3, GEMMA: 2}
@@ -207,8 +207,8 @@ def test_a_search_loses_nothing_when_a_server_is_killed(
 PARENT = """
 import signal, sys
 from pathlib import Path
-from pipeline.serving.launcher import Launcher
-from pipeline.serving.servers import Hosted, server_specs
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.servers import Hosted, server_specs
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
 python, weights, port, ending = sys.argv[1:]
 specs = server_specs("vllm", {"m": Hosted(weights, ports=(int(port),))}, log_dir=Path("logs"), python=python, max_model_len=512)

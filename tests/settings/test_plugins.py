@@ -12,20 +12,20 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import load
-from pipeline.graphs.roles import _ROLES
-from pipeline.search.base import SEARCHERS, searcher_class
-from pipeline.settings import plugins
-from pipeline.settings.profile import Profile
-from pipeline.tasks.base import TASKS
 from tests.support.project import ROOT
 from tests.tasks.test_kinds import profile_with
-from ttsgraph import app
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import load
+from ttsgraph.cli import app
+from ttsgraph.graphs.roles import _ROLES
+from ttsgraph.search.base import SEARCHERS, searcher_class
+from ttsgraph.settings import plugins
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks.base import TASKS
 
 TASK = """
-from pipeline.tasks import register_task
-from pipeline.tasks.words import ExactTask
+from ttsgraph.tasks import register_task
+from ttsgraph.tasks.words import ExactTask
 
 class Haiku(ExactTask):
     name = "haiku"
@@ -34,13 +34,13 @@ register_task(Haiku())
 EXAMPLES = {"haiku": {"question": "frog?", "answer": "an old pond"}}
 """
 ROLE = """
-from pipeline.graphs.roles import Role, register_role
+from ttsgraph.graphs.roles import Role, register_role
 
 register_role(Role("shortest", decide=lambda task, answers: min(answers, key=len), min_in_degree=1, does="takes the shortest"))
 """
 METHOD = """
-from pipeline.search.base import Searcher, register
-from pipeline.graphs.topologies import single
+from ttsgraph.search.base import Searcher, register
+from ttsgraph.graphs.topologies import single
 
 @register("cheapest")
 class Cheapest(Searcher):

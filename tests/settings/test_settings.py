@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import parse
-from pipeline.pool.spec import Price
-from pipeline.settings.profile import Profile, load_params, load_profile
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.pool.spec import Price
+from ttsgraph.settings.profile import Profile, load_params, load_profile
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))

@@ -14,22 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import DataError, SettingsError
-from pipeline.evaluation.environment import Environment, Feedback
-from pipeline.evaluation.executor import run_graph
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.graphs.roles import get_role
-from pipeline.models.client import Completion, ModelClient, Request
-from pipeline.runtime.clients import open_client
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.simulated.client import SimulatedClient
-from pipeline.simulated.traits import Simulation
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt
-from pipeline.tasks.sources import load_questions
-from pipeline.tasks.synthetic import problem
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.client import Completion, ModelClient, Request
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.simulated.traits import Simulation
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.tasks.sources import load_questions
+from ttsgraph.tasks.synthetic import problem
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("math", "mmlu", "humaneval")
@@ -141,8 +141,8 @@ def test_answers_depend_on_content_alone_in_every_process(profile: Profile) -> N
 import asyncio, sys
 from pathlib import Path
 from tests.simulated.test_simulated import SMALL, client_of, evaluate, questions_of
-from pipeline.graphs import topologies
-from pipeline.settings.profile import load_profile
+from ttsgraph.graphs import topologies
+from ttsgraph.settings.profile import load_profile
 profile = load_profile("simulated", Path(sys.argv[1]))
 feedback = evaluate(profile, "math", topologies.grid(3, 3, SMALL), questions_of(profile, "math", 40), client_of(profile))
 print([(r.question_id, r.answer, r.latency_s) for r in feedback.results])

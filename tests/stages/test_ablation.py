@@ -12,13 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.budget import CostModel
-from pipeline.graphs.graph import CollaborationGraph, Node
-from pipeline.graphs.topologies import chain, parallel, single
-from pipeline.search.summary import edge_table
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.stages.ablation import (
+from tests.simulated.test_simulated import client_of, prompt_of, questions_of
+from tests.support.project import ROOT
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.search.summary import edge_table
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.ablation import (
     PLACEHOLDER,
     first_results,
     node_table,
@@ -26,10 +28,8 @@ from pipeline.stages.ablation import (
     removals,
     without_node,
 )
-from pipeline.stages.schemas import Edges, Nodes, check
-from pipeline.stages.trials import cases_feedback
-from tests.simulated.test_simulated import client_of, prompt_of, questions_of
-from tests.support.project import ROOT
+from ttsgraph.stages.schemas import Edges, Nodes, check
+from ttsgraph.stages.trials import cases_feedback
 
 SMALL = "llama-3.2-1b"
 LARGE = "llama-3.1-8b"

@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 import yaml
 
-from flows import report
-from flows import stage as stage_module
-from flows.dvc_yaml import dvc_yaml
-from flows.identity import identities
-from flows.verify import flow_of
-from pipeline.base import style
-from pipeline.base.code import Code, own_code, parsed
-from pipeline.base.parsing import parse
-from pipeline.models import client, dialect
-from pipeline.pool import spec
-from pipeline.settings.profile import Profile, load_params, load_profile
-from pipeline.simulated import client as simulated
-from pipeline.stages import brief
-from pipeline.stages.identity import SERVING, settings_digest, settings_identity
-from pipeline.stages.plan import STAGES
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base import style
+from ttsgraph.base.code import Code, own_code, parsed
+from ttsgraph.base.parsing import parse
+from ttsgraph.flows import report
+from ttsgraph.flows import stage as stage_module
+from ttsgraph.flows.dvc_yaml import dvc_yaml
+from ttsgraph.flows.identity import identities
+from ttsgraph.flows.verify import flow_of
+from ttsgraph.models import client, dialect
+from ttsgraph.pool import spec
+from ttsgraph.settings.profile import Profile, load_params, load_profile
+from ttsgraph.simulated import client as simulated
+from ttsgraph.stages import brief
+from ttsgraph.stages.identity import SERVING, settings_digest, settings_identity
+from ttsgraph.stages.plan import STAGES
 
 LAPTOP = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
 
@@ -55,16 +55,16 @@ def test_dvc_yaml_is_what_the_plans_say() -> None:
 def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_not_what_only_types_need() -> (
     None
 ):
-    closure = own_code().closure("flows.search")
-    assert "pipeline.endpoints.openai_client" in closure  # imported in functions alone
-    assert "pipeline.serving.transformers_server" in closure  # run by its path
+    closure = own_code().closure("ttsgraph.flows.search")
+    assert "ttsgraph.endpoints.openai_client" in closure  # imported in functions alone
+    assert "ttsgraph.serving.transformers_server" in closure  # run by its path
     assert (
-        "pipeline.tasks.sandbox_values" in closure
+        "ttsgraph.tasks.sandbox_values" in closure
     )  # imported plainly by a script that is run by its path
-    assert "pipeline.agent" in closure
+    assert "ttsgraph.agent" in closure
     assert any(name.endswith("update.md.j2") for name in closure)
-    assert not any(name.startswith("pipeline.reporting") for name in closure)
-    assert "pipeline.graphs.graph" not in own_code().closure("pipeline.base.errors")
+    assert not any(name.startswith("ttsgraph.reporting") for name in closure)
+    assert "ttsgraph.graphs.graph" not in own_code().closure("ttsgraph.base.errors")
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_a_memory_of_what_was_parsed_gives_the_same_and_a_damaged_one_is_not_use
         if damaged is not None:
             memory.write_text(damaged)
         code = Code(ROOT, memory)
-        assert code.digest("pipeline.graphs.graph") == own_code().digest("pipeline.graphs.graph")
+        assert code.digest("ttsgraph.graphs.graph") == own_code().digest("ttsgraph.graphs.graph")
         code.remember()
-    assert Code(ROOT, memory).digest("pipeline.graphs.graph") == own_code().digest(
-        "pipeline.graphs.graph"
+    assert Code(ROOT, memory).digest("ttsgraph.graphs.graph") == own_code().digest(
+        "ttsgraph.graphs.graph"
     )
 
 
@@ -161,7 +161,7 @@ class Edited:
 
     def stale(self) -> set[str]:
         """The stages whose identity differs from what DVC recorded."""
-        done = self.project.run(sys.executable, "-m", "flows.identity")
+        done = self.project.run(sys.executable, "-m", "ttsgraph.flows.identity")
         assert done.returncode == 0, done.stderr
         changed = json.loads(self.project.dvc("status", "--json"))
         return {name.split("@")[0] for name in changed if name != "identity"}
@@ -238,7 +238,9 @@ class TestWhatAnEditMakesStale:
         closures = {plan.name: set(code.closure(plan.module)) for plan in STAGES}
         for name, modules in ran.items():
             assert modules <= closures[name], (name, sorted(modules - closures[name]))
-        chosen = sorted(name for name in code.modules if not name.startswith("flows.identity"))
+        chosen = sorted(
+            name for name in code.modules if not name.startswith("ttsgraph.flows.identity")
+        )
         thirty = chosen[:: max(1, len(chosen) // 30)][:30]
         assert len(thirty) == 30
         with chdir(edited.project.folder):
@@ -323,7 +325,9 @@ def _with_other_words(text: str) -> str:
 
 
 def test_identities_do_not_depend_on_the_process() -> None:
-    program = "from pipeline.base.code import own_code; print(own_code().digest('flows.search'))"
+    program = (
+        "from ttsgraph.base.code import own_code; print(own_code().digest('ttsgraph.flows.search'))"
+    )
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],
@@ -331,4 +335,4 @@ def test_identities_do_not_depend_on_the_process() -> None:
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
             capture_output=True,
         )
-        assert done.stdout.decode().strip() == own_code().digest("flows.search")
+        assert done.stdout.decode().strip() == own_code().digest("ttsgraph.flows.search")

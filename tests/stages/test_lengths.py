@@ -7,17 +7,17 @@ import asyncio
 import pytest
 import yaml
 
-from pipeline.base.errors import SettingsError
-from pipeline.base.parsing import parse
-from pipeline.deployment.provenance import settings_sha256
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs import topologies
-from pipeline.models.client import Completion, Request
-from pipeline.settings.profile import Profile
-from pipeline.stages.lengths import measured_lengths, off_the_mark, profiled, with_lengths
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
 from tests.support.project import ROOT
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.provenance import settings_sha256
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs import topologies
+from ttsgraph.models.client import Completion, Request
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.lengths import measured_lengths, off_the_mark, profiled, with_lengths
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
 
 WORDS = {"small": 5, "large": 40}
 TRAIN = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(12)]
@@ -63,7 +63,7 @@ def table(known: Profile):
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
     with pytest.raises(
         SettingsError,
-        match=r"what 'small' reads and writes is not measured yet.*flows.profile --task math",
+        match=r"what 'small' reads and writes is not measured yet.*ttsgraph.flows.profile --task math",
     ):
         profile().cost_model("math")
     measured = with_lengths(profile(), "math", table(profile()))

@@ -17,7 +17,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from flows import (
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import DataError, InputError
+from ttsgraph.base.files import keep, kept
+from ttsgraph.base.journal import read
+from ttsgraph.endpoints.habits import Habits
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.flows import (
     evaluate,
     init_family,
     init_instances,
@@ -28,17 +34,12 @@ from flows import (
     sample,
     search,
 )
-from flows.stage import load_stage, read_found
-from pipeline.base.errors import DataError, InputError
-from pipeline.base.files import keep, kept
-from pipeline.base.journal import read
-from pipeline.endpoints.habits import Habits
-from pipeline.evaluation.progress import Spent
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.runtime.limits import Account
-from pipeline.serving.running import _read as read_servers
-from pipeline.stages import schemas
-from pipeline.stages.records import (
+from ttsgraph.flows.stage import load_stage, read_found
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.runtime.limits import Account
+from ttsgraph.serving.running import _read as read_servers
+from ttsgraph.stages import schemas
+from ttsgraph.stages.records import (
     Gated,
     Preferred,
     Researched,
@@ -49,8 +50,7 @@ from pipeline.stages.records import (
     read_record,
     write_record,
 )
-from pipeline.stages.schemas import read_table
-from tests.support.simulated_project import SimulatedProject
+from ttsgraph.stages.schemas import read_table
 
 STARTED = {"counts": {"m": 2, "n": 1}, "mean_accuracy": 0.5, "exchanges": []}
 PREFERRED = {"models": ["m", "n"], "reason": "m is better", "exchanges": []}
@@ -234,7 +234,7 @@ def test_damaged_habits_are_as_they_were_or_found_out_again(
 
 def research_dialect() -> Any:
     """What an endpoint without seeds and system messages takes."""
-    from pipeline.models.dialect import Dialect
+    from ttsgraph.models.dialect import Dialect
 
     return Dialect("max_completion_tokens", frozenset({"seed"}), system=False)
 
@@ -359,15 +359,15 @@ def damage_in_the_middle(content: bytes) -> bytes:
 
 
 REMOVED = None
-SEARCH = "python -m flows.search --task math --method random"
-EVALUATE = "python -m flows.evaluate --task math --method random"
-REPORT = "python -m flows.report"
+SEARCH = "python -m ttsgraph.flows.search --task math --method random"
+EVALUATE = "python -m ttsgraph.flows.evaluate --task math --method random"
+REPORT = "python -m ttsgraph.flows.report"
 NO_KEYS: Mapping[str, bytes] = {"no keys": b"{}"}
 CASES = [
-    ("python -m flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
-    ("python -m flows.pilot --task math", RESULTS / "profile.parquet", b""),
-    ("python -m flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
-    ("python -m flows.init_instances --task math", RESULTS / "profile.parquet", b"PAR1"),
+    ("python -m ttsgraph.flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
+    ("python -m ttsgraph.flows.pilot --task math", RESULTS / "profile.parquet", b""),
+    ("python -m ttsgraph.flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
+    ("python -m ttsgraph.flows.init_instances --task math", RESULTS / "profile.parquet", b"PAR1"),
     (SEARCH, RESULTS / "start.json", b"{}"),
     (SEARCH, RESULTS / "start.json", damage_in_the_middle),
     (SEARCH, METHOD / "journal.jsonl", damage_in_the_middle),

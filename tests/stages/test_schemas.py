@@ -1,9 +1,9 @@
 import pandas as pd
 import pytest
 
-from pipeline.base.bookkeeping import BOOKKEEPING, beside
-from pipeline.base.errors import DataError
-from pipeline.stages.schemas import (
+from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
+from ttsgraph.base.errors import DataError
+from ttsgraph.stages.schemas import (
     Candidates,
     Profiles,
     Questions,
@@ -12,8 +12,8 @@ from pipeline.stages.schemas import (
     read_table,
     write_table,
 )
-from pipeline.tasks.base import Question
-from pipeline.tasks.questions import questions_of, questions_table
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.questions import questions_of, questions_table
 
 
 def questions(**changes) -> pd.DataFrame:

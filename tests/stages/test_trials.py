@@ -9,24 +9,27 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flows.init_family import init_family
-from flows.init_instances import init_instances
-from flows.pilot import pilot
-from flows.profile import profile_models
-from flows.sample import sample
-from flows.stage import load_stage
-from flows.tracking import SearchTracker
-from pipeline.agent.base import Brief, Scored
-from pipeline.base.errors import InputError, RunStopped
-from pipeline.evaluation.objective import Objective
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.graphs.roles import check_roles
-from pipeline.graphs.topologies import chain, parallel
-from pipeline.settings.profile import load_profile
-from pipeline.settings.stages import PilotSettings, RacingSettings
-from pipeline.stages.estimate import estimate_run
-from pipeline.stages.schemas import Pilots, Trials, check, read_table
-from pipeline.stages.trials import (
+from tests.support.fakes import Known, numbered
+from tests.support.oracles import PAPER_POOL
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.agent.base import Brief, Scored
+from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.flows.init_family import init_family
+from ttsgraph.flows.init_instances import init_instances
+from ttsgraph.flows.pilot import pilot
+from ttsgraph.flows.profile import profile_models
+from ttsgraph.flows.sample import sample
+from ttsgraph.flows.stage import load_stage
+from ttsgraph.flows.tracking import SearchTracker
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.roles import check_roles
+from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.settings.stages import PilotSettings, RacingSettings
+from ttsgraph.stages.estimate import estimate_run
+from ttsgraph.stages.schemas import Pilots, Trials, check, read_table
+from ttsgraph.stages.trials import (
     evaluate_trials,
     pilot_cases,
     pilot_scores,
@@ -34,10 +37,7 @@ from pipeline.stages.trials import (
     trial_cases,
     trials_of,
 )
-from pipeline.stages.trials import test_cases as rivals
-from tests.support.fakes import Known, numbered
-from tests.support.oracles import PAPER_POOL
-from tests.support.simulated_project import SimulatedProject
+from ttsgraph.stages.trials import test_cases as rivals
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", COST, 40.0, {}, ("assistant", "fuser"), 24)

@@ -15,13 +15,13 @@ import pytest
 import yaml
 from scipy.stats import ttest_1samp
 
-from pipeline.base.errors import BudgetError, DataError, SettingsError
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.models.client import Message, Request, Sampling
-from pipeline.settings.profile import load_profile
-from pipeline.study import paper, tables
-from pipeline.study.ledger import Ledger, LedgerClient
-from pipeline.study.plan import (
+from ttsgraph.base.errors import BudgetError, DataError, SettingsError
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.study import paper, tables
+from ttsgraph.study.ledger import Ledger, LedgerClient
+from ttsgraph.study.plan import (
     BASELINES,
     Cell,
     StudySettings,
@@ -30,9 +30,9 @@ from pipeline.study.plan import (
     load_study,
     require_simulated,
 )
-from pipeline.study.report import power
-from pipeline.study.run import Laboratory, run_cell
-from pipeline.study.stats import holm, mean_of, paired_p, smallest_p
+from ttsgraph.study.report import power
+from ttsgraph.study.run import Laboratory, run_cell
+from ttsgraph.study.stats import holm, mean_of, paired_p, smallest_p
 
 ROOT = Path(__file__).parents[2]
 PROFILE = load_profile("simulated", ROOT / "profiles")
@@ -190,7 +190,7 @@ class TestCells:
 class TestWholeStudy:
     def run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env = os.environ | {"PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "flows.study", "--workers", "2", *arguments]
+        command = [sys.executable, "-m", "ttsgraph.flows.study", "--workers", "2", *arguments]
         return subprocess.run(
             command, cwd=folder, capture_output=True, text=True, check=False, env=env
         )

@@ -11,24 +11,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.agent.base import Brief, Exchange, Reply, Speak
-from pipeline.base.journal import Journal
-from pipeline.endpoints.openai_client import Endpoint
-from pipeline.evaluation.archive import Archive
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs.budget import CostModel, Lengths
-from pipeline.models.cache import CachedClient, CallCache
-from pipeline.models.client import Completion, ModelClient, Request, Sampling
-from pipeline.pool.spec import Price
-from pipeline.runtime.agent_client import AgentClient, speaker
-from pipeline.search import Problem, Searcher, make_searcher
-from pipeline.search.driver import Driver, Found
-from pipeline.settings.profile import AgentSettings, SearchSettings
-from pipeline.tasks import get_task
-from pipeline.tasks.prompts import Prompt
 from tests.search.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer
+from ttsgraph.agent.base import Brief, Exchange, Reply, Speak
+from ttsgraph.base.journal import Journal
+from ttsgraph.endpoints.openai_client import Endpoint
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import Completion, ModelClient, Request, Sampling
+from ttsgraph.pool.spec import Price
+from ttsgraph.runtime.agent_client import AgentClient, speaker
+from ttsgraph.search import Problem, Searcher, make_searcher
+from ttsgraph.search.driver import Driver, Found
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Prompt
 
 COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
 BRIEF = Brief(

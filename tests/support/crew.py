@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Callable
 
-from pipeline.base.errors import InputError
-from pipeline.service.processes import serve_in, shared_socket
+from ttsgraph.base.errors import InputError
+from ttsgraph.service.processes import serve_in, shared_socket
 
 
 def serve_one(host: str, port: int, ready: Callable[[], None]) -> None:
-    from pipeline.service.metrics import Metrics
+    from ttsgraph.service.metrics import Metrics
 
     if "broken" in sys.argv:
         raise InputError("expected a name that is there")

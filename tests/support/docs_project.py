@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.docs_blocks import Block, changed, not_run, patched
-from tests.support.project import ROOT
+from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer
 
 EXAMPLE_URL = "https://models.example/v1"
@@ -27,7 +27,6 @@ FILES = (
     "Makefile",
     "dvc.yaml",
     ".dvcignore",
-    "ttsgraph.py",
     "params.yaml",
     "study.yaml",
     "pyproject.toml",
@@ -50,9 +49,7 @@ class DocsProject:
         and a short search.
         """
         for name in COPIED:
-            shutil.copytree(
-                ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            copy_folder(name, self.folder)
         for name in FILES:
             shutil.copy(ROOT / name, self.folder)
         (self.folder / "inputs").mkdir()

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pipeline.base.errors import CallFailed
-from pipeline.evaluation.environment import Feedback, Job, QuestionResult
-from pipeline.evaluation.progress import Publish, ignore
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.models.client import Completion, Request, Usage
-from pipeline.tasks.base import Question
+from ttsgraph.base.errors import CallFailed
+from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Completion, Request, Usage
+from ttsgraph.tasks.base import Question
 
 
 class ScriptedClient:

@@ -22,9 +22,9 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from flows import evaluate
-from flows.registry import Registry
-from flows.stage import load_stage
+from ttsgraph.flows import evaluate
+from ttsgraph.flows.registry import Registry
+from ttsgraph.flows.stage import load_stage
 
 ARTEFACTS_BETWEEN = 60
 """Of the hundreds of files of code that a version is logged with, every so many is one to be killed

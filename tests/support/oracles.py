@@ -1,6 +1,6 @@
 """Published and hand-computed figures that the code is held to (arXiv 2511.00086; OEIS)."""
 
-from pipeline.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
 # name: family, total, non-embedding, layers, hidden, $ per million tokens
 _FACTS = {

@@ -20,16 +20,25 @@ ROOT = Path(__file__).parents[2]
 MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
 
 
+def copy_folder(name: str, to: Path) -> None:
+    """Copy a folder of the project without what Python made in it; the library's with the link by
+    which it is imported.
+    """
+    shutil.copytree(
+        ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    if name == "pipeline":
+        (to / "ttsgraph").symlink_to("pipeline")
+
+
 class Copy:
     """The code of a temporary copy, and commands in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("flows", "pipeline"):
-            shutil.copytree(
-                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        for name in ("dvc.yaml", ".dvcignore", "ttsgraph.py"):
+            copy_folder(name, folder)
+        for name in ("dvc.yaml", ".dvcignore"):
             shutil.copy(ROOT / name, folder)
         (folder / "profiles").mkdir()
         (folder / "inputs").mkdir()
@@ -60,7 +69,7 @@ class Copy:
 
     def stage(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one stage alone."""
-        return self.run(sys.executable, "-m", f"flows.{name}", *arguments)
+        return self.run(sys.executable, "-m", f"ttsgraph.flows.{name}", *arguments)
 
     def ttsgraph(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command line."""
@@ -71,7 +80,7 @@ class Copy:
         """Math sampled and the start of its search chosen, and a Prefect server for the stages, so
         that a start takes seconds.
         """
-        from flows.repro import prefect_server  # which takes a second that few tests need
+        from ttsgraph.flows.repro import prefect_server  # which takes a second that few tests need
 
         with (
             prefect_server(self.folder / ".ttsgraph") as url,

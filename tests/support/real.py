@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.base.parsing import parse
-from pipeline.serving import convert
-from pipeline.serving.servers import SERVE_PYTHON
-from pipeline.settings.profile import Profile
-from pipeline.tasks.base import Question
+from ttsgraph.base.parsing import parse
+from ttsgraph.serving import convert
+from ttsgraph.serving.servers import SERVE_PYTHON
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks.base import Question
 
 ROOT = Path(__file__).resolve().parents[2]
 GEMMA = "gemma3-270m"

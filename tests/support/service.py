@@ -21,17 +21,17 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from pipeline.base.errors import DeploymentError
-from pipeline.base.parsing import parse
-from pipeline.deployment.bundle import Deployed, Loader
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.service.app import create_app
-from pipeline.service.deployments import Deployments
-from pipeline.service.metrics import Metrics
-from pipeline.service.server import config_of
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.settings.service import ServiceSettings
 from tests.support.project import MODEL
+from ttsgraph.base.errors import DeploymentError
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.bundle import Deployed, Loader
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.service.app import create_app
+from ttsgraph.service.deployments import Deployments
+from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.server import config_of
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.service import ServiceSettings
 
 LAPTOP = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 NAME = "math@champion"

@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from flows import (
+from tests.support.project import ROOT, Copy
+from ttsgraph.flows import (
     evaluate,
     identity,
     init_family,
@@ -23,10 +24,9 @@ from flows import (
     sample,
     search,
 )
-from flows.registry import Registry
-from pipeline.tasks.base import Question
-from pipeline.tasks.questions import questions_of
-from tests.support.project import ROOT, Copy
+from ttsgraph.flows.registry import Registry
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.questions import questions_of
 
 POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.serving.servers import ServerSpec, free_ports
+from ttsgraph.serving.servers import ServerSpec, free_ports
 
 # A model server with what makes vLLM hard to stop: a child in a session of its own that ignores
 # SIGTERM.

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
 from tests.support.attacks import (
     TESTS,
     Outcome,
@@ -23,6 +22,7 @@ from tests.support.attacks import (
     verdicts,
 )
 from tests.support.processes import alive, children_of, refusing
+from ttsgraph.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
 
 ATTACKS = {
     attack.name: attack

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from pipeline.base.errors import CallFailed
-from pipeline.tasks.base import Question
-from pipeline.tasks.grading import Grader
-from pipeline.tasks.math import MathTask
+from ttsgraph.base.errors import CallFailed
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.grading import Grader
+from ttsgraph.tasks.math import MathTask
 
 SUM = Question("q", "2 + 2", "4")
 

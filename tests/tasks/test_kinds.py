@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import DataError, SettingsError
-from pipeline.base.parsing import load
-from pipeline.settings.profile import Profile
-from pipeline.tasks import can_vote, get_task
 from tests.support.project import ROOT
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.parsing import load
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks import can_vote, get_task
 
 KINDS = ("exact", "choice", "number", "regex", "json", "contains", "similarity")
 EXACT = {"question": "Who wrote it?", "answer": "The Brothers Grimm"}

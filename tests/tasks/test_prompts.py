@@ -5,9 +5,9 @@ forge.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.prompts import Prompt, compose, mark_for
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt, compose, mark_for
 
 PROMPT = Prompt(get_task("math"), "Solve it.")
 pieces = st.lists(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.tasks import get_task
-from pipeline.tasks.replies import MOST_CHARACTERS, program_of
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.replies import MOST_CHARACTERS, program_of
 
 HUMANEVAL = get_task("humaneval")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import CallFailed, InputError
-from pipeline.tasks import sandbox
-from pipeline.tasks.isolation import IsolationError, require
-from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
-from pipeline.tasks.sandbox_values import Codec, Held, Remote, Unsendable, met
 from tests.support.processes import alive, children_of, refused_calls, wait_until
+from ttsgraph.base.errors import CallFailed, InputError
+from ttsgraph.tasks import sandbox
+from ttsgraph.tasks.isolation import IsolationError, require
+from ttsgraph.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
+from ttsgraph.tasks.sandbox_values import Codec, Held, Remote, Unsendable, met
 
 
 def refuse(value):
@@ -323,8 +323,8 @@ def test_no_descriptor_is_left_open():
 
 
 GRADE = """
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
 task = get_task("humaneval")
 question = Question("q", "def two():\\n", "", {"test": "def check(f): assert f() == 2", "entry_point": "two"})
 try:
@@ -362,7 +362,7 @@ def test_the_refusal_is_an_input_error():
 
 def test_a_solution_ends_with_the_process_that_asked(tmp_path):
     program = (
-        "import sys\nfrom pipeline.tasks.sandbox import *\nrun_checked(CheckedProgram('import time;"
+        "import sys\nfrom ttsgraph.tasks.sandbox import *\nrun_checked(CheckedProgram('import time;"
         " time.sleep(600)', 'f', ''))"
     )
     asking = subprocess.Popen(
@@ -379,7 +379,7 @@ def test_folders_of_processes_that_were_killed_are_removed_by_the_next_one(tmp_p
     monkeypatch.setattr(sandbox.tempfile, "tempdir", str(tmp_path))
     script = (
         "import os, signal, sys, tempfile; sys.path.insert(0, sys.argv[1]); tempfile.tempdir ="
-        " sys.argv[2]\nfrom pipeline.tasks.sandbox import _folder\nwith _folder():\n   "
+        " sys.argv[2]\nfrom ttsgraph.tasks.sandbox import _folder\nwith _folder():\n   "
         " print('there', flush=True); {}"
     )
     command = [

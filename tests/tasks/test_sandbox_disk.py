@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tasks import sandbox
-from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
 from tests.support.processes import refused_calls
+from ttsgraph.tasks import sandbox
+from ttsgraph.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
 
 ROOT = Path(__file__).parents[2]
 WRITERS = {
@@ -98,7 +98,7 @@ def test_what_it_writes_is_in_no_folder_of_this_machine(monkeypatch, tmp_path):
 
 
 WITHOUT = f"""
-from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
+from ttsgraph.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
 source = {SOLUTION.format(writer=WRITERS["deleted files"] + "; time.sleep(0.06)").replace("import mmap", "import time, mmap")!r}
 print(run_checked(CheckedProgram(source, "f", "def check(f): f(60)"), SandboxLimits(folder_size=4 << 20, wall_s=60)).detail)
 """

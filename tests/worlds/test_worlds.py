@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.evaluation.environment import Environment
-from pipeline.graphs import topologies
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.settings.profile import Profile, load_profile
-from pipeline.simulated.client import SimulatedClient
-from pipeline.simulated.traits import Simulation, TaskTraits
-from pipeline.tasks import get_task
-from pipeline.tasks.sources import load_questions
-from pipeline.worlds.arrays import ArrayWorld
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.simulated.traits import Simulation, TaskTraits
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.sources import load_questions
+from ttsgraph.worlds.arrays import ArrayWorld
 
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"

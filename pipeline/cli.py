@@ -1,10 +1,4 @@
-"""The `ttsgraph` command line, thin, over pipeline/; and what Python code uses: `ttsgraph.search`,
-`ttsgraph.load`.
-
-    result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
-    result.graph; result.compare(); result.ask("..."); result.save("folder")
-    ttsgraph.load("folder").serve()
-"""
+"""The `ttsgraph` command line, thin, over the library; a command imports what it needs."""
 
 from __future__ import annotations
 
@@ -17,31 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.commands import register, verify
-from pipeline.api.project_commands import compare, export, init, run
-from pipeline.base.errors import InputError, TTSGraphError
-from pipeline.base.files import CLOSED_TO_US, closed_to_us, md5
-from pipeline.base.secrets import hide_secrets_in_output, redact
-from pipeline.graphs.graph import CollaborationGraph
-from pipeline.scaffold.commands import check, dags, draw, new_model, new_task, schema
+from ttsgraph.api.project_commands import compare, export, init, run
+from ttsgraph.base.errors import InputError, TTSGraphError
+from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, md5
+from ttsgraph.base.secrets import hide_secrets_in_output, redact
+from ttsgraph.flows.commands import register, verify
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.scaffold.commands import check, dags, draw, new_model, new_task, schema
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
-    from pipeline.deployment.bundle import Deployed, Loader
-    from pipeline.settings.profile import Params, Profile
-
-IN_PYTHON = ("search", "load", "Result", "Comparison")
-"""What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or
-clients.
-"""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in IN_PYTHON:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pipeline.api import result
-
-    return getattr(result, name)
-
+    from ttsgraph.deployment.bundle import Deployed, Loader
+    from ttsgraph.settings.profile import Params, Profile
 
 BROKEN = 5
 """Exit code of a lineage with a broken link."""
@@ -87,21 +67,21 @@ TaskName = Annotated[
 
 
 def _params() -> Params:
-    from pipeline.settings.profile import load_params
+    from ttsgraph.settings.profile import load_params
 
     return load_params()
 
 
 def _profile(name: str | None) -> Profile:
     """The profile asked for, or that of params.yaml."""
-    from pipeline.settings.profile import load_profile
+    from ttsgraph.settings.profile import load_profile
 
     return load_profile(name if name is not None else _params().profile)
 
 
 def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
     """The profile and task asked for, or those of params.yaml."""
-    from pipeline.stages.measured import known_by_now
+    from ttsgraph.stages.measured import known_by_now
 
     params = _params() if profile is None or task is None else None
     name = profile if profile is not None else (params or _params()).profile
@@ -114,7 +94,7 @@ def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
 
 def _read(path: Path, profile: Profile) -> CollaborationGraph:
     """A graph whose roles are known and whose models are in the profile's pool."""
-    from pipeline.graphs.roles import check_roles
+    from ttsgraph.graphs.roles import check_roles
 
     graph = CollaborationGraph.read(path)
     pool = profile.model_pool()
@@ -196,8 +176,8 @@ def ask(
 
     Example: ttsgraph graph ask graph.json "12 + 7" --task math
     """
-    from pipeline.deployment.bundle import read_shots
-    from pipeline.runtime.asking import ask_graph
+    from ttsgraph.deployment.bundle import read_shots
+    from ttsgraph.runtime.asking import ask_graph
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     shots = deployed.shots if deployed else read_shots(profile or _params().profile, loaded, chosen)
@@ -220,7 +200,7 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
 
     Example: ttsgraph estimate --profile paper --task math
     """
-    from pipeline.stages.estimate import estimate_run
+    from ttsgraph.stages.estimate import estimate_run
 
     loaded, chosen = _settings(profile, task)
     _print(estimate_run(loaded, chosen))
@@ -232,11 +212,11 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
 
     A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
     """
-    from pipeline.reporting.explain import explain as in_words
+    from ttsgraph.reporting.explain import explain as in_words
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     if deployed is not None and not Path(graph).is_dir():
-        from flows.registry import origin
+        from ttsgraph.flows.registry import origin
 
         typer.echo(origin(_params().tracking_uri, deployed))
     for line in in_words(found, loaded, chosen):
@@ -253,9 +233,9 @@ def doctor(
 
     Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
     """
-    from pipeline.runtime.doctor import examine, in_lines
-    from pipeline.stages.estimate import estimate_all
-    from pipeline.stages.measured import known_by_now
+    from ttsgraph.runtime.doctor import examine, in_lines
+    from ttsgraph.stages.estimate import estimate_all
+    from ttsgraph.stages.measured import known_by_now
 
     name = profile if profile is not None else _params().profile
     loaded = _profile(name)
@@ -278,7 +258,7 @@ def prepare(profile: ProfileName = None) -> None:
 
     Example: ttsgraph prepare --profile laptop
     """
-    from pipeline.runtime.clients import prepare_weights
+    from ttsgraph.runtime.clients import prepare_weights
 
     loaded = _profile(profile)
     if not loaded.hosted:
@@ -325,7 +305,7 @@ def serve(
         if value is not None
     }
     try:
-        from pipeline.service import server
+        from ttsgraph.service import server
 
         loader, names = _loader(models)
     except ModuleNotFoundError as error:
@@ -337,7 +317,7 @@ def serve(
 
 def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
     """Where the models come from, and their names: folders if they all are, else the registry."""
-    from pipeline.deployment.bundle import FileLoader
+    from ttsgraph.deployment.bundle import FileLoader
 
     folders = tuple(Path(model) for model in models if Path(model).is_dir())
     if len(folders) == len(models):
@@ -359,7 +339,7 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
                 f"expected a folder or a name like math@champion, but there is no {model}; `make"
                 " repro` fills results/"
             )
-    from flows.registry import RegistryLoader
+    from ttsgraph.flows.registry import RegistryLoader
 
     return RegistryLoader(_params().tracking_uri), tuple(models)
 
@@ -385,7 +365,7 @@ def lineage(
 
     Ends with exit code 5 when a link is broken. Example: ttsgraph lineage math@champion
     """
-    from flows import lineage as lineages
+    from ttsgraph.flows import lineage as lineages
 
     uri = _params().tracking_uri
     if (version is None) == (dataset is None and model is None):
@@ -417,7 +397,7 @@ def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challeng
 
     Example: ttsgraph promote math@challenger
     """
-    from flows.registry import Registry
+    from ttsgraph.flows.registry import Registry
 
     registry = Registry(_params().tracking_uri)
     wanted = registry.find(version)
@@ -431,7 +411,7 @@ def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]
 
     Example: ttsgraph rollback math
     """
-    from flows.registry import Registry
+    from ttsgraph.flows.registry import Registry
 
     left, now = Registry(_params().tracking_uri).rollback(task)
     _print({"champion": now.label, "before": left.label})
@@ -443,7 +423,7 @@ def cache_stats(profile: ProfileName = None) -> None:
 
     Example: ttsgraph cache stats
     """
-    from pipeline.runtime.clients import open_cache
+    from ttsgraph.runtime.clients import open_cache
 
     _print(open_cache(_profile(profile)).stats())
 
@@ -464,8 +444,8 @@ def cache_prune(
     Without --max-gib the profile's engine.cache_gib holds. Example: ttsgraph cache prune
     --unused-days 90
     """
-    from pipeline.models.cache import GIB
-    from pipeline.runtime.clients import open_cache
+    from ttsgraph.models.cache import GIB
+    from ttsgraph.runtime.clients import open_cache
 
     cache = open_cache(_profile(profile))
     _print(cache.prune(cache.max_bytes if max_gib is None else int(max_gib * GIB), unused_days))
