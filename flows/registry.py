@@ -25,7 +25,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.tracking import MlflowClient
 
-import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.deployment.bundle import BUNDLE, Deployed
@@ -233,7 +232,7 @@ class Registry:
                     name="graph",
                     python_model=str(Path(__file__).with_name("served_model.py")),
                     artifacts={"bundle": str(bundle), "lineage": str(lineage)},
-                    code_paths=[str(Path(ttsgraph.__file__).parent)],
+                    code_paths=[str(Path(__file__).parents[1])],
                     pip_requirements=["ttsgraph"],  # given, because to infer them takes minutes
                 )
             with contextlib.suppress(MlflowException):  # it exists already

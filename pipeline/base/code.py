@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-import ttsgraph
 from ttsgraph.base.files import write_text
 
 FOLDERS = ("ttsgraph", "ttsgraph/flows")
@@ -141,7 +140,7 @@ class Code:
 @lru_cache(maxsize=1)
 def own_code() -> Code:
     """The code of this process."""
-    return Code(Path(ttsgraph.__file__).parents[1])
+    return Code(Path(__file__).parents[2])
 
 
 @lru_cache(maxsize=4096)
