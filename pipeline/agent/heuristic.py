@@ -2,9 +2,10 @@
 language model adds.
 
 insight 1  replicate the strongest family; prefer small models where a second instance gains enough
-(section 4) insight 2  width and depth have optima: look at the neighbours of the best shape so far,
-and stay where none is better insight 3  the two depend on each other: also trade a level of depth
-for a branch of width and back
+           (section 4)
+insight 2  width and depth have optima: look at the neighbours of the best shape so far, and stay
+           where none is better
+insight 3  the two depend on each other: also trade a level of depth for a branch of width and back
 
 Each is a switch; without insight 1 the start is random, without 2 no shape is aimed at, without 3
 the shape moves along one axis.

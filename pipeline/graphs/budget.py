@@ -111,8 +111,9 @@ class CostModel:
     """Cost of nodes and graphs for one pool, task and metric.
 
     flops     sum over nodes; in budget units, one unit being one inference of the cheapest model of
-    the pool (A.8) dollars   sum over nodes; in dollars per question (A.10 does not normalise a
-    price) runtime   the critical path, as nodes of one level run together; in seconds per question
+              the pool (A.8)
+    dollars   sum over nodes; in dollars per question (A.10 does not normalise a price)
+    runtime   the critical path, as nodes of one level run together; in seconds per question
 
     Lengths are those of the task for all members, or of each member where they were measured.
     """

@@ -10,13 +10,12 @@ through one revision more than any that it read; a fuser writes its answer anew,
 share of those revisions that stays in it. Otherwise
 
 assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability
-that a model of skill + insight
-           solves the question alone, a right one is corrupted with `corrupt` times the probability
-           that the model fails alone
+           that a model of skill + insight solves the question alone, a right one is corrupted with
+           `corrupt` times the probability that the model fails alone
 fuser      takes one of the different answers, with odds of (number of its supporters) **
-`majority`, for the right one times
-           `discernment`, which falls with the load as exp(-blur * load / capacity); a wrong one it
-           repairs as an assistant does, with `mend` times the probability
+           `majority`, for the right one times `discernment`, which falls with the load as exp(-blur
+           * load / capacity); a wrong one it repairs as an assistant does, with `mend` times the
+           probability
 
 Wrong answers are few per question, and one of them is a favourite: its share among them is drawn
 per question between the two values of `favourite`. So errors agree with each other, and votes can

@@ -5,8 +5,9 @@ the predecessors' answers in a stable order, so that a server's prefix cache can
 possible start.
 
 few_shot  one user message that a model continues; for base and very small models; shows answers in
-their extracted form alone chat      an instruction and the question; for instruction-tuned models;
-quotes answers between marks that they can't hold
+          their extracted form alone
+chat      an instruction and the question; for instruction-tuned models; quotes answers between
+          marks that they can't hold
 """
 
 from __future__ import annotations
