@@ -188,14 +188,13 @@ def _write_results(stage: Stage, folder: Path) -> None:
     write_record(Searched, folder / "search.json", summary, SPENT)
     write_history(read_journal(folder / "journal.jsonl"), folder / "history.jsonl")
     write_text(folder / "graph.json", found.graph.to_json())
-    cost = stage.profile.cost_model(TASK)
-    limits = stage.profile.budget
+    budget = stage.profile.budget_on(TASK)
+    cost = budget.cost
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     profiled = stage.profile_table()
-    best, voter = (
-        best_single(profiled, cost, limits.limit, repeated=repeated) for repeated in (False, True)
-    )
-    cases = test_cases(found.graph, pilots, cost, limits.limit, limits.max_nodes, best, voter)
+    best = best_single(profiled, budget)
+    voter = best_single(profiled, budget, repeated=True)
+    cases = test_cases(found.graph, pilots, budget, best, voter)
     made_up = environment(stage, MadeUp)
     asked = stage.questions()
     graph = found.graph

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.measured import Ratio
 from benchmarks.pool import POOL, questions, stubbed_environment
 from benchmarks.stub import MODEL
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import random_graph
 
 SIZES = (5, 10, 20, 40, 80)
@@ -36,7 +36,7 @@ async def _measure() -> Ratio:
                 asked = questions(QUESTIONS, first)
                 first = first + QUESTIONS
                 started = time.process_time()
-                graph = random_graph({MODEL: size}, ("assistant", "fuser"), cost, np.inf, rng)
+                graph = random_graph({MODEL: size}, ("assistant", "fuser"), Budget(cost), rng)
                 cost.graph_cost(graph)
                 _ = graph.content_hash
                 feedback = await environment.evaluate(graph, asked)

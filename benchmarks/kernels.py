@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.measured import Ratio
-from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.settings.profile import load_profile
 
@@ -32,29 +32,25 @@ def median_ms(work: Callable[[], object]) -> float:
     return 1000 * statistics.median(times)
 
 
-def sample_to_cost(
-    distribution: GraphDistribution, cost: CostModel, budget: float
-) -> Callable[[], object]:
-    return lambda: cost.graph_cost(distribution.sample_graphs(1, cost, budget)[0])
+def sample_to_cost(distribution: GraphDistribution, budget: Budget) -> Callable[[], object]:
+    return lambda: budget.cost.graph_cost(distribution.sample_graphs(1, budget)[0])
 
 
 def measure() -> list[Ratio]:
     """One ratio: the slowest row in milliseconds."""
     profile = load_profile("paper")
-    cost = profile.cost_model("math")
-    budget = profile.budget.limit
+    budget = profile.budget_on("math")
+    cost = budget.cost
     rows = {}
     for p in (0.02, 0.1, 0.5, 0.9):
         distribution = GraphDistribution.uniform(
             80, profile.roles, tuple(cost.pool), np.random.default_rng(0), p
         )
-        rows[f"edge probability {p}"] = round(
-            median_ms(sample_to_cost(distribution, cost, budget)), 3
-        )
+        rows[f"edge probability {p}"] = round(median_ms(sample_to_cost(distribution, budget)), 3)
     sparse = GraphDistribution.uniform(
         80, profile.roles, tuple(cost.pool), np.random.default_rng(0), 0.1
     )
-    (graph,) = sparse.sample_graphs(1, cost, budget)
+    (graph,) = sparse.sample_graphs(1, budget)
     hashing = median_ms(lambda: type(graph)(graph.nodes, graph.edges).content_hash)
     details = rows | {"content hash of a trimmed graph": round(hashing, 3)}
     return [

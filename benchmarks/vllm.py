@@ -142,7 +142,7 @@ async def search(
     questions = drawn(profile, task, seed)
     settings = profile.task(task)
     cost = profile.cost_model(task)
-    brief = Brief(task, cost, profile.budget.limit, ALONE, profile.roles, profile.budget.max_nodes)
+    brief = Brief(task, profile.budget_on(task), ALONE, profile.roles)
     searcher = make_searcher(
         "agent_reinforce", Problem(brief, profile.search, profile.agent, START, seed)
     )

@@ -108,10 +108,8 @@ class Comparison:
         self, profile: Profile, seed: int
     ) -> tuple[Laboratory, dict[str, list[Any]], Brief]:
         lab = self.labs[id(profile)]
-        budget = profile.budget
-        cost = profile.cost_model(self.task)
-        roles = profile.roles
-        brief = Brief(self.task, cost, budget.limit, {}, roles, budget.max_nodes, profile.objective)
+        budget = profile.budget_on(self.task)
+        brief = Brief(self.task, budget, {}, profile.roles, profile.objective)
         return lab, lab.questions(seed), brief
 
     async def _test(

@@ -47,18 +47,16 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     folder = stage.results / method
     graph, _ = read_found(stage, method)
-    cost = stage.profile.cost_model(task)
-    budget = stage.profile.budget.limit
+    budget = stage.profile.budget_on(task)
+    cost = budget.cost
     pilot = stage.pilot_table()
     profiled = stage.profile_table()
-    best = best_single(profiled, cost, budget)
-    voter = best_single(profiled, cost, budget, repeated=True)
+    best = best_single(profiled, budget)
+    voter = best_single(profiled, budget, repeated=True)
     cases = test_cases(
         graph,
         pilot,
-        cost,
         budget,
-        stage.profile.budget.max_nodes,
         best,
         voter,
         can_vote(stage.settings.task),

@@ -16,10 +16,10 @@ from ttsgraph.stages.trials import best_single, evaluate_cases, pilot_cases
 def pilot(task: str, profile: str | None = None) -> None:
     """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet."""
     stage = load_stage(task, profile)
-    cost = stage.profile.cost_model(task)
+    budget = stage.profile.budget_on(task)
+    cost = budget.cost
     settings = stage.profile.pilot
-    budget = stage.profile.budget.limit
-    best = best_single(stage.profile_table(), cost, budget, repeated=True)
+    best = best_single(stage.profile_table(), budget, repeated=True)
     cases = pilot_cases(
         settings,
         cost,
@@ -34,7 +34,7 @@ def pilot(task: str, profile: str | None = None) -> None:
             ),
             account="pilot",
         )
-    table = table.assign(within_budget=table["budget_units"] <= budget)
+    table = table.assign(within_budget=table["budget_units"] <= budget.limit)
     write_table(table, Pilots, stage.results / "pilot.parquet")
     stage.write_calls("pilot")
     stage.record("pilot", table)

@@ -104,7 +104,7 @@ def repro() -> None:
     profile = load_profile(params.profile)
     for task in params.tasks:
         if profile.task(task).lengths.given is not None:  # else what a call costs is measured first
-            profile.cost_model(task).require_feasible(profile.budget.limit)
+            profile.budget_on(task).require_feasible()
     if shutil.which("dvc") is None:
         raise EndpointError("expected dvc on the PATH; run this as `make repro`, which sets it")
     stages = changed_stages()

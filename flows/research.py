@@ -34,12 +34,13 @@ from ttsgraph.flows.repro import changed_stages, repro
 from ttsgraph.flows.search import tracked_search
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph.flows.tracking import add_test_scores
-from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search.base import Problem, Searcher
 from ttsgraph.search.driver import Found
 from ttsgraph.search.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.stages.brief import brief_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.schemas import Pilots, Profiles, read_table, write_table
@@ -256,20 +257,18 @@ def _test_cases(
     """What was found, and what it has to beat in the pool of now; of the pilot runs those whose
     models are still in it.
     """
-    budget = stage.profile.budget
+    budget = Budget(cost, stage.profile.budget.limit, stage.profile.budget.max_nodes)
     profile = read_table(Profiles, _folder(stage) / "profile.parquet", "research")
     there = [
         all(name in cost.pool for name in CollaborationGraph.from_json(graph).model_counts())
         for graph in pilot["graph"]
     ]
-    best = best_single(profile, cost, budget.limit)
-    voter = best_single(profile, cost, budget.limit, repeated=True)
+    best = best_single(profile, budget)
+    voter = best_single(profile, budget, repeated=True)
     return test_cases(
         found,
         pilot[there],
-        cost,
-        budget.limit,
-        budget.max_nodes,
+        budget,
         best,
         voter,
         can_vote(stage.settings.task),
@@ -324,14 +323,7 @@ async def _profile(
 
 
 def _brief(stage: Stage, profile: pd.DataFrame) -> Brief:
-    scores = dict(zip(profile["model"], profile["accuracy"], strict=True))
-    settings = with_lengths(stage.given, stage.task, profile)
-    roles = settings.roles if settings.agent.roles else ("assistant",)
-    cost = settings.cost_model(stage.task)
-    budget = settings.budget
-    return Brief(
-        stage.task, cost, budget.limit, scores, roles, budget.max_nodes, settings.objective
-    )
+    return brief_of(with_lengths(stage.given, stage.task, profile), stage.task, profile)
 
 
 def _table(last: Last, name: str) -> pd.DataFrame:

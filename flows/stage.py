@@ -97,7 +97,7 @@ class Stage:
     def brief(self) -> Brief:
         """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
         # Before any table is read: what no call fits is told at once.
-        self.profile.cost_model(self.task).require_feasible(self.profile.budget.limit)
+        self.profile.budget_on(self.task).require_feasible()
         profiled = self.profile_table()
         return brief_of(
             self.profile,

@@ -23,6 +23,7 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import keep, kept, write_text
 from ttsgraph.base.parsing import load
 from ttsgraph.flows.ending import guarded
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.identity import code_digest, settings_identity
@@ -164,14 +165,8 @@ def find_best(name: str, budget: float, before: str | None = None) -> dict[str, 
     settings = load(WorldsSettings, SETTINGS)
     world = load_worlds()[name]
     profile = load_profile(settings.profile)
-    brief = Brief(
-        world.task,
-        profile.cost_model(world.task),
-        budget,
-        {},
-        settings.roles,
-        profile.budget.max_nodes,
-    )
+    within = Budget(profile.cost_model(world.task), budget, profile.budget.max_nodes)
+    brief = Brief(world.task, within, {}, settings.roles)
     start = None if before is None else CollaborationGraph.from_json(before)
     best = best_known(world.of(profile, f"worlds/{name}.yaml"), brief, settings.best, start)
     return {

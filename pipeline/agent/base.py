@@ -19,7 +19,7 @@ from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import standard_error
 from ttsgraph.evaluation.objective import ACCURACY, Objective
-from ttsgraph.graphs.budget import BudgetOf, CostModel
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
@@ -43,26 +43,27 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What an agent knows before the loop: the task, the pool with its costs, the budget, and
+    """What an agent knows before the loop: the task, the budget, with the pool and its costs, and
     single-model accuracies.
 
     `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs
     of the pilot sweeps with what they scored, also those over the budget; none where no pilot was
     run. `greedy` are the members of the pool that always give a question the same answer, so that
-    asking them twice adds nothing. `of` says what the budget limits: what a question costs at
-    worst, or on average.
+    asking them twice adds nothing.
     """
 
     task: str
-    cost: CostModel
-    budget: float
+    budget: Budget
     single_scores: Mapping[str, float]
     roles: Sequence[str]
-    max_nodes: int
     objective: Objective = ACCURACY
     pilot: Sequence[Scored] = ()
     greedy: frozenset[str] = frozenset()
-    of: BudgetOf = "worst"
+
+    @property
+    def cost(self) -> CostModel:
+        """What calls and graphs cost."""
+        return self.budget.cost
 
     @property
     def joint(self) -> bool:
@@ -197,7 +198,7 @@ def family_size_trials(brief: Brief) -> list[Counts]:
 
 def affordable(brief: Brief) -> list[str]:
     """The models of which one call fits the budget, in the pool's order."""
-    return [model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget]
+    return [model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget.limit]
 
 
 def counts_problem(counts: Counts, brief: Brief) -> str:
@@ -211,15 +212,15 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
     if wrong is not None or not counts:
         return f"expected at least one instance of each model, found {dict(counts)}"
     total = sum(counts.values())
-    if total > brief.max_nodes:
-        return f"{total} instances are over the limit of {brief.max_nodes}"
+    if total > brief.budget.max_nodes:
+        return f"{total} instances are over the limit of {brief.budget.max_nodes}"
     least = brief.cost.floor(counts)
-    if least <= brief.budget:  # costs more to find, so only where it matters
+    if least <= brief.budget.limit:  # costs more to find, so only where it matters
         least = least_cost(counts, brief.cost)
     return (
         ""
-        if least <= brief.budget
-        else f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget:g}"
+        if least <= brief.budget.limit
+        else f"{dict(counts)} costs at least {least:.4g}, over the budget {brief.budget.limit:g}"
     )
 
 
@@ -436,8 +437,8 @@ def _proposal(
         return None, str(error) if str(error).startswith("proposal") else f"proposal: {error}"
     return (
         (graph, "")
-        if units <= brief.budget
-        else (None, f"proposal: {units:.4g} is over the budget {brief.budget:g}")
+        if units <= brief.budget.limit
+        else (None, f"proposal: {units:.4g} is over the budget {brief.budget.limit:g}")
     )
 
 

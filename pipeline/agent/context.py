@@ -100,7 +100,7 @@ def pilot_table(brief: Brief, room: int) -> str:
     costs = [brief.cost.graph_cost(scored.graph) for scored in brief.pilot]
     ranked = sorted(
         zip(brief.pilot, costs, strict=True),
-        key=lambda pair: (pair[1] > brief.budget, _rank(pair[0])),
+        key=lambda pair: (pair[1] > brief.budget.limit, _rank(pair[0])),
     )
     lines = []
     for scored, cost in ranked:
@@ -108,7 +108,7 @@ def pilot_table(brief: Brief, room: int) -> str:
         models = " + ".join(
             f"{count} x {model}" for model, count in sorted(graph.model_counts().items())
         )
-        beyond = ", over the budget" if cost > brief.budget else ""
+        beyond = ", over the budget" if cost > brief.budget.limit else ""
         shape = f"width {graph.width}, depth {graph.depth}, last a {graph.node(graph.sink).role}"
         lines.append(f"{models}, {shape}: {_score(scored, brief)}, cost {cost:.4g}{beyond}")
     return fit(lines, room, lambda kept: f"({len(lines) - kept} more, worse or over the budget)")

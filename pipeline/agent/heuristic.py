@@ -136,7 +136,11 @@ class HeuristicAgent:
         if twice is None:
             return once
         price = brief.cost.single(model)
-        instances = min(brief.max_nodes, brief.budget / price) if price > 0 else brief.max_nodes
+        instances = (
+            min(brief.budget.max_nodes, brief.budget.limit / price)
+            if price > 0
+            else brief.budget.max_nodes
+        )
         doublings = math.log2(max(1.0, instances))
         # gain + gain/2 + gain/4 + ... over the doublings the budget holds
         return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
@@ -168,7 +172,7 @@ class HeuristicAgent:
         found: list[Counts] = []
         while len(found) < limit:
             counts: dict[str, int] = {}
-            target = brief.budget * self.rng.random()
+            target = brief.budget.limit * self.rng.random()
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}

@@ -162,7 +162,7 @@ class LLMAgent:
                 brief,
                 example=_quoted(first),
                 limit=limit,
-                max_nodes=brief.max_nodes,
+                max_nodes=brief.budget.max_nodes,
                 **tables,
             )
 
@@ -212,7 +212,7 @@ class LLMAgent:
         settings = self._settings
         return _template(name).render(
             task=brief.task,
-            budget=f"{brief.budget:g}",
+            budget=f"{brief.budget.limit:g}",
             metric=brief.cost.metric,
             joint=brief.joint,
             weight=f"{brief.objective.weight:g}",

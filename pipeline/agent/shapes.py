@@ -15,7 +15,6 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.agent.history import History
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.graphs.budget import trim_to_budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
@@ -125,7 +124,7 @@ def layout(
     role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else "assistant"
     nodes = (*(Node(i, "assistant", models[i]) for i in inner), Node(sink, role, models[sink]))
     try:
-        return trim_to_budget(CollaborationGraph(nodes, tuple(edges)), brief.cost, brief.budget)
+        return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
     except BudgetError:
         return None
 

@@ -114,13 +114,11 @@ def _rivals(
     profile: Profile, task: str, alone: pd.DataFrame, found: CollaborationGraph
 ) -> list[Case]:
     """The found graph, and what it has to beat."""
-    cost = profile.cost_model(task)
-    budget = profile.budget
-    best, voting = (
-        best_single(alone, cost, budget.limit, repeated=repeated) for repeated in (False, True)
-    )
+    budget = profile.budget_on(task)
+    best = best_single(alone, budget)
+    voter = best_single(alone, budget, repeated=True)
     votes = can_vote(profile.task(task).task)
-    return test_cases(found, NO_PILOT, cost, budget.limit, budget.max_nodes, best, voting, votes)
+    return test_cases(found, NO_PILOT, budget, best, voter, votes)
 
 
 def _searched(

@@ -38,7 +38,8 @@ def on_average(brief: Brief, classes: Classes, questions: int) -> Brief:
     """The brief whose budget holds graphs by what a question costs on average, as far as `classes`
     say how answers agree.
     """
-    return replace(brief, cost=MeanCost(brief.cost, Agreement(classes, questions)))
+    cost = MeanCost(brief.cost, Agreement(classes, questions))
+    return replace(brief, budget=replace(brief.budget, cost=cost))
 
 
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
@@ -91,7 +92,9 @@ def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
             continue
         for stop in STOPS:
             largest = contenders.largest(
-                partial(_vote_of, model, stop), 3, min(MOST_VOTES, contenders.brief.max_nodes - 1)
+                partial(_vote_of, model, stop),
+                3,
+                min(MOST_VOTES, contenders.brief.budget.max_nodes - 1),
             )
             for size in {largest, (largest + 1) // 2, 5} if largest else ():
                 if 3 <= size <= largest:
@@ -126,7 +129,7 @@ def _gated(
     if dear in contenders.brief.greedy:
         yield cascade(cheap, count, over, dear, 1), f"{dear} {where}"
         return
-    most = min(MOST_VOTES, contenders.brief.max_nodes - 1 - count)
+    most = min(MOST_VOTES, contenders.brief.budget.max_nodes - 1 - count)
     largest = (
         contenders.largest(partial(cascade, cheap, count, over, dear), 1, most) if most > 0 else 0
     )

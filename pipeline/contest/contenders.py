@@ -88,10 +88,7 @@ class Contenders:
 
     def fits(self, graph: CollaborationGraph) -> bool:
         """Whether a graph keeps the budget and the limit of nodes."""
-        return (
-            len(graph.nodes) <= self.brief.max_nodes
-            and self.brief.cost.graph_cost(graph) <= self.brief.budget
-        )
+        return len(graph.nodes) <= self.brief.budget.max_nodes and self.brief.budget.fits(graph)
 
     def _add(self, graph: CollaborationGraph, label: str) -> bool:
         if not self.fits(graph):
@@ -243,7 +240,8 @@ class Contenders:
         """
         price = self.brief.cost.single(first)
         count = min(
-            MOST_SOURCES, int(share * self.brief.budget / price) if price > 0 else MOST_SOURCES
+            MOST_SOURCES,
+            int(share * self.brief.budget.limit / price) if price > 0 else MOST_SOURCES,
         )
         while count >= 1:
             make = partial(_pair, first, count, second, sink, role)

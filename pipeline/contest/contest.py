@@ -145,7 +145,7 @@ class Contest:
         contenders = Contenders(self.brief, self.settings.mixes)
         self.labels = dict(contenders.graphs)
         await self._probe(contenders, environment, publish)
-        if self.brief.of == "mean":
+        if self.brief.budget.of == "mean":
             self._price(self._response())
             self.labels |= adaptive_contenders(Contenders(self.brief, self.settings.mixes))
         self._rank()
@@ -300,7 +300,7 @@ class Contest:
     def _rank(self) -> None:
         """Predict all contenders that are watched and value them."""
         model = self._model()
-        if self.brief.of == "mean":
+        if self.brief.budget.of == "mean":
             self._price(model)
             self.labels = {
                 graph: label for graph, label in self.labels.items() if self._within(graph)
@@ -330,7 +330,7 @@ class Contest:
         self.brief = on_average(self.brief, known.classes, known.total)
 
     def _within(self, graph: CollaborationGraph) -> bool:
-        return self.brief.cost.graph_cost(graph) <= self.brief.budget
+        return self.brief.budget.fits(graph)
 
     def _standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
         predicted = model.predict(graph)

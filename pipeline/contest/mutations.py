@@ -30,7 +30,7 @@ def changed(
         made = _graph(wiring, brief)
     except GraphError:
         return None
-    fits = len(made.nodes) <= brief.max_nodes and brief.cost.graph_cost(made) <= brief.budget
+    fits = len(made.nodes) <= brief.budget.max_nodes and brief.budget.fits(made)
     return made if fits else None
 
 

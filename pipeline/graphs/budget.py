@@ -9,6 +9,7 @@ tokens out, for a task whose prompts and answers average A and B.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -205,14 +206,6 @@ class CostModel:
         # fits however it is added up.
         return math.fsum(costs.values())
 
-    def require_feasible(self, budget: float) -> None:
-        """Raises BudgetError when not even the cheapest single call fits the budget."""
-        if self.smallest_call() > budget:
-            raise BudgetError(
-                f"budget {budget:g} ({self.metric}) holds no call: the cheapest single call costs"
-                f" {self.smallest_call():.4g}; raise budget.limit to that at least"
-            )
-
 
 def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
     """Largest sum of node weights along a path that ends at the sink."""
@@ -234,15 +227,48 @@ def longest_run(graph: CollaborationGraph, weights: Mapping[int, float]) -> floa
     )
 
 
-def trim_to_budget(graph: CollaborationGraph, cost: CostModel, budget: float) -> CollaborationGraph:
-    """Remove the smallest nodes until the graph fits the budget, as `prune_and_trim` does; a graph
-    that fits comes back equal.
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a question may cost: at most `limit`, in the units of `cost`, with at most `max_nodes`
+    nodes.
+
+    `of` says what is limited: what a question costs at worst, or on average. Without a limit every
+    graph fits.
     """
-    place = {i: k for k, i in enumerate(graph.order)}
-    adjacency = np.zeros((len(place), len(place)), dtype=bool)
-    for a, b in graph.edges:
-        adjacency[place[a], place[b]] = True
-    return prune_and_trim([graph.node(i) for i in graph.order], adjacency, cost, budget)
+
+    cost: CostModel
+    limit: float = math.inf
+    max_nodes: int = sys.maxsize
+    of: BudgetOf = "worst"
+
+    def fits(self, graph: CollaborationGraph) -> bool:
+        """Whether the graph costs no more than the limit."""
+        return self.cost.graph_cost(graph) <= self.limit
+
+    def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
+        """Remove the smallest nodes until the graph fits, as `pruned` does; a graph that fits comes
+        back equal. Raises BudgetError when the sink alone does not fit.
+        """
+        place = {i: k for k, i in enumerate(graph.order)}
+        adjacency = np.zeros((len(place), len(place)), dtype=bool)
+        for a, b in graph.edges:
+            adjacency[place[a], place[b]] = True
+        return self.pruned([graph.node(i) for i in graph.order], adjacency)
+
+    def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
+        """The valid graph that fits which is left of nodes in topological order; see
+        `prune_and_trim`.
+        """
+        return prune_and_trim(nodes, adjacency, self.cost, self.limit)
+
+    def require_feasible(self) -> None:
+        """Raises BudgetError when not even the cheapest single call fits."""
+        least = self.cost.smallest_call()
+        if least > self.limit:
+            raise BudgetError(
+                f"budget {self.limit:g} ({self.cost.metric}) holds no call: the cheapest single"
+                f" call costs {least:.4g}; raise budget.limit to that at least"
+            )
 
 
 def prune_and_trim(

@@ -25,7 +25,7 @@ from scipy.special import expit, log_expit, log_softmax, logit, softmax
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
-from ttsgraph.graphs.budget import CostModel, prune_and_trim
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
 
@@ -188,7 +188,7 @@ class GraphDistribution:
         return Gradients(theta, pi, psi)
 
     def graph(
-        self, edges: BoolArray, roles: IntArray, models: IntArray, cost: CostModel, budget: float
+        self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph:
         """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises
         BudgetError if it can't be.
@@ -197,48 +197,50 @@ class GraphDistribution:
             Node(i, self.roles[r], self.models[m])
             for i, r, m in zip(self.ids, roles, models, strict=True)
         ]
-        return prune_and_trim(nodes, edges, cost, budget)
+        return budget.pruned(nodes, edges)
 
-    def sample_graphs(self, count: int, cost: CostModel, budget: float) -> list[CollaborationGraph]:
+    def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
         """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed.
 
         A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises
         BudgetError when that goes on.
         """
-        return [graph for graph, _ in self.sample_trimmed(count, cost, budget)]
+        return [graph for graph, _ in self.sample_trimmed(count, budget)]
 
     def sample_trimmed(
-        self, count: int, cost: CostModel, budget: float
+        self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
         """As `sample_graphs`, each graph with the ids of the live nodes that trimming took from
         it.
         """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
+        unlimited = Budget(budget.cost)
         for _ in range(100):
             draws = self.sample(count - len(found))
             for edges, roles, models in zip(draws.edges, draws.roles, draws.models, strict=True):
                 try:
-                    graph = self.graph(edges, roles, models, cost, budget)
+                    graph = self.graph(edges, roles, models, budget)
                 except BudgetError:
                     continue
-                whole = self.graph(edges, roles, models, cost, np.inf)
+                whole = self.graph(edges, roles, models, unlimited)
                 found.append(
                     (graph, frozenset(n.id for n in whole.nodes) - {n.id for n in graph.nodes})
                 )
             if len(found) == count:
                 return found
         raise BudgetError(
-            f"budget {budget:g}: the sink's likely models are all over it; expected models that fit"
+            f"budget {budget.limit:g}: the sink's likely models are all over it; expected models"
+            " that fit"
         )
 
-    def decode(self, threshold: float, cost: CostModel, budget: float) -> CollaborationGraph:
+    def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
         """The MAP graph (A.11): edges with p >= threshold, most probable roles and models, pruned
         and trimmed to the budget.
         """
         edges = self.forward & (self.edge_probabilities() >= threshold)
         # A dead node has no part in a live node's in-degree, so roles can be read before pruning.
         roles = self._log_roles(edges.sum(axis=0)).argmax(axis=-1)
-        return self.graph(edges, roles, self.psi.argmax(axis=-1), cost, budget)
+        return self.graph(edges, roles, self.psi.argmax(axis=-1), budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
         """The distribution over the remaining nodes, given the ids to drop; shares the generator.

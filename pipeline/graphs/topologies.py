@@ -12,7 +12,7 @@ from itertools import repeat
 import numpy as np
 
 from ttsgraph.base.errors import BudgetError
-from ttsgraph.graphs.budget import CostModel, trim_to_budget
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
 
@@ -97,8 +97,7 @@ def panel(
 def random_graph(
     counts: Mapping[str, int],
     roles: Sequence[str],
-    cost: CostModel,
-    budget: float,
+    budget: Budget,
     rng: np.random.Generator,
 ) -> CollaborationGraph:
     """A random DAG over exactly these models (model -> instances), with random roles, within the
@@ -108,7 +107,7 @@ def random_graph(
     the budget holds. When even the sparsest draw is over the budget, it is trimmed. The sink has
     the model with the dearest call.
     """
-    models = _shuffled_with_dearest_last(counts, cost, rng)
+    models = _shuffled_with_dearest_last(counts, budget.cost, rng)
     n = len(models)
     edges = [(i, int(rng.integers(i + 1, n))) for i in range(n - 1)]
     present = set(edges)
@@ -117,23 +116,23 @@ def random_graph(
     rng.shuffle(shuffled)
     wanted = int(rng.integers(0, n)) if n > 1 else 0
     more = [extra[k] for k in shuffled[:wanted].tolist()]
-    graph = _denser(_with_roles(models, edges, roles, rng), edges, more, cost, budget)
-    return graph if cost.graph_cost(graph) <= budget else trim_to_budget(graph, cost, budget)
+    graph = _denser(_with_roles(models, edges, roles, rng), edges, more, budget)
+    return graph if budget.fits(graph) else budget.trim(graph)
 
 
 def _denser(
     nodes: tuple[Node, ...],
     edges: list[tuple[int, int]],
     more: Sequence[tuple[int, int]],
-    cost: CostModel,
-    budget: float,
+    budget: Budget,
 ) -> CollaborationGraph:
     """The graph of these edges and of those of `more`, in their order, that the budget holds."""
+    cost = budget.cost
     if cost.metric == "runtime":  # a critical path: what an edge adds depends on the whole graph
         graph = CollaborationGraph(nodes, tuple(edges))
         for edge in more:
             denser = CollaborationGraph(nodes, (*graph.edges, edge))
-            if cost.graph_cost(denser) <= budget:
+            if budget.fits(denser):
                 graph = denser
         return graph
     degrees = Counter(b for _, b in edges)
@@ -142,7 +141,7 @@ def _denser(
     for edge in more:
         node = nodes[edge[1]]
         extra = cost.node_cost(node, degrees[node.id] + 1) - cost.node_cost(node, degrees[node.id])
-        if total + extra <= budget:
+        if total + extra <= budget.limit:
             total += extra
             degrees[node.id] += 1
             added.append(edge)

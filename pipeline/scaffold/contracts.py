@@ -10,7 +10,7 @@ from typing import Any
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Role, check_roles, get_role, role_names
 from ttsgraph.models.client import Message, Usage
@@ -221,11 +221,9 @@ _POOL = ModelPool(
 )
 _BRIEF = Brief(
     "math",
-    CostModel(_POOL, Lengths(100, 50)),
-    20.0,
+    Budget(CostModel(_POOL, Lengths(100, 50)), 20.0, 12),
     {"small": 0.3, "large": 0.5},
     ("assistant", "fuser", "voter"),
-    12,
 )
 
 
@@ -251,7 +249,8 @@ def check_method(method: str) -> list[Check]:
             json.dumps(searcher.snapshot())
         result = searcher.result()
         _require(
-            _BRIEF.cost.graph_cost(result) <= _BRIEF.budget, "expected a result within the budget"
+            _BRIEF.budget.fits(result),
+            "expected a result within the budget",
         )
         return [*seen, result.to_json()]
 

@@ -92,7 +92,7 @@ class AgentReinforce(Searcher):
         """
         brief = self.problem.brief
         graphs = [self._proposal] if self._proposal is not None else []
-        sampled = self.distribution.sample_trimmed(count - len(graphs), brief.cost, brief.budget)
+        sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}
         trimmed = Counter(i for _, ids in sampled for i in ids)
@@ -121,9 +121,7 @@ class AgentReinforce(Searcher):
     def result(self) -> CollaborationGraph:
         """Deterministic decoding of the distribution (A.11)."""
         brief = self.problem.brief
-        return self.distribution.decode(
-            self.problem.settings.edge_threshold, brief.cost, brief.budget
-        )
+        return self.distribution.decode(self.problem.settings.edge_threshold, brief.budget)
 
     def take_exchanges(self) -> list[Exchange]:
         """What the agent asked a language model and was answered."""

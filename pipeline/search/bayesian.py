@@ -20,6 +20,7 @@ import numpy as np
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search.base import Problem, Searcher, register
@@ -91,12 +92,12 @@ class Bayesian(Searcher):
             distribution = self.distribution(x)
             costs = [
                 brief.cost.graph_cost(graph)
-                for graph in distribution.sample_graphs(COST_DRAWS, brief.cost, np.inf)
+                for graph in distribution.sample_graphs(COST_DRAWS, Budget(brief.cost))
             ]
             sampled = with_affordable_sink(distribution, brief).sample_graphs(
-                len(share), brief.cost, brief.budget
+                len(share), brief.budget
             )
-            excess = float(np.mean(costs)) / brief.budget - 1
+            excess = float(np.mean(costs)) / brief.budget.limit - 1
             self._waiting.append(_Point(x, excess, frozenset(graph.to_json() for graph in sampled)))
             graphs += sampled
         return graphs

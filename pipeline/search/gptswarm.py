@@ -16,6 +16,7 @@ import numpy as np
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import Draws, Gradients
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search.base import Problem, Searcher, register
@@ -97,8 +98,8 @@ class GPTSwarm(Searcher):
             if len(found) == count:
                 return found
         raise BudgetError(
-            f"budget {brief.budget:g}: the sink's likely models are all over it; expected models"
-            " that fit"
+            f"budget {brief.budget.limit:g}: the sink's likely models are all over it; expected"
+            " models that fit"
         )
 
     def _graph(self, draw: Draws, trimmed: bool) -> CollaborationGraph | None:
@@ -106,11 +107,11 @@ class GPTSwarm(Searcher):
         row = draw.edges[0], draw.roles[0], draw.models[0]
         if trimmed:
             try:
-                return self.distribution.graph(*row, brief.cost, brief.budget)
+                return self.distribution.graph(*row, brief.budget)
             except BudgetError:
                 return None
-        graph = self.distribution.graph(*row, brief.cost, np.inf)
-        return graph if brief.cost.graph_cost(graph) <= brief.budget else None
+        graph = self.distribution.graph(*row, Budget(brief.cost))
+        return graph if brief.budget.fits(graph) else None
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """One step up the estimated gradient (equation 5)."""

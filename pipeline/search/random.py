@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search.base import Problem, Searcher, register
@@ -41,15 +40,18 @@ class RandomSearcher(Searcher):
         cheapest = brief.cost.smallest_call()
         most = max(
             1,
-            min(brief.max_nodes, int(brief.budget / cheapest) if cheapest > 0 else brief.max_nodes),
+            min(
+                brief.budget.max_nodes,
+                int(brief.budget.limit / cheapest) if cheapest > 0 else brief.budget.max_nodes,
+            ),
         )
         while True:
             uniform = GraphDistribution.uniform(
                 int(self.rng.integers(1, most + 1)), brief.roles, models, self.rng
             )
             draw = uniform.sample(1)
-            graph = uniform.graph(draw.edges[0], draw.roles[0], draw.models[0], brief.cost, np.inf)
-            if brief.cost.graph_cost(graph) <= brief.budget:
+            graph = uniform.graph(draw.edges[0], draw.roles[0], draw.models[0], Budget(brief.cost))
+            if brief.budget.fits(graph):
                 return graph
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:

@@ -70,8 +70,8 @@ def terms_of(
     return Terms(
         [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
         brief.cost.metric,
-        brief.budget,
-        brief.max_nodes,
+        brief.budget.limit,
+        brief.budget.max_nodes,
         brief.objective.model_dump(),
         _digest(batch),
         _digest(val),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ttsgraph.agent.base import Brief
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search.base import Problem
@@ -26,9 +27,9 @@ def uniform_start(
     nodes follows the cost of whole draws instead.
     """
     nodes = 1
-    while nodes < brief.max_nodes:
+    while nodes < brief.budget.max_nodes:
         wider = _uniform(nodes + 1, brief, rng, alpha, edge_probability)
-        if _median_cost(wider, brief) > fill * brief.budget:
+        if _median_cost(wider, brief) > fill * brief.budget.limit:
             break
         nodes += 1
     return _uniform(nodes, brief, rng, alpha, edge_probability)
@@ -43,7 +44,7 @@ def _uniform(
 
 
 def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:
-    graphs = distribution.sample_graphs(_DRAWS, brief.cost, np.inf)
+    graphs = distribution.sample_graphs(_DRAWS, Budget(brief.cost))
     return float(np.median([brief.cost.graph_cost(graph) for graph in graphs]))
 
 
@@ -52,7 +53,7 @@ def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> Graph
     trimmed.
     """
     fitting = GraphDistribution.from_dict(distribution.to_dict(), distribution.rng)
-    affordable = [brief.cost.single(model) <= brief.budget for model in distribution.models]
+    affordable = [brief.cost.single(model) <= brief.budget.limit for model in distribution.models]
     fitting.psi[-1] = np.where(affordable, fitting.psi[-1], -np.inf)
     return fitting
 
@@ -63,5 +64,5 @@ def decoded(distribution: GraphDistribution, problem: Problem) -> CollaborationG
     """
     brief = problem.brief
     return with_affordable_sink(distribution, brief).decode(
-        problem.settings.edge_threshold, brief.cost, brief.budget
+        problem.settings.edge_threshold, brief.budget
     )

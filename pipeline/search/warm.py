@@ -21,7 +21,6 @@ from ttsgraph.agent.history import History
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import Feedback, total_of
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import trim_to_budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search.agent_reinforce import FIXED, AgentReinforce
@@ -114,9 +113,7 @@ class WarmReinforce(AgentReinforce):
         legal = [graph for trial in wanted if (graph := _within(trial, brief)) is not None]
         trials = list({graph.content_hash: graph for graph in legal}.values())
         missing = -len(trials) % self.problem.settings.candidates
-        return trials + (
-            self.distribution.sample_graphs(missing, brief.cost, brief.budget) if missing else []
-        )
+        return trials + (self.distribution.sample_graphs(missing, brief.budget) if missing else [])
 
     def _best_known(self) -> list[CollaborationGraph]:
         """The best other graphs of the last search's archive: structures to try a newcomer in."""
@@ -298,7 +295,7 @@ def _within(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | Non
     it has too many nodes.
     """
     try:
-        trimmed = trim_to_budget(graph, brief.cost, brief.budget)
+        trimmed = brief.budget.trim(graph)
     except BudgetError:
         return None
-    return trimmed if len(trimmed.nodes) <= brief.max_nodes else None
+    return trimmed if len(trimmed.nodes) <= brief.budget.max_nodes else None

@@ -18,7 +18,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
-from ttsgraph.graphs.budget import CostModel, Lengths, Metric, missing_facts
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import get_role, role_names
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import EngineSettings, Probability
@@ -442,6 +442,11 @@ class Profile(Closed):
             lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
         )
         return CostModel(pool, known, metric or self.budget.metric)
+
+    def budget_on(self, task: str) -> Budget:
+        """What a question of this task may cost. Raises SettingsError as `cost_model` does."""
+        budget = self.budget
+        return Budget(self.cost_model(task), budget.limit, budget.max_nodes, budget.of)
 
     def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
         """The same, with these lengths of members of the pool in place of what it says itself."""

@@ -14,7 +14,7 @@ import pandas as pd
 from ttsgraph.evaluation.archive import score_columns
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.progress import Answered, Event, Publish, ignore
-from ttsgraph.graphs.budget import CostModel, prune_and_trim
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Usage
@@ -46,7 +46,7 @@ def without_node(
     adjacency = np.zeros((len(order), len(order)), dtype=bool)
     for a, b in edges:
         adjacency[place[a], place[b]] = True
-    return prune_and_trim([graph.node(i) for i in order], adjacency, cost, np.inf)
+    return Budget(cost).pruned([graph.node(i) for i in order], adjacency)
 
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:

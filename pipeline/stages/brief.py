@@ -18,23 +18,12 @@ def brief_of(
 
     Raises BudgetError when the budget holds no call.
     """
-    cost = profile.cost_model(task)
-    budget = profile.budget.limit
-    cost.require_feasible(budget)
+    budget = profile.budget_on(task)
+    budget.require_feasible()
     scores = dict(zip(profiled["model"], profiled["accuracy"], strict=True))
     roles = profile.roles_on(task) if profile.agent.roles else ("assistant",)
     sampling = profile.task(task).sampling.sampling()
-    greedy = frozenset(name for name, spec in cost.pool.items() if spec.sampling(sampling).greedy)
-    most = profile.budget.max_nodes
-    return Brief(
-        task,
-        cost,
-        budget,
-        scores,
-        roles,
-        most,
-        profile.objective,
-        tuple(piloted),
-        greedy,
-        profile.budget.of,
+    greedy = frozenset(
+        name for name, spec in budget.cost.pool.items() if spec.sampling(sampling).greedy
     )
+    return Brief(task, budget, scores, roles, profile.objective, tuple(piloted), greedy)

@@ -48,9 +48,9 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     settings = profile.task(task)
     search = profile.search
     init = profile.init
-    cost = profile.cost_model(task)
-    budget = profile.budget.limit
-    cost.require_feasible(budget)
+    allowed = profile.budget_on(task)
+    allowed.require_feasible()
+    cost = allowed.cost
     per_graph = _most_per_graph(profile, task, cost)
     models = len(cost.pool)
     families = len(cost.pool.families)

@@ -28,7 +28,7 @@ from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, total_of
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Best, Publish, ignore
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.settings.stages import PilotSettings, RacingSettings
@@ -205,7 +205,7 @@ def pilot_cases(
 
     def at_random(sweep: str, counts: Counts, label: str) -> list[Case]:
         drawn = [
-            topologies.random_graph(counts, roles, cost, math.inf, rng)
+            topologies.random_graph(counts, roles, Budget(cost), rng)
             for _ in range(settings.random_graphs)
         ]
         return [_case(sweep, label, graph) for graph in drawn]
@@ -325,7 +325,7 @@ def trial_cases(
             cases.append(Case(topologies.single(next(iter(counts))), {"counts": label}))
             continue
         for _ in range(topologies_each):
-            graph = topologies.random_graph(counts, brief.roles, brief.cost, brief.budget, rng)
+            graph = topologies.random_graph(counts, brief.roles, brief.budget, rng)
             cases.append(Case(graph, {"counts": label}))
     return cases
 
@@ -438,16 +438,14 @@ def _calls_cost(counts: Counts, brief: Brief) -> float:
 def test_cases(
     found: CollaborationGraph,
     pilot: pd.DataFrame,
-    cost: CostModel,
-    budget: float,
-    max_nodes: int,
+    budget: Budget,
     best_model: str,
     voting_model: str,
     votes_count: bool = True,  # noqa: PT028 (no test, by its name alone)
 ) -> list[Case]:
     """What the found graph has to beat within the same budget: the best single model, as many votes
-    of the voting model (the best whose answers differ) as the budget and max_nodes hold, and the
-    pilot's best topology that fits.
+    of the voting model (the best whose answers differ) as the budget holds, and the pilot's best
+    topology that fits.
 
     No votes where the task's kind has none (`votes_count`, as `can_vote` says).
     """
@@ -455,10 +453,9 @@ def test_cases(
         Case(found, {"arm": "found", "label": "found graph"}),
         Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
     ]
-    price = cost.single(voting_model)
-    votes = min(
-        max_nodes - 1, int(budget / price) if cost.metric != "runtime" and price > 0 else max_nodes
-    )
+    price = budget.cost.single(voting_model)
+    summed = budget.cost.metric != "runtime" and price > 0
+    votes = min(budget.max_nodes - 1, int(budget.limit / price) if summed else budget.max_nodes)
     if votes >= 2 and votes_count:
         voting = topologies.parallel([voting_model] * votes, voting_model, "voter")
         cases.append(
@@ -467,7 +464,7 @@ def test_cases(
                 {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"},
             )
         )
-    fitting = pilot[pilot["budget_units"] <= budget].sort_values(
+    fitting = pilot[pilot["budget_units"] <= budget.limit].sort_values(
         ["accuracy", "budget_units"], ascending=[False, True]
     )
     if len(fitting):
@@ -479,18 +476,17 @@ def test_cases(
     return cases
 
 
-def best_single(
-    profile: pd.DataFrame, cost: CostModel, budget: float, repeated: bool = False
-) -> str:
+def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -> str:
     """The member of the pool with the best accuracy alone among those whose single call fits the
     budget; the cheaper one on a tie.
 
     `repeated` says that it is to be asked several times, which is of no use with a greedy variant:
     it is out if another fits.
     """
-    fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget]
+    cost = budget.cost
+    fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget.limit]
     if not fits:
-        cost.require_feasible(budget)
+        budget.require_feasible()
     if repeated:
         fits = [row for row in fits if not cost.pool[row["model"]].greedy] or fits
     return str(max(fits, key=lambda row: (row["accuracy"], -cost.single(row["model"])))["model"])

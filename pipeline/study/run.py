@@ -21,6 +21,7 @@ from ttsgraph.contest.contenders import Contender, Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.search import Problem, searcher_class
 from ttsgraph.search.driver import Driver
 from ttsgraph.search.terms import plain_terms
@@ -208,8 +209,9 @@ async def run_cell(
     roles = profile.roles if agent.roles else ("assistant",)
     cost = profile.cost_model(cell.task, cell.metric)
     questions = laboratory.questions(cell.seed)
-    cost.require_feasible(cell.budget)
-    brief = Brief(cell.task, cost, cell.budget, {}, roles, profile.budget.max_nodes, cell.objective)
+    budget = Budget(cost, cell.budget, profile.budget.max_nodes)
+    budget.require_feasible()
+    brief = Brief(cell.task, budget, {}, roles, cell.objective)
     if cell.way == "none":
         return await _baseline(laboratory, cell, agent, brief, questions) | {
             "cpu_s": time.process_time() - began

@@ -60,7 +60,7 @@ def best_known(
     world = ArrayWorld(traits, pool, settings.questions, CLIMB_SEED)
     rng = np.random.default_rng(CLIMB_SEED)
     scores = {model: world.accuracy(topologies.single(model)) for model in pool}
-    brief = Brief(brief.task, brief.cost, brief.budget, scores, brief.roles, brief.max_nodes)
+    brief = Brief(brief.task, brief.budget, scores, brief.roles)
     known = {graph: world.accuracy(graph) for graph in contenders(brief)}
     structured = sorted(known, key=lambda graph: -known[graph])[: settings.confirmed]
     if before is not None:

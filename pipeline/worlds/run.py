@@ -18,6 +18,7 @@ from ttsgraph.contest.contenders import Contender, Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search import SEARCHERS, Problem
 from ttsgraph.search.driver import Driver, Found
@@ -78,9 +79,8 @@ class WorldRun:
         self.environment.calls = 0
         scores = {model: feedback.accuracy for model, feedback in zip(pool, alone, strict=True)}
         cost = profile.cost_model(world.task)
-        self.brief = Brief(
-            world.task, cost, cell.budget, scores, settings.roles, profile.budget.max_nodes
-        )
+        budget = Budget(cost, cell.budget, profile.budget.max_nodes)
+        self.brief = Brief(world.task, budget, scores, settings.roles)
         self.rows: list[dict[str, Any]] = []
 
     def run(self) -> list[dict[str, Any]]:

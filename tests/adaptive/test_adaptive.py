@@ -23,7 +23,7 @@ from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import manner_of, replica_numbers, run_graph
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.models.client import Sampling
@@ -217,7 +217,7 @@ def test_evidence_leaves_out_what_was_not_asked(profile):
 def brief(profile):
     scores = dict(profile.simulation.tasks["math"].skill)
     cost = profile.cost_model("math")
-    return Brief("math", cost, 18.0, scores, ("assistant", "fuser", "voter"), 80, of="mean")
+    return Brief("math", Budget(cost, 18.0, 80, of="mean"), scores, ("assistant", "fuser", "voter"))
 
 
 def contest_of(profile, brief, calls=700):
@@ -239,8 +239,8 @@ def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case
     profile, brief
 ):
     standings = contest_of(profile, brief)
-    assert all(standing.units <= brief.budget for standing in standings)
-    larger = [s for s in standings if brief.cost.graph_cost(s.graph) > brief.budget]
+    assert all(standing.units <= brief.budget.limit for standing in standings)
+    larger = [s for s in standings if brief.cost.graph_cost(s.graph) > brief.budget.limit]
     assert larger
     assert all(s.graph.adaptive for s in larger)
     held_out = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 3000, seed=9)
@@ -264,7 +264,9 @@ def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case
 
 @pytest.mark.slow
 def test_under_a_worst_case_budget_nothing_stops_early(profile, brief):
-    standings = contest_of(profile, replace(brief, of="worst"), calls=400)
+    standings = contest_of(
+        profile, replace(brief, budget=replace(brief.budget, of="worst")), calls=400
+    )
     assert not any(standing.graph.adaptive for standing in standings)
 
 

@@ -20,6 +20,7 @@ from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.agent.edits import Combinations, Edits, Ranking
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.topologies import chain, parallel
 
@@ -123,7 +124,9 @@ class TestInitStages:
         agent, sent = agent_that_says(
             '{"ranking": ["llama-3.1-8b", "gemma-3-1b"], "reason": ""}', reasks=0
         )
-        found = agent.select_family_size(replace(PAPER_BRIEF, budget=2.0), [])
+        found = agent.select_family_size(
+            replace(PAPER_BRIEF, budget=replace(PAPER_BRIEF.budget, limit=2.0)), []
+        )
         assert found.models == ("gemma-3-1b", "llama-3.2-1b")
         assert "llama-3.1-8b" not in sent[0][0][0].content
         assert "'llama-3.1-8b' is not a candidate" in agent.take_exchanges()[0].refused[0]
@@ -284,7 +287,7 @@ def crowd(n: int, candidates: int) -> tuple[GraphDistribution, list[Scored]]:
     models = tuple(PAPER_POOL)
     distribution = GraphDistribution.uniform(n, PAPER_BRIEF.roles, models, rng)
     distribution.psi[:, models.index("gemma-3-1b")] = 1000.0
-    graphs = distribution.sample_graphs(candidates, PAPER_BRIEF.cost, 1e9)
+    graphs = distribution.sample_graphs(candidates, Budget(PAPER_BRIEF.cost, 1e9))
     scored = [
         Scored(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)
     ]
@@ -296,7 +299,10 @@ class TestContextIsBounded:
     @pytest.mark.parametrize(("nodes", "candidates"), [(80, 500), (80, 4), (6, 500)])
     def test_a_large_table_and_a_long_history_stay_within_the_limit(self, limit, nodes, candidates):
         agent, sent = agent_that_says("nonsense " * 20_000, context_tokens=limit)
-        agent.update(*crowd(nodes, candidates), replace(PAPER_BRIEF, budget=1e6))
+        agent.update(
+            *crowd(nodes, candidates),
+            replace(PAPER_BRIEF, budget=replace(PAPER_BRIEF.budget, limit=1e6)),
+        )
         assert len(sent) == 3
         for messages, _, _ in sent:
             assert sum(estimate_tokens(message.content) for message in messages) <= limit
@@ -338,4 +344,6 @@ class TestContextIsBounded:
 
 
 def tiny(distribution: GraphDistribution):
-    return distribution.without_nodes(distribution.ids[:-2]).decode(0.5, PAPER_BRIEF.cost, 1e9)
+    return distribution.without_nodes(distribution.ids[:-2]).decode(
+        0.5, Budget(PAPER_BRIEF.cost, 1e9)
+    )

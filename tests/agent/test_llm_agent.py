@@ -37,7 +37,7 @@ class TestGuidedSearch:
             left = guided_search(tmp_path / "left", url, settings(), client=client)
         assert left.found.val_accuracy == 0
         assert led.found.val_accuracy > 0.5
-        assert COST.graph_cost(led.found.graph) <= BRIEF.budget
+        assert COST.graph_cost(led.found.graph) <= BRIEF.budget.limit
         assert all(not exchange.refused for exchange in led.exchanges)
 
     def test_every_exchange_is_in_the_journal_and_its_cost_in_the_summary(self, tmp_path):
@@ -222,8 +222,8 @@ def test_two_hundred_malformed_answers_cause_no_crash_and_no_illegal_graph(tmp_p
     assert stub.headers[0]["authorization"] == "Bearer sk-canary-1234"
     table = led.archive.table()
     assert len(table[table["split"] == "train"]) == 200
-    assert (table["budget_units"] <= BRIEF.budget).all()
-    assert COST.graph_cost(led.found.graph) <= BRIEF.budget
+    assert (table["budget_units"] <= BRIEF.budget.limit).all()
+    assert COST.graph_cost(led.found.graph) <= BRIEF.budget.limit
     entries = [e for e in read_journal(tmp_path / "journal.jsonl") if e["type"] == "agent"]
     assert len(entries) == 200
     assert sum(bool(e["refused"]) for e in entries) == 200

@@ -23,6 +23,7 @@ from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionR
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.models.client import Usage
@@ -62,7 +63,7 @@ def brief_of(
 ) -> Brief:
     cost = profile.cost_model("math")
     scores = {model: 0.1 * place for place, model in enumerate(cost.pool)}
-    return Brief("math", cost, budget, scores, roles, 80, greedy=greedy)
+    return Brief("math", Budget(cost, budget, 80), scores, roles, greedy=greedy)
 
 
 def questions(count: int) -> list[Question]:
@@ -80,7 +81,7 @@ def scored(profile: Profile, environment: ArrayEnvironment, budget: float) -> Br
     scores = {
         model: environment.world.accuracy(topologies.single(model)) for model in brief.cost.pool
     }
-    return Brief(brief.task, brief.cost, budget, scores, ROLES, 80)
+    return Brief(brief.task, Budget(brief.cost, budget, 80), scores, ROLES)
 
 
 def contest_of(
@@ -100,7 +101,7 @@ class TestContenders:
         for graph in contenders(brief):
             check_roles(graph)
             assert brief.cost.graph_cost(graph) <= budget
-            assert len(graph.nodes) <= brief.max_nodes
+            assert len(graph.nodes) <= brief.budget.max_nodes
 
     def test_forms_and_mixes_are_all_there(self, profile: Profile) -> None:
         graphs = contenders(brief_of(profile, 80.0))
@@ -131,14 +132,14 @@ class TestContenders:
         brief = brief_of(profile, 30.0)
         rng = np.random.default_rng(0)
         for graph in probes(Contenders(brief)):
-            assert brief.cost.graph_cost(graph) <= brief.budget
+            assert brief.budget.fits(graph)
         start = topologies.grid(3, 2, SMALL)
         made = 0
         for _ in range(300):
             graph = changed(start, brief, rng)
             if graph is not None:
                 check_roles(graph)
-                assert brief.cost.graph_cost(graph) <= brief.budget
+                assert brief.budget.fits(graph)
                 made += 1
         assert made > 100
 

@@ -11,7 +11,7 @@ from tests.support.oracles import (
     UNIT_FLOPS_MATH,
 )
 from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
-from ttsgraph.graphs.budget import CostModel, Lengths, prune_and_trim, trim_to_budget
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, least_cost, parallel, random_graph, single
@@ -108,20 +108,20 @@ def test_unknown_names_are_explained():
 
 def test_trimming_removes_the_smallest_nodes_first():
     graph = parallel(["llama-3.1-8b", "gemma-3-1b", "llama-3.2-3b", "gemma-3-1b"], "llama-3.2-3b")
-    trimmed = trim_to_budget(graph, FLOPS, FLOPS.graph_cost(graph) - 0.1)
+    trimmed = Budget(FLOPS, FLOPS.graph_cost(graph) - 0.1).trim(graph)
     assert trimmed.model_counts() == {"gemma-3-1b": 1, "llama-3.1-8b": 1, "llama-3.2-3b": 2}
-    smaller = trim_to_budget(graph, FLOPS, 25)
+    smaller = Budget(FLOPS, 25).trim(graph)
     assert smaller.model_counts() == {"llama-3.1-8b": 1, "llama-3.2-3b": 2}
-    assert trim_to_budget(graph, FLOPS, 1000) == graph
+    assert Budget(FLOPS, 1000).trim(graph) == graph
 
 
 def test_trimming_keeps_the_sink_and_says_when_it_can_not():
     graph = chain(["gemma-3-1b", "llama-3.1-8b"])
-    assert trim_to_budget(graph, FLOPS, 10).model_counts() == {"llama-3.1-8b": 1}
+    assert Budget(FLOPS, 10).trim(graph).model_counts() == {"llama-3.1-8b": 1}
     with pytest.raises(
         BudgetError, match=r"the sink alone \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
     ):
-        trim_to_budget(graph, FLOPS, 9)
+        Budget(FLOPS, 9).trim(graph)
 
 
 def test_removal_takes_what_it_cuts_off_along():
@@ -135,7 +135,7 @@ def test_removal_takes_what_it_cuts_off_along():
         ),
         ((0, 1), (1, 2)),
     )
-    assert trim_to_budget(graph, FLOPS, 17).model_counts() == {"llama-3.2-3b": 1}
+    assert Budget(FLOPS, 17).trim(graph).model_counts() == {"llama-3.2-3b": 1}
 
 
 @pytest.mark.parametrize("metric", ["flops", "dollars"])
@@ -145,25 +145,25 @@ def test_trimmed_random_graphs_are_within_budget(metric):
     for _ in range(50):
         counts = {model: int(rng.integers(0, 4)) for model in PAPER_POOL}
         counts["gemma-3-1b"] += 1
-        full = random_graph(counts, ("assistant", "fuser"), cost, np.inf, rng)
+        full = random_graph(counts, ("assistant", "fuser"), Budget(cost), rng)
         limit = cost.graph_cost(full) * rng.uniform(0.5, 1.0)
         if cost.single(full.node(full.sink).model) * 3 > limit:
             continue
-        assert cost.graph_cost(trim_to_budget(full, cost, limit)) <= limit
+        assert cost.graph_cost(Budget(cost, limit).trim(full)) <= limit
 
 
 def test_dead_nodes_are_pruned_before_anything_is_counted():
     nodes = [Node(i, "assistant", "gemma-3-1b") for i in range(4)]
     adjacency = np.zeros((4, 4), dtype=bool)
     adjacency[0, 1] = adjacency[2, 3] = True
-    assert [node.id for node in prune_and_trim(nodes, adjacency, FLOPS, np.inf).nodes] == [2, 3]
+    assert [node.id for node in Budget(FLOPS).pruned(nodes, adjacency).nodes] == [2, 3]
 
 
 def test_a_budget_that_holds_nothing_is_refused():
     with pytest.raises(
         BudgetError, match=r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"
     ):
-        FLOPS.require_feasible(0.5)
+        Budget(FLOPS, 0.5).require_feasible()
 
 
 def test_trimming_leaves_no_role_without_the_predecessors_it_needs():
@@ -176,11 +176,11 @@ def test_trimming_leaves_no_role_without_the_predecessors_it_needs():
         Node(3, "assistant", "llama-3.2-3b"),
     )
     graph = CollaborationGraph(nodes, ((0, 2), (1, 2), (2, 3)))
-    assert trim_to_budget(graph, FLOPS, 7).model_counts() == {"llama-3.2-3b": 1}
+    assert Budget(FLOPS, 7).trim(graph).model_counts() == {"llama-3.2-3b": 1}
 
 
 def test_a_voting_sink_that_lost_its_voices_becomes_an_assistant():
-    trimmed = trim_to_budget(parallel(["llama-3.1-8b"] * 2, "llama-3.2-3b", "voter"), FLOPS, 5)
+    trimmed = Budget(FLOPS, 5).trim(parallel(["llama-3.1-8b"] * 2, "llama-3.2-3b", "voter"))
     assert [(node.role, node.model) for node in trimmed.nodes] == [("assistant", "llama-3.2-3b")]
 
 
@@ -191,13 +191,11 @@ def test_every_trimmed_random_graph_is_runnable(seed):
         graph = random_graph(
             {"gemma-3-1b": 8, "llama-3.2-3b": 3},
             ("assistant", "fuser", "voter"),
-            FLOPS,
-            np.inf,
+            Budget(FLOPS),
             rng,
         )
-        trimmed = trim_to_budget(
-            graph, FLOPS, max(12.0, rng.uniform(0.2, 1) * FLOPS.graph_cost(graph))
-        )
+        limit = max(12.0, rng.uniform(0.2, 1) * FLOPS.graph_cost(graph))
+        trimmed = Budget(FLOPS, limit).trim(graph)
         check_roles(trimmed)
 
 

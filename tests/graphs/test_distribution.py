@@ -8,7 +8,7 @@ from scipy.optimize import approx_fprime
 
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.base.errors import BudgetError, SettingsError
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
@@ -124,7 +124,7 @@ def test_every_sampled_graph_is_within_budget_with_the_last_node_as_sink():
     d = GraphDistribution.uniform(
         30, ("assistant", "fuser"), tuple(PAPER_POOL), np.random.default_rng(1), 0.2
     )
-    for graph in d.sample_graphs(40, COST, 60.0):
+    for graph in d.sample_graphs(40, Budget(COST, 60.0)):
         assert COST.graph_cost(graph) <= 60.0
         assert graph.sink == 29
 
@@ -132,7 +132,7 @@ def test_every_sampled_graph_is_within_budget_with_the_last_node_as_sink():
 def test_a_budget_below_every_sink_is_refused():
     d = GraphDistribution.uniform(3, ("assistant",), ("llama-3.1-8b",), np.random.default_rng(1))
     with pytest.raises(BudgetError, match="sink's likely models are all over it"):
-        d.sample_graphs(1, COST, 5.0)
+        d.sample_graphs(1, Budget(COST, 5.0))
 
 
 def test_decoding_takes_likely_edges_roles_and_models():
@@ -140,11 +140,11 @@ def test_decoding_takes_likely_edges_roles_and_models():
     pi = np.array([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]])
     psi = np.eye(3)
     d = GraphDistribution(ROLES, MODELS, theta, pi, psi, np.random.default_rng(0))
-    graph = d.decode(0.5, COST, 100.0)
+    graph = d.decode(0.5, Budget(COST, 100.0))
     assert graph.edges == ((0, 1), (1, 2))
     assert [node.role for node in graph.nodes] == ["assistant", "fuser", "voter"]
     assert [node.model for node in graph.nodes] == list(MODELS)
-    assert [node.id for node in d.decode(0.99, COST, 100.0).nodes] == [2]
+    assert [node.id for node in d.decode(0.99, Budget(COST, 100.0)).nodes] == [2]
 
 
 def test_removed_nodes_leave_the_rest_as_it_was():
@@ -152,7 +152,11 @@ def test_removed_nodes_leave_the_rest_as_it_was():
     smaller = d.without_nodes([1, 3])
     assert smaller.ids == (0, 2, 4)
     assert smaller.edge_probabilities()[0, 1] == d.edge_probabilities()[0, 2]
-    assert {node.id for node in smaller.sample_graphs(20, COST, 500.0)[0].nodes} <= {0, 2, 4}
+    assert {node.id for node in smaller.sample_graphs(20, Budget(COST, 500.0))[0].nodes} <= {
+        0,
+        2,
+        4,
+    }
     with pytest.raises(SettingsError, match="expected to keep the sink"):
         d.without_nodes([4])
 
@@ -162,17 +166,19 @@ def test_round_trip_through_plain_data():
     copy = GraphDistribution.from_dict(
         json.loads(json.dumps(d.to_dict())), np.random.default_rng(1)
     )
-    assert [g.to_json() for g in copy.sample_graphs(5, COST, 50.0)] == [
-        g.to_json() for g in d.sample_graphs(5, COST, 50.0)
+    assert [g.to_json() for g in copy.sample_graphs(5, Budget(COST, 50.0))] == [
+        g.to_json() for g in d.sample_graphs(5, Budget(COST, 50.0))
     ]
 
 
 def test_same_seed_in_a_fresh_process_gives_the_same_graphs():
     program = (
-        "from tests.graphs.test_distribution import random_distribution, COST\n"
-        "print([g.to_json() for g in random_distribution(8, seed=7).sample_graphs(10, COST, 40.0)])"
+        "from tests.graphs.test_distribution import Budget, COST, random_distribution\n"
+        "print([g.to_json() for g in random_distribution(8, seed=7).sample_graphs(10, Budget(COST, 40.0))])"
     )
-    here = str([g.to_json() for g in random_distribution(8, seed=7).sample_graphs(10, COST, 40.0)])
+    here = str(
+        [g.to_json() for g in random_distribution(8, seed=7).sample_graphs(10, Budget(COST, 40.0))]
+    )
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],

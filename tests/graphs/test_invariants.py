@@ -7,7 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.oracles import PAPER_POOL
-from ttsgraph.graphs.budget import CostModel, Lengths, critical_path, prune_and_trim, trim_to_budget
+from ttsgraph.graphs.budget import (
+    Budget,
+    CostModel,
+    Lengths,
+    critical_path,
+)
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.plots import to_networkx
@@ -54,7 +59,7 @@ class TestBudget:
         self, wiring, budget
     ):
         nodes, adjacency = wiring
-        graph = prune_and_trim(nodes, adjacency.copy(), COST, budget)
+        graph = Budget(COST, budget).pruned(nodes, adjacency.copy())
         assert COST.graph_cost(graph) <= budget
         assert graph.sink == nodes[-1].id
         # A node left without what it would weigh answers by itself.
@@ -74,17 +79,17 @@ class TestBudget:
         self, wiring, budget, more
     ):
         nodes, adjacency = wiring
-        graph = prune_and_trim(nodes, adjacency.copy(), COST, budget)
-        assert trim_to_budget(graph, COST, budget) == graph
-        richer = prune_and_trim(nodes, adjacency.copy(), COST, budget + more)
+        graph = Budget(COST, budget).pruned(nodes, adjacency.copy())
+        assert Budget(COST, budget).trim(graph) == graph
+        richer = Budget(COST, budget + more).pruned(nodes, adjacency.copy())
         assert len(richer.nodes) >= len(graph.nodes)
 
     @SLOWLY
     @given(wirings())
     def test_what_fits_is_left_as_it_is(self, wiring):
         nodes, adjacency = wiring
-        graph = prune_and_trim(nodes, adjacency.copy(), COST, np.inf)
-        assert trim_to_budget(graph, COST, COST.graph_cost(graph)) == graph
+        graph = Budget(COST).pruned(nodes, adjacency.copy())
+        assert Budget(COST, COST.graph_cost(graph)).trim(graph) == graph
 
     @SLOWLY
     @given(wirings(), st.sampled_from(sorted(COSTS)))
@@ -93,14 +98,14 @@ class TestBudget:
     ):
         nodes, adjacency = wiring
         cost = COSTS[metric]
-        graph = prune_and_trim(nodes, adjacency.copy(), cost, np.inf)
+        graph = Budget(cost).pruned(nodes, adjacency.copy())
         parts = [cost.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes]
         assert cost.graph_cost(graph) == pytest.approx(sum(parts))
         assert min(parts) >= 0
         for edge in graph.edges:
             rest = adjacency.copy()
             rest[edge] = False
-            without = prune_and_trim(nodes, rest, cost, np.inf)
+            without = Budget(cost).pruned(nodes, rest)
             if set(without.nodes) <= set(
                 graph.nodes
             ):  # else a voter was left without votes, and asks its model now
@@ -110,7 +115,7 @@ class TestBudget:
     @given(wirings(), st.data())
     def test_the_critical_path_is_the_heaviest_path(self, wiring, data):
         nodes, adjacency = wiring
-        graph = prune_and_trim(nodes, adjacency.copy(), COST, np.inf)
+        graph = Budget(COST).pruned(nodes, adjacency.copy())
         weights = {node.id: data.draw(st.floats(0, 100)) for node in graph.nodes}
         drawn = to_networkx(graph)
         sources = [node.id for node in graph.nodes if graph.in_degree(node.id) == 0]
@@ -129,7 +134,10 @@ class TestDistribution:
     @SLOWLY
     @given(distributions(), budgets)
     def test_every_sample_and_the_decoding_are_legal_whatever_the_logits(self, d, budget):
-        for graph in [*d.sample_graphs(8, COST, budget), d.decode(0.5, COST, budget)]:
+        for graph in [
+            *d.sample_graphs(8, Budget(COST, budget)),
+            d.decode(0.5, Budget(COST, budget)),
+        ]:
             assert COST.graph_cost(graph) <= budget
             assert graph.sink == d.ids[-1]
             assert {node.model for node in graph.nodes} <= set(MODELS)

@@ -18,7 +18,7 @@ from tests.support.fakes import ScriptedClient, unit_draw
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import CostModel, Lengths, prune_and_trim
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided
@@ -443,20 +443,14 @@ def test_a_picture_shows_gates_waves_and_what_is_asked_for_later():
 
 def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
     cost = CostModel(POOL, Lengths(100, 10), "dollars")
-    whole = prune_and_trim(list(cascade().nodes), adjacency(cascade()), cost, np.inf)
+    whole = Budget(cost).pruned(list(cascade().nodes), adjacency(cascade()))
     assert whole == cascade()
-    smaller = prune_and_trim(
-        list(cascade().nodes), adjacency(cascade()), cost, 3 * cost.single("m")
-    )
+    smaller = Budget(cost, 3 * cost.single("m")).trim(cascade())
     check_roles(smaller)
     assert smaller.node(5).gate == Gate(0.0, (2,))
-    smallest = prune_and_trim(
-        list(cascade().nodes), adjacency(cascade()), cost, 1.5 * cost.single("m")
-    )
+    smallest = Budget(cost, 1.5 * cost.single("m")).trim(cascade())
     assert smallest.node(5).gate is None
-    left = prune_and_trim(
-        list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool), cost, np.inf
-    )
+    left = Budget(cost).pruned(list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool))
     assert left.nodes == (Node(3, "assistant", "m"),)
 
 

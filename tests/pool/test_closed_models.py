@@ -11,7 +11,7 @@ from ttsgraph.agent.context import pool_table
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.environment import Feedback, QuestionResult, Usage
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.reporting.explain import explain
 from ttsgraph.settings.profile import Profile
@@ -78,7 +78,7 @@ def test_what_is_told_of_closed_models_leaves_out_what_is_not_known(tmp_path):
     read = read_table(Profiles, tmp_path / "profile.parquet", "profile")
     assert math.isnan(read["total"][0])
     assert read["layers"].isna().all()
-    brief = Brief("math", cost, 0.002, {"small": 0.5}, ("assistant",), 8)
+    brief = Brief("math", Budget(cost, 0.002, 8), {"small": 0.5}, ("assistant",))
     assert "small: family small, accuracy alone 0.500" in pool_table(brief, ["small"], 1000)
     told = "\n".join(explain(parallel(["small"] * 2, "large", "fuser"), closed, "math"))
     assert "FLOPs" not in told

@@ -31,7 +31,7 @@ from ttsgraph.endpoints.endpoints import Patience
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import run_graph
-from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -363,12 +363,14 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
     cost = profile().cost_model("math")
     table = profiled(cost, greedy=0.9, small=0.5, large=0.2)
     assert list(table["model"]) == list(cost.pool)
-    best, voting = (best_single(table, cost, 100, repeated=repeated) for repeated in (False, True))
+    best, voting = (
+        best_single(table, Budget(cost, 100), repeated=repeated) for repeated in (False, True)
+    )
     assert (best, voting) == ("small:t0", "small")
     none = table.assign(budget_units=1e9)
     arms = {
         case.columns["arm"]: case.columns["label"]
-        for case in trials.test_cases(single(best), none, cost, 4, 12, best, voting)
+        for case in trials.test_cases(single(best), none, Budget(cost, 4, 12), best, voting)
     }
     assert arms == {
         "found": "found graph",
@@ -439,7 +441,7 @@ class TestServing:
 
 def test_an_agent_is_told_what_a_variant_is():
     known = profile()
-    brief = Brief("math", known.cost_model("math"), 8, {"small:t0": 0.5}, ("assistant",), 8)
+    brief = Brief("math", Budget(known.cost_model("math"), 8, 8), {"small:t0": 0.5}, ("assistant",))
     assert (
         "small:t0: family f, 0.1B parameters, at temperature 0, accuracy alone 0.500"
         in pool_table(brief, ["small", "small:t0"], 500)

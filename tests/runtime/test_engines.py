@@ -33,6 +33,7 @@ from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Message, ModelClient, Request, Sampling
 from ttsgraph.runtime.clients import open_client
@@ -235,7 +236,7 @@ def test_a_search_runs_on_every_engine(engine: Engine) -> None:
     profile = engine.profile
     cost = engine.profile.cost_model("math")
     brief = Brief(
-        "math", cost, profile.budget.limit, dict.fromkeys(cost.pool, 0.3), profile.roles, 12
+        "math", Budget(cost, profile.budget.limit, 12), dict.fromkeys(cost.pool, 0.3), profile.roles
     )
     settings = profile.search.model_copy(update=SMALL_SEARCH)
     searcher = make_searcher(

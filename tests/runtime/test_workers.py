@@ -16,6 +16,7 @@ from ttsgraph.base.errors import LimitReached, RunStopped, SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Evaluator
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter
@@ -99,11 +100,9 @@ class Lab:
         """Graph, trajectory and archive that a search leaves when its evaluations go there."""
         brief = Brief(
             "math",
-            self.profile.cost_model("math"),
-            20.0,
+            Budget(self.profile.cost_model("math"), 20.0, 12),
             dict.fromkeys(self.profile.pool, 0.4),
             ("assistant", "fuser"),
-            12,
         )
         start = {"llama-3.2-1b": 6}
         searcher = make_searcher(

@@ -16,7 +16,7 @@ from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import COLUMNS, Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.client import Sampling
@@ -49,7 +49,9 @@ class TestDriver:
     """The loop with a fake model by injection: everything but the language model is real."""
 
     cost = CostModel(LAPTOP_POOL, Lengths(60, 5))
-    brief = Brief("math", cost, 8.0, {"small": 0.35, "large": 0.45}, ("assistant", "voter"), 12)
+    brief = Brief(
+        "math", Budget(cost, 8.0, 12), {"small": 0.35, "large": 0.45}, ("assistant", "voter")
+    )
 
     def search(
         self,
@@ -132,7 +134,7 @@ class TestDriver:
             name = "greedy"
             propose = learn = result = lambda self, *_: graphs
 
-        brief = Brief("math", self.cost, 8.0, {}, ("assistant", "voter"), 12)
+        brief = Brief("math", Budget(self.cost, 8.0, 12), {}, ("assistant", "voter"))
         searcher = Greedy(Problem(brief, SearchSettings(), AgentSettings(), {}, 0))
         environment = Environment(
             Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({})
@@ -156,7 +158,7 @@ class TestDriver:
             result = lambda self: slow if self.shown == 1 else fast  # noqa: E731
 
         def found(objective: Objective) -> CollaborationGraph:
-            brief = Brief("math", self.cost, 8.0, {}, ("assistant", "voter"), 12, objective)
+            brief = Brief("math", Budget(self.cost, 8.0, 12), {}, ("assistant", "voter"), objective)
             settings = SearchSettings(max_iterations=2)
             searcher = TurnByTurn(Problem(brief, settings, AgentSettings(), {}, 0))
             client = ArithmeticClient({"small": 0.2, "large": 0.9})

@@ -16,7 +16,7 @@ from tests.search.test_search import BRIEF, COST, START, feedback, problem
 from tests.support.agent_server import NOTHING, scripted, settings
 from ttsgraph.agent.base import Brief, Scored, legal_counts
 from ttsgraph.agent.heuristic import HeuristicAgent
-from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.topologies import chain
 from ttsgraph.pool.spec import ModelPool
@@ -39,16 +39,16 @@ def big_sink(graph) -> float:
 class TestUniformStart:
     @pytest.mark.parametrize("budget", [18.0, 42.0, 80.0])
     def test_its_median_draw_costs_about_the_budget_at_most(self, budget):
-        brief = Brief("math", COST, budget, {}, ("assistant", "fuser"), 80)
+        brief = Brief("math", Budget(COST, budget, 80), {}, ("assistant", "fuser"))
         d = uniform_start(brief, np.random.default_rng(0), 1.05, 0.5, fill=1.0)
-        costs = [COST.graph_cost(graph) for graph in d.sample_graphs(400, COST, np.inf)]
+        costs = [COST.graph_cost(graph) for graph in d.sample_graphs(400, Budget(COST))]
         assert np.median(costs) <= 1.3 * budget
         assert np.ptp(d.psi) == np.ptp(d.pi) == np.ptp(d.theta) == 0.0
 
     def test_a_larger_budget_gets_more_nodes(self):
         sizes = [
             uniform_start(
-                Brief("math", COST, budget, {}, ("assistant",), 80),
+                Brief("math", Budget(COST, budget, 80), {}, ("assistant",)),
                 np.random.default_rng(0),
                 1.05,
                 0.5,
@@ -83,7 +83,7 @@ class TestGPTSwarm:
         assert json.dumps(searcher.distribution.to_dict()) == before
 
     def test_its_result_fits_also_where_the_likeliest_sink_does_not(self):
-        brief = Brief("math", COST, 4.5, {}, ("assistant", "fuser"), 80)
+        brief = Brief("math", Budget(COST, 4.5, 80), {}, ("assistant", "fuser"))
         searcher = make_searcher(
             "gptswarm", Problem(brief, SearchSettings(), AgentSettings(), {}, 0)
         )
@@ -176,7 +176,7 @@ class TestRandom:
         searcher = make_searcher(
             "random",
             Problem(
-                Brief("math", cost, budget, {}, roles, most),
+                Brief("math", Budget(cost, budget, most), {}, roles),
                 SearchSettings(),
                 AgentSettings(),
                 {},
@@ -221,7 +221,7 @@ class TestRandom:
 class TestTextGrad:
     @pytest.mark.parametrize("budget", [1.0, 18.0, 42.0, 80.0])
     def test_it_starts_from_a_mixture_that_has_no_room_for_any_model(self, budget):
-        brief = Brief("math", COST, budget, {}, ("assistant", "fuser"), 80)
+        brief = Brief("math", Budget(COST, budget, 80), {}, ("assistant", "fuser"))
         counts = maximal_counts(brief)
         assert legal_counts(counts, brief)
         assert not any(
@@ -229,9 +229,9 @@ class TestTextGrad:
         )
 
     def test_with_room_for_all_every_model_is_in_it(self):
-        assert set(maximal_counts(Brief("math", COST, 80.0, {}, ("assistant",), 80))) == set(
-            COST.pool
-        )
+        assert set(
+            maximal_counts(Brief("math", Budget(COST, 80.0, 80), {}, ("assistant",)))
+        ) == set(COST.pool)
 
     def test_it_ignores_the_start_that_the_init_stages_chose(self):
         assert make_searcher("textgrad", problem()).distribution.n == sum(

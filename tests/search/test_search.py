@@ -15,7 +15,7 @@ from ttsgraph.base.errors import SettingsError, TTSGraphError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Usage
 from ttsgraph.search import SEARCHERS, Problem, make_searcher
@@ -23,9 +23,9 @@ from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief(
-    "math", COST, 40.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser", "voter"), 24
+    "math", Budget(COST, 40.0, 24), dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser", "voter")
 )
-WIDE = Brief("math", COST, 80.0, dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser"), 80)
+WIDE = Brief("math", Budget(COST, 80.0, 80), dict.fromkeys(PAPER_POOL, 0.3), ("assistant", "fuser"))
 START = {"gemma-3-1b": 3, "llama-3.2-1b": 3, "llama-3.2-3b": 2}
 
 
@@ -60,7 +60,7 @@ class TestEverySearcher:
     def test_proposals_and_result_are_within_budget_with_known_roles_and_models(self, method):
         for text in loop(make_searcher(method, problem())):
             graph = CollaborationGraph.from_json(text)
-            assert COST.graph_cost(graph) <= BRIEF.budget
+            assert COST.graph_cost(graph) <= BRIEF.budget.limit
             assert {node.role for node in graph.nodes} <= set(BRIEF.roles)
             assert {node.model for node in graph.nodes} <= set(PAPER_POOL)
 
@@ -203,14 +203,14 @@ class TestHeuristicAgent:
 
     def test_the_strongest_family_comes_first(self):
         scores = {m: 0.5 if m.startswith("llama") else 0.2 for m in PAPER_POOL}
-        brief = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
+        brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
         ranked = self.agent().select_family_size(brief, [Trial({"gemma-3-1b": 2}, 0.25, 20)]).models
         assert [m.startswith("llama") for m in ranked] == [True] * 3 + [False] * 3
 
     @pytest.mark.parametrize(("twice", "first"), [(0.55, "llama-3.2-1b"), (0.41, "llama-3.1-8b")])
     def test_small_models_are_preferred_only_where_a_second_one_gains_enough(self, twice, first):
         scores = dict.fromkeys(PAPER_POOL, 0.1) | {"llama-3.2-1b": 0.4, "llama-3.1-8b": 0.5}
-        brief = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
+        brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
         assert (
             self.agent()
             .select_family_size(brief, [Trial({"llama-3.2-1b": 2}, twice, 20)])
@@ -227,11 +227,11 @@ class TestHeuristicAgent:
             Trial({"llama-3.1-8b": 1}, 0.3, 20),
             Trial({"llama-3.2-1b": 2}, 0.62, 20),
         ]
-        joint = Brief("math", COST, 40.0, scores, BRIEF.roles, 24, Objective(kind="joint"))
+        joint = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles, Objective(kind="joint"))
         preference = self.agent().select_family_size(joint, trials)
         assert preference.models[0] == "llama-3.2-1b"
         assert "promised value within the budget: llama-3.2-1b 0.63" in preference.reason
-        accuracy = Brief("math", COST, 40.0, scores, BRIEF.roles, 24)
+        accuracy = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
         assert (
             self.agent()
             .select_family_size(accuracy, [Trial({"llama-3.2-1b": 2}, 0.41, 20)])

@@ -11,6 +11,7 @@ from benchmarks.warm import compare
 from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.client import Usage
 from ttsgraph.search.agent_reinforce import FIXED, AgentReinforce
 from ttsgraph.search.base import Problem
@@ -22,7 +23,10 @@ PROFILE = load_profile("simulated", Path(__file__).parents[2] / "profiles")
 OLD = "llama-3.2-3b"
 NEW = "llama-3.1-8b"
 BRIEF = Brief(
-    "math", PROFILE.cost_model("math"), 80.0, dict.fromkeys(PROFILE.pool, 0.3), PROFILE.roles, 80
+    "math",
+    Budget(PROFILE.cost_model("math"), 80.0, 80),
+    dict.fromkeys(PROFILE.pool, 0.3),
+    PROFILE.roles,
 )
 SETTINGS = SearchSettings()
 
@@ -68,7 +72,7 @@ def test_the_newcomer_is_tried_first_and_beside_it_the_last_graph_as_the_measure
     assert len(with_newcomer) >= len(trials) // 2
     assert any(set(graph.model_counts()) == {NEW} for graph in with_newcomer)
     assert any({OLD, NEW} <= set(graph.model_counts()) for graph in with_newcomer)
-    assert all(BRIEF.cost.graph_cost(graph) <= BRIEF.budget for graph in trials)
+    assert all(BRIEF.budget.fits(graph) for graph in trials)
 
 
 def test_the_archives_best_graphs_are_structures_to_try_it_in():

@@ -20,6 +20,7 @@ from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.search import Problem, make_searcher
 from ttsgraph.search.driver import Driver, Found
@@ -199,11 +200,9 @@ def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path
             environment = Environment(prompt, settings.sampling.sampling(), pool, client)
             brief = Brief(
                 "math",
-                cost,
-                profile.budget.limit,
+                Budget(cost, profile.budget.limit, profile.budget.max_nodes),
                 dict.fromkeys(pool, 0.3),
                 profile.roles,
-                profile.budget.max_nodes,
             )
             searcher = make_searcher(
                 "agent_reinforce",

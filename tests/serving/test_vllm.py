@@ -35,6 +35,7 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Completion, Message, ModelClient, Request
 from ttsgraph.runtime.clients import open_client
@@ -93,11 +94,9 @@ def search(
     val = SUMS[16:32]
     brief = Brief(
         "math",
-        cost,
-        profile.budget.limit,
+        Budget(cost, profile.budget.limit, profile.budget.max_nodes),
         {SMOLLM: 0.4, GEMMA: 0.3},
         profile.roles,
-        profile.budget.max_nodes,
     )
     searcher = make_searcher(
         "agent_reinforce", Problem(brief, profile.search, profile.agent, START, 0)

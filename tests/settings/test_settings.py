@@ -25,7 +25,7 @@ def test_shipped_profiles_are_valid(name):
     profile = load_profile(name, ROOT / "profiles")
     assert profile.pool
     for task in profile.tasks:
-        profile.cost_model(task).require_feasible(profile.budget.limit)
+        profile.budget_on(task).require_feasible()
 
 
 def test_shipped_params_name_a_profile_and_its_tasks():

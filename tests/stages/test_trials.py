@@ -22,7 +22,7 @@ from ttsgraph.flows.profile import profile_models
 from ttsgraph.flows.sample import sample
 from ttsgraph.flows.stage import load_stage
 from ttsgraph.flows.tracking import SearchTracker
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.settings.profile import load_profile
@@ -40,7 +40,7 @@ from ttsgraph.stages.trials import (
 from ttsgraph.stages.trials import test_cases as rivals
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
-BRIEF = Brief("math", COST, 40.0, {}, ("assistant", "fuser"), 24)
+BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
 
 
 def trials(*rows: tuple[dict[str, int], float]) -> pd.DataFrame:
@@ -297,7 +297,7 @@ def test_the_found_graph_is_compared_within_the_same_budget():
         ]
     )
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
-    cases = rivals(found, sweep, COST, 40.0, 80, "gemma-3-1b", "gemma-3-1b")
+    cases = rivals(found, sweep, Budget(COST, 40.0, 80), "gemma-3-1b", "gemma-3-1b")
     assert [case.columns["arm"] for case in cases] == [
         "found",
         "single",

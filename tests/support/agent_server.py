@@ -19,7 +19,7 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, ModelClient, Request, Sampling
 from ttsgraph.pool.spec import Price
@@ -32,7 +32,7 @@ from ttsgraph.tasks.prompts import Prompt
 
 COST = CostModel(LAPTOP_POOL, Lengths(60, 5))
 BRIEF = Brief(
-    "math", COST, 7.0, {"small": 0.35, "large": 0.45}, ("assistant", "fuser", "voter"), 12
+    "math", Budget(COST, 7.0, 12), {"small": 0.35, "large": 0.45}, ("assistant", "fuser", "voter")
 )
 PRICE = Price(1.0, 4.0)
 NOTHING = '{"edge_changes": [], "role_changes": [], "graph": null, "reason": "wait"}'
