@@ -3,8 +3,10 @@ same budget; then the registry.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from prefect import flow
 
@@ -16,11 +18,22 @@ from ttsgraph.flows.deployment import challenger, deploy, read_run_id
 from ttsgraph.flows.ending import say
 from ttsgraph.flows.live import live
 from ttsgraph.flows.registry import Registry
-from ttsgraph.flows.stage import load_stage, main, read_found
+from ttsgraph.flows.stage import Stage, load_stage, main, read_found
 from ttsgraph.flows.tracking import add_test_scores
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.stages import schemas
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.records import Gated, Verdict, write_record
-from ttsgraph.stages.schemas import Answers, Evaluations, Nodes, write_table
+from ttsgraph.stages.schemas import (
+    Answers,
+    Candidates,
+    Evaluations,
+    Nodes,
+    Trials,
+    read_table,
+    write_table,
+)
 from ttsgraph.stages.trials import (
     answers_table,
     best_single,
@@ -28,6 +41,7 @@ from ttsgraph.stages.trials import (
     cases_table,
     test_cases,
 )
+from ttsgraph.stages.worth import known_evidence, predicted_losses, with_worth
 from ttsgraph.tasks.base import Question, can_vote
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
@@ -81,6 +95,9 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     questions = stage.questions()
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     write_table(table, Evaluations, folder / "test.parquet")
+    rng = np.random.default_rng([stage.params.seed, 2])
+    losses = predicted_losses(graph, stage.brief(), found_evidence(stage, folder), rng)
+    nodes = with_worth(nodes, graph, feedbacks[0], losses)
     write_table(nodes, Nodes, folder / "nodes.parquet")
     answers = answers_table(cases, feedbacks, stage.grader().extract)
     write_table(answers, Answers, folder / "answers.parquet")
@@ -108,6 +125,25 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     )
     told_version = f"version {version.label} is {outcome}: {decision.reason}"
     say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}; {told_version}")
+
+
+def found_evidence(stage: Stage, folder: Path) -> Evidence:
+    """What is known of nodes on training and validation questions: from the contest, or where there
+    was none from the method's own search.
+    """
+    table = read_table(schemas.Evidence, stage.results / "evidence.parquet", "init_instances")
+    tried = read_table(Trials, stage.results / "init_instances.parquet", "init_instances")
+    if table.empty:
+        table = read_table(schemas.Evidence, folder / "evidence.parquet", "search")
+        archive = read_table(Candidates, folder / "archive.parquet", "search")
+        tried = archive.set_index("candidate_id")
+    graphs = {
+        int(number): CollaborationGraph.from_json(tried["graph"].loc[number])
+        for number in table["candidate_id"].unique()
+    }
+    questions = stage.questions()
+    known = [*questions["train"], *questions["val"]]
+    return known_evidence(table, graphs, known, stage.brief().greedy)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ from prefect import flow
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Exchange, Preference, Speak
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.node_answers import NodeAnswers, rate_metrics
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.flows.contest import run_contest
 from ttsgraph.flows.live import live
 from ttsgraph.flows.stage import load_stage, main
 from ttsgraph.stages.records import Preferred, Started, read_record, write_record
-from ttsgraph.stages.schemas import Trials, write_table
-from ttsgraph.stages.standings import contest_table, start_data
+from ttsgraph.stages.schemas import Evidence, Trials, write_table
+from ttsgraph.stages.standings import contest_evidence, contest_table, start_data
 from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases
 from ttsgraph.tasks.base import Question
 
@@ -36,10 +37,12 @@ def init_instances(task: str, profile: str | None = None) -> None:
         contest = run_contest(stage, "init_instances")
         table = contest_table(contest)
         write_table(table, Trials, stage.results / "init_instances.parquet")
+        evidence = contest_evidence(contest)
+        write_table(evidence, Evidence, stage.results / "evidence.parquet")
         data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
         write_record(Started, stage.results / "start.json", data)
         stage.write_calls("init_instances")
-        stage.record("init_instances", table)
+        stage.record("init_instances", table, metrics=rate_metrics(evidence))
         return
     brief = stage.brief()
     settings = stage.profile.init
@@ -69,6 +72,8 @@ def init_instances(task: str, profile: str | None = None) -> None:
     table, exchanges = stage.with_agent(run, account="init_instances")
     start = start_trial(table, brief)
     write_table(table, Trials, stage.results / "init_instances.parquet")
+    # No node is graded here but the sink.
+    write_table(NodeAnswers().table(), Evidence, stage.results / "evidence.parquet")
     # With those of the stage before: all of what the agent was asked on the way to this start.
     told = [*(exchange.model_dump() for exchange in chosen.exchanges), *map(asdict, exchanges)]
     started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": told}

@@ -4,11 +4,10 @@ every candidate in MLflow.
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from prefect import flow
 
 from ttsgraph.agent.base import Exchange, Speak
@@ -17,8 +16,9 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5, write_text
 from ttsgraph.base.journal import Journal, read_journal, write_history
 from ttsgraph.base.state import STATE
-from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.archive import Archive, Record, without_nodes
 from ttsgraph.evaluation.environment import Environment, Evaluator
+from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.flows.ending import say
 from ttsgraph.flows.live import live
@@ -36,7 +36,7 @@ from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
 from ttsgraph.stages.records import Running, Searched, Started, read_record, write_record
-from ttsgraph.stages.schemas import Candidates, Edges, Trajectory, write_table
+from ttsgraph.stages.schemas import Candidates, Edges, Evidence, Trajectory, write_table
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 
@@ -63,8 +63,15 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     async def prepare(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
     ) -> tuple[Searcher, SearchSettings]:
+        texts = {question.id: question.text for question in questions["train"]}
         problem = Problem(
-            brief, settings, stage.profile.agent, start.counts, stage.params.seed, speak, contenders
+            replace(brief, questions=texts),
+            settings,
+            stage.profile.agent,
+            start.counts,
+            stage.params.seed,
+            speak,
+            contenders,
         )
         return method_class(problem), settings
 
@@ -114,8 +121,9 @@ def tracked_search(
 
     async def run(
         environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
-    ) -> tuple[Found, pd.DataFrame, list[Exchange]]:
+    ) -> tuple[Found, Archive, list[Exchange]]:
         environment.client = MeteredClient(environment.client, meter, environment.paid)
+        environment = environment.with_free_node_grades()
         paying = None if speak is None else metered(speak, meter)
         archive = Archive(journal)
         async with meter.watched():
@@ -123,7 +131,7 @@ def tracked_search(
             driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
             with spread(stage, environment, questions["shots"], meter) as evaluator:
                 found = await driver.run(searcher, evaluator, questions["train"], questions["val"])
-        return found, archive.table(), driver.exchanges
+        return found, archive, driver.exchanges
 
     def record(evaluated: Record) -> None:
         meter.note_now()
@@ -153,16 +161,20 @@ def tracked_search(
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
         write_record(Running, run_path, {"identity": identity, "run_id": tracker.run_id})
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
-        found, table, exchanges = stage.with_agent(run, agent)
+        found, archive, exchanges = stage.with_agent(run, agent)
+        table = archive.table()
+        evidence = archive.answers.table()
         tracker.wait()
         write_table(table, Candidates, folder / "archive.parquet")
+        write_table(evidence, Evidence, folder / "evidence.parquet")
         write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
         entries = read_journal(journal.path)
-        write_history(entries, folder / "history.jsonl")
+        write_history(without_nodes(entries), folder / "history.jsonl")
         write_table(edge_table(entries), Edges, folder / "edges.parquet")
         summary = search_summary(found, table, meter.spent, exchanges) | {
             "isolation_missing": missing_isolation(stage.settings.kind),
             "trajectory_md5": md5(folder / "trajectory.csv"),
+            "evidence_left_out": archive.answers.left_out,
         }
         write_record(Searched, folder / "search.json", summary, SPENT)
         write_text(folder / "graph.json", found.graph.to_json())
@@ -173,6 +185,7 @@ def tracked_search(
                 for key, value in summary.items()
                 if isinstance(value, int | float)
             }
+            | rate_metrics(evidence)
         )
         tracker.artifact(folder / "graph.json")
         tracker.note(graph_note("Found graph", found.graph))
@@ -190,7 +203,7 @@ def spread(
     if workers.kind == "local":
         yield environment
         return
-    order = order_of(stage.profile, stage.task, shots, STATE)
+    order = order_of(stage.profile, stage.task, shots, STATE, environment.grade_nodes)
     with carrier(workers) as carry:
         yield SpreadEnvironment(environment, order, carry, workers.count, meter, stage.recorder)
 

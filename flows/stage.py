@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.questions import questions_of, questions_path
 
 NO_LIMITS = LimitSettings()
+NO_METRICS: Mapping[str, float] = {}
 
 RESEARCH = Path("research")
 """Where searches go that a changed pool calls for."""
@@ -193,9 +194,15 @@ class Stage:
 
         return self.with_models(run, meter=meter)
 
-    def record(self, name: str, table: pd.DataFrame, folder: Path | None = None) -> None:
-        """Record the graphs that a stage measured in MLflow; its duration is that of this
-        context.
+    def record(
+        self,
+        name: str,
+        table: pd.DataFrame,
+        folder: Path | None = None,
+        metrics: Mapping[str, float] = NO_METRICS,
+    ) -> None:
+        """Record the graphs that a stage measured in MLflow, and its own `metrics`; its duration is
+        that of this context.
         """
         from ttsgraph.flows.stage_runs import record_stage  # MLflow is slow to import
 
@@ -209,6 +216,7 @@ class Stage:
             folder or self.results,
             params,
             self.began,
+            metrics,
         )
 
     def write_calls(self, name: str) -> None:

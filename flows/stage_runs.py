@@ -33,9 +33,10 @@ def record_stage(
     folder: Path,
     params: Mapping[str, Any],
     started: float,
+    metrics: Mapping[str, float],
 ) -> str:
-    """A run of a stage that measured graphs, with a child run for each row of its table; returns
-    its id.
+    """A run of a stage that measured graphs, with these metrics and a child run for each row of its
+    table; returns its id.
 
     `table` has the columns of schemas.GraphScores, bookkeeping too; `started` is in seconds since
     1970. The run's id is kept among the bookkeeping of `folder`. Raises InputError when MLflow
@@ -66,6 +67,7 @@ def record_stage(
                 "mlflow.note.content",
                 graph_note("Best graph", CollaborationGraph.from_json(best["graph"])),
             )
+        log_metrics(client, run_id, metrics)
         client.set_terminated(run_id, RunStatus.to_string(RunStatus.FINISHED))
     write_text(run_file(folder, name), json.dumps({"run_id": run_id}))
     return str(run_id)

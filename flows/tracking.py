@@ -8,6 +8,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,10 @@ from ttsgraph.settings.profile import Profile
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
 """Columns of a trajectory that are metrics of the search's run."""
+
+NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
+MOST_METRICS = 1000
+"""Metrics that MLflow takes at once."""
 
 PREFIXES = ("agent", "spent")
 """Groups of a search's final figures; the others stand under `search`."""
@@ -316,12 +321,15 @@ def add_note(tracking_uri: str, run_id: str, sentence: str, drawing: Sequence[st
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
-    """Log single values to a run, leaving out NaN."""
+    """Log single values to a run, leaving out NaN. What MLflow allows in no name becomes `_`."""
     now = int(time.time() * 1000)
     metrics = [
-        Metric(key, float(value), now, 0) for key, value in values.items() if not math.isnan(value)
+        Metric(NOT_IN_NAMES.sub("_", key), float(value), now, 0)
+        for key, value in values.items()
+        if not math.isnan(value)
     ]
-    client.log_batch(run_id, metrics=metrics)
+    for start in range(0, len(metrics), MOST_METRICS):
+        client.log_batch(run_id, metrics=metrics[start : start + MOST_METRICS])
 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:

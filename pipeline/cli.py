@@ -208,11 +208,14 @@ def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
 
 @app.command()
 def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
-    """Say in words what a graph does and what a question costs.
+    """Say in words what a graph does, what a question costs, and what each node was worth on the
+    test questions, if the graph was found here.
 
     A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
     """
     from ttsgraph.reporting.explain import explain as in_words
+    from ttsgraph.reporting.explain import worth_of
+    from ttsgraph.stages.worth import kept_nodes
 
     found, loaded, chosen, deployed = _found(graph, profile, task)
     if deployed is not None and not Path(graph).is_dir():
@@ -220,6 +223,12 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
 
         typer.echo(origin(_params().tracking_uri, deployed))
     for line in in_words(found, loaded, chosen):
+        typer.echo(line)
+    path = Path(graph)
+    near = [path] if path.is_dir() else [path.parent]
+    elsewhere = sorted(Path("results").glob(f"*/{chosen}/*")) if deployed is not None else []
+    nodes = kept_nodes(found, [*near, *elsewhere])
+    for line in worth_of(found, nodes) if nodes is not None else []:
         typer.echo(line)
 
 

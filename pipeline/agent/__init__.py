@@ -18,7 +18,12 @@ def make_agent(
     model has no way to `speak`.
     """
     rules = HeuristicAgent(
-        rng, settings.insight_1, settings.insight_2, settings.insight_3, settings.step
+        rng,
+        settings.insight_1,
+        settings.insight_2,
+        settings.insight_3,
+        settings.step,
+        settings.evidence,
     )
     if settings.kind == "heuristic":
         return rules

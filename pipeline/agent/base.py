@@ -18,6 +18,7 @@ from ttsgraph.agent.edits import EdgeEdit, Edits, ProposedGraph
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
 from ttsgraph.evaluation.environment import standard_error
+from ttsgraph.evaluation.node_tallies import NO_TALLIES, GraphTallies
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.distribution import GraphDistribution
@@ -49,7 +50,8 @@ class Brief:
     `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs
     of the pilot sweeps with what they scored, also those over the budget; none where no pilot was
     run. `greedy` are the members of the pool that always give a question the same answer, so that
-    asking them twice adds nothing.
+    asking them twice adds nothing. `questions` are the texts of training questions by id, for
+    examples.
     """
 
     task: str
@@ -59,6 +61,7 @@ class Brief:
     objective: Objective = ACCURACY
     pilot: Sequence[Scored] = ()
     greedy: frozenset[str] = frozenset()
+    questions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cost(self) -> CostModel:
@@ -85,7 +88,8 @@ class Scored:
     numbers.
 
     `latency_s` is the mean of a question, as measured. One that was `stopped` in a race was beaten
-    on its first `n_scored` questions and not asked the others.
+    on its first `n_scored` questions and not asked the others. `tallies` say what its nodes
+    repaired and spoilt, where they were graded.
     """
 
     graph: CollaborationGraph
@@ -95,6 +99,7 @@ class Scored:
     latency_s: float = math.nan
     objective: Objective = ACCURACY
     stopped: bool = False
+    tallies: GraphTallies = NO_TALLIES
 
     @property
     def accuracy(self) -> float:

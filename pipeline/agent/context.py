@@ -4,18 +4,21 @@ tokens.
 The rule: each table is a list of entries, the most telling first, with a share of the room; what a
 table leaves over goes to the next. Entries that don't fit are left out and summed up in one line.
 
-pilot       graphs within the budget before those over it, the best first
-nodes       all; those that have the same model, or the same model probabilities, as one entry
-last round  its candidates, the best first, with the models drawn where these are open
-edges       those sampled in the last round, then by probability, highest first; the others as
-            number, range and mean
-roles       nodes whose roles have been learnt most, first
-history     best candidates so far, then scores by shape, then by iteration, latest first
+* pilot: graphs within the budget before those over it, the best first
+* nodes: all; those that have the same model, or the same model probabilities, as one entry
+* last round: its candidates, the best first, with the models drawn where these are open
+* edges: those sampled in the last round, then by probability, highest first; the others as number,
+  range and mean
+* roles: nodes whose roles have been learnt most, first
+* history: best candidates so far, then scores by shape, then by iteration, latest first
+* evidence: where nodes were graded, what roles repaired and spoilt, then edges by how much more
+  they did the one than the other; and two examples of the last round
 """
 
 from __future__ import annotations
 
 import heapq
+import json
 import math
 import re
 from collections import defaultdict
@@ -27,11 +30,17 @@ import numpy as np
 from ttsgraph.agent.base import Brief, Scored, Trial
 from ttsgraph.agent.history import History
 from ttsgraph.base.arrays import FloatArray
+from ttsgraph.evaluation.node_tallies import Example, Tally
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 
 _PIECES = re.compile(r"[A-Za-z]+|[^\sA-Za-z]|\n")
 BEST_SHOWN = 3
+READ_SHOWN = 4
+QUOTED = 120
+"""Characters of a question or an answer that are shown."""
+
+_MARKUP = re.compile(r"[`<>{}#]")
 
 
 def estimate_tokens(text: str) -> int:
@@ -115,10 +124,18 @@ def pilot_table(brief: Brief, room: int) -> str:
 
 
 def update_tables(
-    distribution: GraphDistribution, history: Sequence[Scored], brief: Brief, room: int
+    distribution: GraphDistribution,
+    history: Sequence[Scored],
+    brief: Brief,
+    room: int,
+    evidence: bool = True,
 ) -> dict[str, str]:
-    """The tables of the update prompt by name, together within `room` tokens."""
+    """The tables of the update prompt by name, together within `room` tokens; that of evidence is
+    empty where it is not wanted, or where there is none.
+    """
     open_models = bool(distribution.open_models().any())
+    told = evidence_table(history, brief, room // 6) if evidence else ""
+    room -= estimate_tokens(told)
     parts: list[tuple[str, float, Callable[[int], str]]] = [
         (
             "nodes",
@@ -132,13 +149,83 @@ def update_tables(
         ("roles", 0.1, lambda r: _roles(distribution, r)),
         ("history", 0.15, lambda r: _history(history, brief, r, open_models)),
     ]
-    found = {}
+    found = {"evidence": told}
     unused = 0
     for name, share, table in parts:
         allowed = int(share * room) + unused
         found[name] = table(allowed)
         unused = max(0, allowed - estimate_tokens(found[name]))
     return found
+
+
+def evidence_table(history: Sequence[Scored], brief: Brief, room: int) -> str:
+    """What roles and edges repaired and spoilt, with two examples; nothing without such counts."""
+    known = History.of(history)
+    if not known.roles:
+        return ""
+    rank = sorted(known.roles.items(), key=lambda item: -item[1].answers)
+    lines = [
+        f"{' of '.join(filter(None, key))}: {_tally(tally)}, right {_share(tally.after, tally)}"
+        f" where an answer that it reads is {_share(tally.before, tally)}"
+        for key, tally in rank
+    ]
+    examples = [
+        _example(example, brief)
+        for wanted in (True, False)
+        for example in _latest_examples(known, wanted)[:1]
+    ]
+    for entry in examples:
+        room -= estimate_tokens(entry + "\n")
+    # What tells one way or the other comes first.
+    telling = sorted(
+        known.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
+    )
+    lines += [f"edge {a}->{b}: {_tally(tally)}" for (a, b), tally in telling]
+    told = fit(lines, room, lambda kept: f"({len(lines) - kept} more)")
+    return "\n".join([told, *examples])
+
+
+def _tally(tally: Tally) -> str:
+    return (
+        f"{tally.answers} answers, repaired {tally.repaired} of {tally.repairable}, spoilt"
+        f" {tally.spoilt} of {tally.spoilable}"
+    )
+
+
+def _share(total: float, tally: Tally) -> str:
+    return f"{total / tally.answers:.2f}"
+
+
+def _latest_examples(history: History, repaired: bool) -> list[Example]:
+    return [
+        example
+        for k in history.latest
+        for example in history[k].tallies.examples
+        if example.repaired == repaired
+    ]
+
+
+def _example(example: Example, brief: Brief) -> str:
+    """One question on one line. Texts are of questions and models, so they stand as JSON strings,
+    without line breaks and cut: nothing in them can look like a part of the prompt.
+    """
+    what = "repaired" if example.repaired else "spoilt"
+    read = ", ".join(map(quoted, example.read[:READ_SHOWN]))
+    more = f" and {len(example.read) - READ_SHOWN} more" if len(example.read) > READ_SHOWN else ""
+    question = brief.questions.get(example.question_id, example.question_id)
+    return (
+        f"example, {what} by node {example.node} ({example.role}): question {quoted(question)},"
+        f" read {read}{more}, answered {quoted(example.said)}"
+    )
+
+
+def quoted(text: str) -> str:
+    """A text by others as a JSON string of bounded length in ASCII, without backticks, braces or
+    markup.
+    """
+    plain = " ".join(text.split())
+    cut = plain if len(plain) <= QUOTED else f"{plain[: QUOTED - 3]}..."
+    return _MARKUP.sub(lambda sign: f"\\u{ord(sign.group()):04x}", json.dumps(cut))
 
 
 def _open_nodes(distribution: GraphDistribution, room: int) -> str:

@@ -42,6 +42,7 @@ from ttsgraph.agent.shapes import (
     neighbours,
     role_table,
 )
+from ttsgraph.evaluation.node_tallies import NOTHING
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 
@@ -52,6 +53,12 @@ extreme.
 
 MOST_INSTANCES = 12
 """The most instances of a model that a start has: more are past the optimum (insight 2)."""
+
+LEAST_ANSWERS = 24
+SURE = 2.0
+"""Answers of a node or role, and standard errors of what it gained, from which on evidence is acted
+on.
+"""
 
 PRIOR_GRAPHS = 2.0
 """How many graphs of average value a sink role's mean is mixed with."""
@@ -81,12 +88,14 @@ class HeuristicAgent:
         insight_2: bool = True,
         insight_3: bool = True,
         step: float = 0.3,
+        evidence: bool = False,
     ) -> None:
         self.rng = rng
         self.step = step
         self.insight_1 = insight_1
         self.insight_2 = insight_2
         self.insight_3 = insight_3
+        self.evidence = evidence
         self._aimed: set[Shape] = set()
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
@@ -200,12 +209,59 @@ class HeuristicAgent:
             return _edits(edges, roles, None, "credit of edges and roles only (insight 2 is off)")
         best, wanted, why = self._shapes(distribution, history, brief)
         sink_role = best_sink_role(history, distribution.roles, PRIOR_GRAPHS)
+        if self.evidence:
+            sink_role, why = self._by_evidence(history, distribution.roles, sink_role, why)
         centre = layout(distribution, best, sink_role, brief)
         proposal = layout(distribution, wanted, sink_role, brief) if wanted else centre
         if centre is None:
             return _edits({}, {}, proposal, why)
         edges = self._drawn(distribution, centre, settled=wanted is None)
+        if self.evidence:
+            why += self._without_spoilers(history, edges)
         return _edits(edges, role_table(centre, distribution.roles, ROLE_LEAD), proposal, why)
+
+    @staticmethod
+    def _by_evidence(
+        history: History, roles: Sequence[str], chosen: str, why: str
+    ) -> tuple[str, str]:
+        """The sink's role: another than the chosen one where what its nodes gained on what they
+        read is surely more; and why.
+        """
+        gains = {
+            role: sum((t for (name, _), t in history.roles.items() if name == role), NOTHING)
+            for role in roles
+        }
+        known = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
+        if not known:
+            return chosen, why
+        best = max(known, key=lambda role: known[role].gain)
+        if best == chosen or chosen not in known:
+            return chosen, why
+        lead = known[best].gain - known[chosen].gain
+        if lead <= SURE * math.hypot(known[best].gain_error, known[chosen].gain_error):
+            return chosen, why
+        told = known[best]
+        return best, (
+            f"{why}; a {best} gains {told.gain:+.3f} on what it reads ({told.answers} answers,"
+            f" repaired {told.repaired} of {told.repairable}, spoilt {told.spoilt} of"
+            f" {told.spoilable}), a {chosen} {known[chosen].gain:+.3f}"
+        )
+
+    def _without_spoilers(self, history: History, edges: dict[tuple[int, int], float]) -> str:
+        """Lower the edges into nodes that surely spoil more than they repair; says which."""
+        spoilers = {
+            i: tally
+            for i, tally in history.nodes.items()
+            if tally.answers >= LEAST_ANSWERS and tally.gain < -SURE * tally.gain_error
+        }
+        for edge, p in edges.items():
+            if edge[1] in spoilers:
+                edges[edge] = _nudge(p, -self.step)
+        named = ", ".join(
+            f"{i} (repaired {tally.repaired}, spoilt {tally.spoilt} of {tally.answers})"
+            for i, tally in sorted(spoilers.items())
+        )
+        return f"; fewer edges into what spoils: {named}" if spoilers else ""
 
     def _shapes(
         self, distribution: GraphDistribution, history: History, brief: Brief

@@ -5,13 +5,14 @@ what is new.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ttsgraph.agent.base import Scored
+from ttsgraph.evaluation.node_tallies import NOTHING, Edge, RoleOf, Tally
 
 
 class _Column:
@@ -36,11 +37,21 @@ class _Column:
         return self._rows[: self._length]
 
 
+K = TypeVar("K")
+
+
+def _add(sums: dict[K, Tally], more: Mapping[K, Tally]) -> None:
+    for key, tally in more.items():
+        sums[key] = sums.get(key, NOTHING) + tally
+
+
 class History(Sequence[Scored]):
     """Candidates in the order in which they were told.
 
     Sums over all of them are taken from whole columns, not carried on from one update to the next:
-    their last bits would come out differently, and with them now and then a graph.
+    their last bits would come out differently, and with them now and then a graph. Tallies are
+    added up in the order of candidates. `edges`, `nodes` and `roles` say what these repaired and
+    spoilt in all of them.
     """
 
     def __init__(self, candidates: Iterable[Scored] = ()) -> None:
@@ -52,6 +63,9 @@ class History(Sequence[Scored]):
         self._of_several = _Column(float)
         self._by_sink_role = defaultdict[str, list[float]](list)
         self.tried: set[tuple[int, int]] = set()
+        self.edges: dict[Edge, Tally] = {}
+        self.nodes: dict[int, Tally] = {}
+        self.roles: dict[RoleOf, Tally] = {}
         self.extend(candidates)
 
     @classmethod
@@ -73,6 +87,10 @@ class History(Sequence[Scored]):
         if graph.in_degree(graph.sink) > 1:
             self._of_several.append(value)
             self._by_sink_role[graph.node(graph.sink).role].append(value)
+        tallies = candidate.tallies
+        _add(self.edges, tallies.edges)
+        _add(self.nodes, tallies.nodes)
+        _add(self.roles, tallies.roles)
 
     def extend(self, candidates: Iterable[Scored]) -> None:
         """Add candidates, in order."""

@@ -188,9 +188,9 @@ class LLMAgent:
 
         def prompt(room: int) -> str:
             pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
-            tables = context.update_tables(
-                distribution, history, brief, room * 9 // 10 - context.estimate_tokens(pilot)
-            )
+            left = room * 9 // 10 - context.estimate_tokens(pilot)
+            evidence = self._settings.evidence
+            tables = context.update_tables(distribution, history, brief, left, evidence)
             tables["role_table"] = tables.pop("roles")
             models = distribution.models if open_models else _assigned(distribution)
             return self._render(

@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pandas as pd
 
 from ttsgraph.base.journal import Journal
-from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.node_answers import NodeAnswers, short_form
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 
@@ -58,6 +59,9 @@ class Record:
     status: Status
     error: str
 
+
+BY_NODE = "by_node"
+"""Under what the journal has the answers of a record's nodes."""
 
 COLUMNS = tuple(Record.__dataclass_fields__)
 
@@ -123,11 +127,12 @@ class Archive:
     records.
 
     A journal that an earlier run of the same search left is replayed: what it holds is not
-    evaluated or written again.
+    evaluated or written again. `answers` are those of the nodes, where they were graded.
     """
 
     def __init__(self, journal: Journal | None = None) -> None:
         self.records: list[Record] = []
+        self.answers = NodeAnswers()
         self._journal = journal
         if journal is not None:
             journal.cut(_keep(journal.pending))
@@ -152,24 +157,34 @@ class Archive:
             key: math.nan if entry[key] is None else entry[key] for key in COLUMNS
         }
         self.records.append(Record(**values))
+        by_node = entry.get(BY_NODE) or [[]] * len(entry["results"])
         results = [
-            QuestionResult(i, c, "", math.nan if latency is None else latency, e)
-            for i, c, latency, e in entry["results"]
+            QuestionResult(
+                i, c, "", math.nan if latency is None else latency, e, _node_results(nodes)
+            )
+            for (i, c, latency, e), nodes in zip(entry["results"], by_node, strict=True)
         ]
+        self.answers.add(entry["candidate_id"], graph, results)
         usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
         return Feedback(tuple(results), usage, entry["wall_s"], entry["status"] == "stopped")
 
     def append(self, record: Record, feedback: Feedback) -> None:
-        """Add one evaluation; it is on disk when this returns. Answers are not kept here: they are
-        in the call cache.
+        """Add one evaluation; it is on disk when this returns. Texts of answers are not kept here:
+        they are in the call cache.
         """
+        graded = any(result.nodes for result in feedback.results)
         if self._journal is not None:
             results = [
                 [result.question_id, result.correct, result.latency_s, result.error]
                 for result in feedback.results
             ]
-            self._journal.append({"type": "record", **asdict(record), "results": results})
+            by_node = {BY_NODE: [_plain_nodes(result) for result in feedback.results]}
+            entry = {"type": "record", **asdict(record), "results": results}
+            self._journal.append(entry | by_node if graded else entry)
         self.records.append(record)
+        if graded:
+            graph = CollaborationGraph.from_json(record.graph)
+            self.answers.add(record.candidate_id, graph, feedback.results)
 
     def event(self, kind: str, **data: Any) -> None:
         """Journal something that is not an evaluation: a distribution, a decision and its
@@ -184,6 +199,29 @@ class Archive:
     def table(self) -> pd.DataFrame:
         """All records, one row each, in the order of evaluation."""
         return pd.DataFrame([asdict(record) for record in self.records], columns=list(COLUMNS))
+
+
+def _plain_nodes(result: QuestionResult) -> list[list[Any]]:
+    return [
+        [
+            i,
+            node.correct,
+            short_form(node.form),
+            node.prompt_tokens,
+            node.completion_tokens,
+            node.latency_s,
+        ]
+        for i, node in result.nodes.items()
+    ]
+
+
+def _node_results(plain: Sequence[Sequence[Any]]) -> dict[int, NodeResult]:
+    return {i: NodeResult(*values) for i, *values in plain}
+
+
+def without_nodes(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A journal's entries without what each node answered, which has a table of its own."""
+    return [{key: value for key, value in entry.items() if key != BY_NODE} for entry in entries]
 
 
 def _keep(pending: Sequence[dict[str, Any]]) -> int:

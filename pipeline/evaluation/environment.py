@@ -14,19 +14,20 @@ from typing import Protocol
 from scipy.special import ndtri
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.evaluation.executor import GraphRunner
+from ttsgraph.evaluation.executor import Answer, GraphRunner
 from ttsgraph.evaluation.progress import Answered, Publish, ignore
 from ttsgraph.evaluation.scores import binary, mean_interval
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, with_waves
-from ttsgraph.models.client import ModelClient, Sampling, Usage
+from ttsgraph.models.client import Completion, ModelClient, Sampling, Usage
 from ttsgraph.pool.settings import judge_specs
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import AskingTask, Question, can_vote
 from ttsgraph.tasks.grading import Grader
 from ttsgraph.tasks.prompts import Prompt
 
 CONFIDENCE = 0.95
+NO_CALL = Completion("", 0, 0, 0.0)
 
 MOST_UNDER_WAY = 4096
 """Questions of graphs answered at once by one environment: more than endpoints take, and a bound on
@@ -37,11 +38,14 @@ memory (about 16 kB each).
 @dataclass(frozen=True, slots=True)
 class NodeResult:
     """One node's answer to a question: its grade, and its extracted form, by which answers are told
-    apart.
+    apart; and what its call took, nothing where it made none.
     """
 
     correct: float
     form: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    latency_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +242,10 @@ class Environment:
         """The same environment, one that grades every node's answer."""
         return self._like(self.client, grade_nodes=True)
 
+    def with_free_node_grades(self) -> Environment:
+        """As `with_node_grades`, or where grading takes calls of models, the same environment."""
+        return self if isinstance(self.prompt.task, AskingTask) else self.with_node_grades()
+
     def _like(self, client: ModelClient, grade_nodes: bool) -> Environment:
         terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way, self.waves
         return Environment(self.prompt, self.sampling, self.pool, client, *terms)
@@ -308,23 +316,26 @@ class Environment:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
         try:
             correct = await self.grader.grade(question, answer.text, self.client)
-            nodes = await self._grade_nodes(question, answer.node_texts) if self.grade_nodes else {}
+            nodes = await self._grade_nodes(question, answer) if self.grade_nodes else {}
         except CallFailed as failure:
             return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
         return QuestionResult(
             question.id, correct, answer.text, answer.latency_s, answer.note, nodes
         ), answer.usage
 
-    async def _grade_nodes(
-        self, question: Question, texts: Mapping[int, str]
-    ) -> dict[int, NodeResult]:
+    async def _grade_nodes(self, question: Question, answer: Answer) -> dict[int, NodeResult]:
         """Each node's answer, graded. Raises CallFailed as the task's grader does."""
         task = self.prompt.task
+        texts = answer.node_texts
         # Where a kind has no form that answers share, each text is an answer of its own.
         forms = {
             i: task.extract(text) or ("" if can_vote(task) else text) for i, text in texts.items()
         }
-        return {
-            i: NodeResult(await self.grader.grade(question, text, self.client), forms[i])
-            for i, text in texts.items()
-        }
+        found = {}
+        for i, text in texts.items():
+            correct = await self.grader.grade(question, text, self.client)
+            call = answer.completions.get(i, NO_CALL)
+            found[i] = NodeResult(
+                correct, forms[i], call.prompt_tokens, call.completion_tokens, call.latency_s
+            )
+        return found

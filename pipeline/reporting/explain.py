@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.budget import CostModel
@@ -12,6 +13,9 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import BudgetSettings
+
+if TYPE_CHECKING:  # slow to import
+    import pandas as pd
 
 UNITS = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
@@ -51,6 +55,56 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
             alike.setdefault(key, []).append(i)
         for ids in alike.values():
             yield step, _doing(graph, ids, pool)
+
+
+def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
+    """What each node was worth on the test questions, in lines of plain words, nodes alike in one;
+    `nodes` has the columns of schemas.Nodes.
+    """
+    rows = {int(row["node"]): row for row in nodes.to_dict("records") if row["n_answers"]}
+    sources = [i for i in graph.order if not graph.predecessors[i] and i in rows]
+    lines = []
+    by_model: dict[str, list[int]] = {}
+    for i in sources:
+        by_model.setdefault(str(rows[i]["model"]), []).append(i)
+    for ids in by_model.values():
+        own = sum(rows[i]["own_accuracy"] for i in ids) / len(ids)
+        loss = sum(rows[i]["predicted_loss"] for i in ids) / len(ids)
+        each = " each" if len(ids) > 1 else ""
+        lines.append(
+            f"{_named(ids)} {'are' if each else 'is'} right on {_percent(own)} of the questions"
+            f"{each}{_without(ids, rows[ids[0]], loss)}"
+        )
+    for i in graph.order:
+        row = rows.get(i)
+        if row is None or i in sources:
+            continue
+        own, read = _percent(row["own_accuracy"]), _percent(row["read_accuracy"])
+        repaired = f"it repaired {row['repaired']} of {row['repairable']} questions"
+        spoilt = f"spoilt {row['spoilt']} of {row['spoilable']}"
+        lines.append(
+            f"node {i} makes {own} right of {read} in what it reads: {repaired} where all of that"
+            f" was wrong, and {spoilt} where all was right"
+            f"{_without([i], row, row['predicted_loss'])}"
+        )
+    return lines
+
+
+def _without(ids: Sequence[int], row: Mapping[Any, Any], loss: float) -> str:
+    """What is predicted without one of these nodes; nothing where that is not known."""
+    if math.isnan(loss):
+        return ""
+    without = "it" if len(ids) == 1 else "one of them"
+    change = "lower" if loss >= 0 else "higher"
+    spread = 100 * row["predicted_spread"]
+    return (
+        f"; without {without} the graph is predicted to score {abs(100 * loss):.1f} points {change}"
+        f" (standard deviation {spread:.1f})"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:

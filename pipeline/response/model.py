@@ -44,6 +44,14 @@ class Prediction:
     shares: FloatArray
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more accurate one graph is than another, with its standard deviation; in shares."""
+
+    mean: float
+    spread: float
+
+
 class Predictor(Protocol):
     """What predicts graphs that were never run."""
 
@@ -95,6 +103,14 @@ class ResponseModel:
         right = (self.classes(graph)[graph.sink] == 0).reshape(self.samples, self.total)
         by_sample = right.mean(axis=1)
         return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
+
+    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
+        """What the one graph is expected to score above the other, on the same draws."""
+        both = [self.classes(each)[each.sink] == 0 for each in (graph, other)]
+        by_sample = np.subtract(
+            *(right.reshape(self.samples, self.total).mean(1) for right in both)
+        )
+        return Difference(float(by_sample.mean()), float(by_sample.std(ddof=1)))
 
     def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
         """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once

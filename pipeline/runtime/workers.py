@@ -55,6 +55,7 @@ class Order:
     shots: str
     state: str
     code: str
+    grade_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,14 @@ Carry = Callable[[Work], Awaitable[Done]]
 """Has a piece done by some worker. Raises RunStopped when there is none left that can."""
 
 
-def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path) -> Order:
-    """What the workers of this search are told."""
+def order_of(
+    profile: Profile,
+    task: str,
+    shots: Sequence[Question],
+    state: Path,
+    grade_nodes: bool = False,
+) -> Order:
+    """What the workers of this search are told; with `grade_nodes` to grade every node's answer."""
     examples = json.dumps([asdict(shot) for shot in shots])
     return Order(
         profile.model_dump_json(exclude_none=True),
@@ -93,6 +100,7 @@ def order_of(profile: Profile, task: str, shots: Sequence[Question], state: Path
         examples,
         str(state.resolve()),
         code_digest(),
+        grade_nodes,
     )
 
 
@@ -211,7 +219,8 @@ class Worker:
             self._open.enter_async_context(open_client(profile, Path(order.state)))
         )
         shots = [Question(**shot) for shot in json.loads(order.shots)]
-        self._environment = environment_for(profile, order.task, self._client, shots)
+        environment = environment_for(profile, order.task, self._client, shots)
+        self._environment = environment.with_node_grades() if order.grade_nodes else environment
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -21,6 +21,7 @@ from ttsgraph.agent.base import Brief, Counts, Exchange, Scored, Speak
 from ttsgraph.base.errors import SettingsError, TTSGraphError
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.node_tallies import graph_tallies
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.plugins import load_entry_points
@@ -142,16 +143,16 @@ def scored(
         feedback.latency_s,
         objective,
         feedback.stopped,
+        graph_tallies(graph, feedback.results),
     )
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:
-    """The same agent without the paper's insights and rules of test-time scaling, which the rivals
-    of Agent-REINFORCE lack.
+    """The same agent without the paper's insights and rules of test-time scaling, and without the
+    evidence of nodes, which the rivals of Agent-REINFORCE lack.
     """
-    return agent.model_copy(
-        update=dict.fromkeys(("insight_1", "insight_2", "insight_3", "scaling_rules"), False)
-    )
+    ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
+    return agent.model_copy(update=dict.fromkeys(ours, False))
 
 
 SEARCHERS: dict[str, type[Searcher]] = {}

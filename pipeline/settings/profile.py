@@ -175,6 +175,10 @@ class AgentSettings(Closed):
         ),
     )
     roles: bool = True
+    evidence: bool = Field(
+        default=True,
+        description="whether it is told what edges, nodes and roles repaired and spoilt",
+    )
     loop: bool | None = Field(
         default=None,
         description=(

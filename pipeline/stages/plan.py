@@ -99,6 +99,7 @@ STAGES = (
             f"{RESULTS}/profile.parquet",
         ),
         (
+            f"{RESULTS}/evidence.parquet",
             f"{RESULTS}/init_instances.parquet",
             f"{RESULTS}/start.json",
             f"{CALLS}/init_instances.parquet",
@@ -120,6 +121,7 @@ STAGES = (
                 for name in (
                     "archive.parquet",
                     "edges.parquet",
+                    "evidence.parquet",
                     "graph.json",
                     "history.jsonl",
                     "search.json",
@@ -136,11 +138,21 @@ STAGES = (
         (*BRIEF, "deploy", "evaluate"),
         (
             QUESTIONS,
-            *(f"{RESULTS}/{name}" for name in ("pilot.parquet", "profile.parquet", "start.json")),
+            *(
+                f"{RESULTS}/{name}"
+                for name in (
+                    "evidence.parquet",
+                    "init_instances.parquet",
+                    "pilot.parquet",
+                    "profile.parquet",
+                    "start.json",
+                )
+            ),
             *(
                 f"{FOUND}/{name}"
                 for name in (
                     "archive.parquet",
+                    "evidence.parquet",
                     "graph.json",
                     "history.jsonl",
                     "search.json",

@@ -125,6 +125,8 @@ class Searched(Closed):
     isolation_missing: dict[str, str]
     trajectory_md5: str | None = None
     """Of trajectory.csv, which as a plain table has no checksum of its own."""
+    evidence_left_out: int = 0
+    """Rows that evidence.parquet had no room for."""
 
 
 class Running(Closed):

@@ -133,6 +133,36 @@ class Candidates(GraphScores):
     error: Series[str]
 
 
+class Evidence(Table):
+    """What each node of an evaluated graph read and answered: one row per graph, question and node
+    (pipeline/evaluation/node_answers.py says what the columns are).
+
+    `candidate_id` is the row of the table beside it: of archive.parquet, or of
+    init_instances.parquet.
+    """
+
+    candidate_id: Series[int] = pa.Field(ge=0)
+    graph_hash: Series[str] = pa.Field(str_length={"min_value": 1})
+    question_id: Series[str] = pa.Field(str_length={"min_value": 1})
+    node: Series[int] = pa.Field(ge=0)
+    model: Series[str]
+    role: Series[str] = pa.Field(str_length={"min_value": 1})
+    is_sink: Series[bool]
+    in_degree: Series[int] = pa.Field(ge=0)
+    inputs_right: Series[float] = pa.Field(ge=0)
+    inputs_agreeing: Series[int] = pa.Field(ge=0)
+    correct: Series[float] = pa.Field(ge=0, le=1)
+    answer: Series[int] = pa.Field(ge=-1)
+    prompt_tokens: Series[int] = pa.Field(ge=0)
+    completion_tokens: Series[int] = pa.Field(ge=0)
+
+    @pa.dataframe_check(name="no_more_inputs_right_or_agreeing_than_there_are")
+    def _inputs(self, table: pd.DataFrame) -> pd.Series[bool]:
+        return (table["inputs_right"] <= table["in_degree"]) & (
+            table["inputs_agreeing"] <= table["in_degree"]
+        )
+
+
 class Trajectory(Table):
     """One row per iteration of a search."""
 
@@ -166,6 +196,12 @@ class Edges(Table):
 class Nodes(Scores):
     """Nodes of the found graph: what each is asked and costs; scores are of the graph without it
     (pipeline/stages/ablation.py).
+
+    On the test questions that it answered (`n_answers`) `read_accuracy` is the share of right
+    answers among those that it read, `own_accuracy` among its own. It `repaired` so many of the
+    `repairable` questions where all that it read was wrong, and `spoilt` so many of the `spoilable`
+    where all was right. `predicted_loss` is what the graph is predicted to lose without it, with
+    its standard deviation; it is empty where that is not known (pipeline/stages/worth.py).
     """
 
     node: Series[int] = pa.Field(ge=0, unique=True)
@@ -177,6 +213,15 @@ class Nodes(Scores):
     prompt: Series[str]
     nodes_left: Series[int] = pa.Field(ge=0)
     whole_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    n_answers: Series[int] = pa.Field(ge=0)
+    read_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    own_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    repairable: Series[int] = pa.Field(ge=0)
+    repaired: Series[int] = pa.Field(ge=0)
+    spoilable: Series[int] = pa.Field(ge=0)
+    spoilt: Series[int] = pa.Field(ge=0)
+    predicted_loss: Series[float] = pa.Field(ge=-1, le=1, nullable=True)
+    predicted_spread: Series[float] = pa.Field(ge=0, nullable=True)
 
     @pa.check("prompt", name="valid_json")
     def _prompt(self, prompt: Series[str]) -> pd.Series[bool]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ttsgraph.agent.base import Preference
 from ttsgraph.contest.contest import Contest, Standing
+from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.response.calibration import calibration_data
 from ttsgraph.stages.trials import Case, cases_table
 
@@ -29,6 +30,16 @@ def contest_table(contest: Contest) -> pd.DataFrame:
     return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost).assign(
         stopped=False
     )
+
+
+def contest_evidence(contest: Contest) -> pd.DataFrame:
+    """What each node answered of the graphs in `contest_table`, by their rows there (columns of
+    schemas.Evidence).
+    """
+    answers = NodeAnswers()
+    for row, (graph, feedback) in enumerate(contest.feedbacks.items()):
+        answers.add(row, graph, feedback.results)
+    return answers.table()
 
 
 def preference_of(contest: Contest, standings: Sequence[Standing]) -> Preference:

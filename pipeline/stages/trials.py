@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,10 @@ def answers_table(
     rows: list[dict[str, Any]] = []
     for case, feedback in zip(cases, feedbacks, strict=True):
         for result in feedback.results:
-            nodes = {str(i): asdict(node) for i, node in result.nodes.items()}
+            nodes = {
+                str(i): {"correct": node.correct, "form": node.form}
+                for i, node in result.nodes.items()
+            }
             told = {
                 "question_id": result.question_id,
                 "correct": result.correct,

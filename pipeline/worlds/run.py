@@ -154,7 +154,7 @@ class WorldRun:
         problem = Problem(
             self.brief,
             self.settings.search,
-            AgentSettings(),
+            AgentSettings(evidence=False),  # rivals never get it, and the paper has none
             start,
             self.cell.seed,
             contenders=contenders,

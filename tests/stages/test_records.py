@@ -280,7 +280,9 @@ TABLES = {
     RESULTS / "init_family.parquet": (schemas.Trials, "init_family"),
     RESULTS / "init_instances.parquet": (schemas.Trials, "init_instances"),
     METHOD / "archive.parquet": (schemas.Candidates, "search"),
+    RESULTS / "evidence.parquet": (schemas.Evidence, "init_instances"),
     METHOD / "edges.parquet": (schemas.Edges, "search"),
+    METHOD / "evidence.parquet": (schemas.Evidence, "search"),
     METHOD / "test.parquet": (schemas.Evaluations, "evaluate"),
     METHOD / "nodes.parquet": (schemas.Nodes, "evaluate"),
 }

@@ -1,0 +1,225 @@
+"""What each node of an evaluated graph read and answered, a row per graph, question and node: the
+evidence that a whole graph's score hides.
+
+A node repairs where all that it reads is wrong and it is right, and spoils where all that it reads
+is right and it is wrong. What it adds to an answer taken at random among those that it reads is its
+gain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.evaluation.environment import NodeResult, QuestionResult
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+
+MOST_ROWS = 4_000_000
+"""Rows that a table has at most: 10,000 graphs of 20 nodes on 20 questions. What comes after that
+is counted, not kept.
+"""
+
+NO_FORM = -1
+
+LONGEST_FORM = 40
+"""Characters of an answer's form that are kept of it; a longer one is told apart by a digest."""
+
+CODES = {int: "q", float: "d"}
+"""Columns of numbers are kept as such: a table is millions of rows."""
+
+COLUMNS: dict[str, type] = {
+    "candidate_id": int,
+    "graph_hash": str,
+    "question_id": str,
+    "node": int,
+    "model": str,
+    "role": str,
+    "is_sink": bool,
+    "in_degree": int,
+    "inputs_right": float,
+    "inputs_agreeing": int,
+    "correct": float,
+    "answer": int,
+    "prompt_tokens": int,
+    "completion_tokens": int,
+    "seconds": float,
+}
+"""`model` is empty for a node that makes no call. `in_degree` counts the inputs that had an answer;
+of them `inputs_right` is the sum of grades and `inputs_agreeing` how many share the most frequent
+answer. `answer` tells a question's answers apart, NO_FORM where the task reads none. `seconds` is
+the latency of the node's call.
+"""
+
+
+class NodeAnswers:
+    """A table of nodes' answers that only grows. A graph's answer to a question is taken in once:
+    asked again it is the same.
+    """
+
+    def __init__(self, most_rows: int = MOST_ROWS) -> None:
+        self.most_rows = most_rows
+        self.left_out = 0
+        self._columns: dict[str, Any] = {
+            name: array(CODES[kind]) if kind in CODES else [] for name, kind in COLUMNS.items()
+        }
+        self._known: dict[str, set[str]] = {}
+        self._answers: dict[str, dict[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._columns["node"])
+
+    def add(
+        self, candidate_id: int, graph: CollaborationGraph, results: Sequence[QuestionResult]
+    ) -> None:
+        """Take in what a graph's nodes answered. Unscored questions are left out."""
+        known = self._known.setdefault(graph.to_json(), set())
+        digest = graph.content_hash
+        nodes = [
+            (node, node.model if get_role(node.role).calls_model else "", i == graph.sink)
+            for i in graph.order
+            for node in [graph.node(i)]
+        ]
+        for result in results:
+            if result.correct is None or not result.nodes or result.question_id in known:
+                continue
+            if len(self) + len(result.nodes) > self.most_rows:
+                self.left_out += len(result.nodes)
+                continue
+            known.add(result.question_id)
+            numbers = self._answers.setdefault(result.question_id, {})
+            for node, model, is_sink in nodes:
+                answer = result.nodes.get(node.id)
+                if answer is None:
+                    continue
+                heard = inputs(graph, node.id, result.nodes)
+                self._append(
+                    candidate_id,
+                    digest,
+                    result.question_id,
+                    node.id,
+                    model,
+                    node.role,
+                    is_sink,
+                    len(heard),
+                    float(sum(each.correct for each in heard)),
+                    agreeing(heard),
+                    float(answer.correct),
+                    numbers.setdefault(answer.form, len(numbers)) if answer.form else NO_FORM,
+                    answer.prompt_tokens,
+                    answer.completion_tokens,
+                    answer.latency_s,
+                )
+
+    def _append(self, *values: Any) -> None:
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+
+    def table(self) -> pd.DataFrame:
+        """All rows, in the order in which they came."""
+        return pd.DataFrame(
+            {
+                name: pd.Series(np.array(self._columns[name], dtype=kind), dtype=kind)
+                if kind in CODES
+                else pd.Series(self._columns[name], dtype=kind)
+                for name, kind in COLUMNS.items()
+            }
+        )
+
+
+def inputs(
+    graph: CollaborationGraph, node: int, answered: Mapping[int, NodeResult]
+) -> list[NodeResult]:
+    """The answers that a node reads, or where its gate took one of those that it watches, these."""
+    heard = [answered[p] for p in graph.reads[node] if p in answered]
+    return heard or [answered[p] for p in graph.predecessors[node] if p in answered]
+
+
+def agreeing(answers: Sequence[NodeResult]) -> int:
+    """How many share the most frequent answer; those without a form agree with none."""
+    return max(Counter(each.form for each in answers if each.form).values(), default=0)
+
+
+def short_form(form: str) -> str:
+    """A form of bounded length, different for different forms."""
+    if len(form) <= LONGEST_FORM:
+        return form
+    digest = hashlib.blake2b(form.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{form[: LONGEST_FORM - 13]}\N{HORIZONTAL ELLIPSIS}{digest}"
+
+
+RATES = ("gain", "repair", "corruption")
+
+
+def rates(table: pd.DataFrame) -> pd.DataFrame:
+    """Per role and model, of nodes that read answers: how many answers, the share of right ones
+    `before` (one taken at random of what is read) and `after` it, their difference, and how often
+    it repaired and spoilt of the times it could. NaN where it never could.
+    """
+    reading = table[table["in_degree"] > 0]
+    before = reading["inputs_right"] / reading["in_degree"]
+    frame = pd.DataFrame(
+        {
+            "role": reading["role"],
+            "model": reading["model"],
+            "before": before,
+            "after": reading["correct"],
+            "repairable": (before == 0).astype(int),
+            "repaired": reading["correct"].where(before == 0, 0.0),
+            "spoilable": (before == 1).astype(int),
+            "spoilt": (1 - reading["correct"]).where(before == 1, 0.0),
+        }
+    )
+    groups = frame.groupby(["role", "model"], sort=True)
+    found = groups.sum()
+    counts = groups.size()
+    found["answers"] = counts
+    for name in ("before", "after"):
+        found[name] /= counts
+    found["gain"] = found["after"] - found["before"]
+    found["repair"] = found["repaired"] / found["repairable"].where(found["repairable"] > 0)
+    found["corruption"] = found["spoilt"] / found["spoilable"].where(found["spoilable"] > 0)
+    return found.reset_index()
+
+
+def rate_metrics(table: pd.DataFrame) -> dict[str, float]:
+    """The rates by name: evidence/<role>/<model>/gain and so on, of a role without a call
+    evidence/<role>/gain. NaN where there is nothing to tell.
+    """
+    found: dict[str, float] = {}
+    for row in rates(table).to_dict("records"):
+        place = "/".join(part for part in ("evidence", row["role"], row["model"]) if part)
+        found |= {f"{place}/{name}": float(row[name]) for name in RATES}
+    return found
+
+
+def worth(table: pd.DataFrame) -> pd.DataFrame:
+    """Per node of one graph (index): questions it answered, the share of right answers before and
+    after it, and what it repaired and spoilt with how often it could; `before` is NaN for a node
+    that reads none.
+    """
+    reading = table["in_degree"] > 0
+    before = (table["inputs_right"] / table["in_degree"].where(reading)).astype(float)
+    frame = pd.DataFrame(
+        {
+            "node": table["node"],
+            "before": before,
+            "after": table["correct"],
+            "repairable": (before == 0).astype(int),
+            "repaired": ((before == 0) & (table["correct"] > 0.5)).astype(int),
+            "spoilable": (before == 1).astype(int),
+            "spoilt": ((before == 1) & (table["correct"] <= 0.5)).astype(int),
+        }
+    )
+    groups = frame.groupby("node")
+    found = groups[["repairable", "repaired", "spoilable", "spoilt"]].sum()
+    found["before"] = groups["before"].mean()
+    found["after"] = groups["after"].mean()
+    found["answers"] = groups.size()
+    return found.astype({"before": np.float64, "after": np.float64})

@@ -1,0 +1,235 @@
+"""What each node of an evaluated graph answered, as a table: rows that add up, that are kept over a
+restart, that stay within their bound, and the rates that follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import tracemalloc
+from contextlib import closing
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graphs.test_stopping import POOL, PROMPT, with_sink
+from tests.support.fakes import ScriptedClient, unit_draw
+from ttsgraph.base.bookkeeping import beside
+from ttsgraph.base.journal import Journal
+from ttsgraph.evaluation.archive import Archive, record_of, without_nodes
+from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.node_answers import (
+    NO_FORM,
+    NodeAnswers,
+    rate_metrics,
+    rates,
+    short_form,
+    worth,
+)
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.stopping import Gate
+from ttsgraph.models.client import Sampling, Usage
+from ttsgraph.stages.schemas import Evidence, read_table, write_table
+from ttsgraph.tasks.base import Question
+
+RIGHT = "7"
+FAN = topologies.parallel(["a", "a", "b"], "b")
+VOTE = topologies.parallel(["a", "a", "b"], "b", "voter")
+
+
+def result(question: str, *forms: str) -> QuestionResult:
+    """What the nodes of a graph answered, by their ids, the sink last."""
+    nodes = {
+        i: NodeResult(form == RIGHT, form, 10, 2, 0.5 + i) for i, form in enumerate(forms) if form
+    }
+    return QuestionResult(question, forms[-1] == RIGHT, nodes=nodes)
+
+
+def table_of(graph: CollaborationGraph, *results: QuestionResult) -> pd.DataFrame:
+    answers = NodeAnswers()
+    answers.add(0, graph, results)
+    return answers.table()
+
+
+def test_a_row_says_what_a_node_read_and_answered():
+    rows = table_of(FAN, result("q", "7", "5", "5", "7"))
+    sink = rows[rows["is_sink"]].iloc[0]
+    assert len(rows) == 4
+    assert (sink["role"], sink["model"], sink["in_degree"]) == ("fuser", "b", 3)
+    assert (sink["inputs_right"], sink["inputs_agreeing"], sink["correct"]) == (1, 2, 1)
+    assert (sink["prompt_tokens"], sink["completion_tokens"], sink["seconds"]) == (10, 2, 3.5)
+    assert rows["answer"].tolist() == [0, 1, 1, 0]
+    assert rows["in_degree"].tolist() == [0, 0, 0, 3]
+
+
+def test_rows_of_a_real_environment_count_tokens_and_leave_out_what_was_not_asked():
+    questions = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(12)]
+    graph = with_sink(topologies.parallel(["m"] * 5, "m", "voter"), waves=(3, 1))
+    client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
+    environment = Environment(PROMPT, Sampling(), POOL, client).with_node_grades()
+    feedback = asyncio.run(environment.evaluate(graph, questions))
+    rows = table_of(graph, *feedback.results)
+    called = rows[rows["model"] != ""]
+    assert len(called) == feedback.usage.calls < 60
+    assert called["prompt_tokens"].sum() == feedback.usage.prompt_tokens
+    assert called["completion_tokens"].sum() == feedback.usage.completion_tokens
+    votes = rows[rows["is_sink"]]
+    heard = called.groupby("question_id").size()[votes["question_id"]]
+    assert votes["in_degree"].tolist() == heard.tolist()
+    assert votes["correct"].mean() == feedback.accuracy
+
+
+def test_where_a_gate_stays_closed_a_node_took_one_of_what_it_watches():
+    graph = CollaborationGraph(
+        (
+            Node(0, "assistant", "a"),
+            Node(1, "assistant", "a"),
+            Node(2, "assistant", "b"),
+            Node(3, "voter", "a", gate=Gate(0.0, (0, 1))),
+        ),
+        ((0, 3), (1, 3), (2, 3)),
+    )
+    closed = QuestionResult("q", True, nodes={i: NodeResult(True, RIGHT) for i in (0, 1, 3)})
+    assert table_of(graph, closed)[["in_degree", "inputs_right"]].iloc[-1].tolist() == [2, 2]
+    assert table_of(graph, result("q", "7", "5", "7", "7"))["in_degree"].iloc[-1] == 1
+
+
+def test_unscored_questions_and_graphs_without_node_grades_have_no_rows():
+    unscored = QuestionResult("q1", None, error="down", nodes={0: NodeResult(True, RIGHT)})
+    assert table_of(FAN, unscored, QuestionResult("q2", True)).empty
+
+
+def test_asked_again_a_graph_says_the_same_and_is_taken_in_once():
+    answers = NodeAnswers()
+    for number in range(3):
+        answers.add(number, VOTE, [result("q", "7", "7", "5", "7")])
+    assert len(answers) == 4
+    assert set(answers.table()["candidate_id"]) == {0}
+
+
+def test_the_table_is_checked_and_latency_is_apart(tmp_path):
+    rows = table_of(VOTE, result("q", "7", "7", "5", "7"))
+    path = tmp_path / "evidence.parquet"
+    write_table(rows, Evidence, path)
+    kept = read_table(Evidence, path, "search")
+    assert "seconds" not in kept
+    assert pd.read_parquet(beside(path))["seconds"].tolist() == [0.5, 1.5, 2.5, 3.5]
+    with pytest.raises(Exception, match="inputs_right"):
+        write_table(rows.assign(inputs_right=5.0), Evidence, path)
+    write_table(NodeAnswers().table(), Evidence, path)
+    assert read_table(Evidence, path, "search").empty
+
+
+def test_a_table_that_is_full_counts_what_it_leaves_out():
+    answers = NodeAnswers(most_rows=10)
+    for number, model in enumerate("abcd"):
+        graph = topologies.parallel([model] * 3, model, "voter")
+        answers.add(number, graph, [result("q", "7", "7", "5", "7")])
+    assert (len(answers), answers.left_out) == (8, 8)
+    assert len(answers.table()) == 8
+
+
+def test_ten_thousand_candidates_take_seconds_and_little_memory(tmp_path):
+    questions = [result(f"q{k}", *"7575757575", "7") for k in range(16)]
+    graph = topologies.parallel(["a"] * 10, "a", "voter")
+    answers = NodeAnswers()
+    tracemalloc.start()
+    began = time.process_time()
+    for number in range(400):
+        answers.add(number, graph, questions)
+        answers._known.clear()  # as if each were another graph
+    seconds = time.process_time() - began
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(answers) == 400 * 16 * 11
+    print(f"{25 * seconds:.0f} CPU s, {25 * peak / 2**20:.0f} MiB for 10,000 candidates")
+    assert 25 * peak < 600 * 2**20
+
+
+def evaluated(graph, number, feedback):
+    return record_of(number, "random", 1, "train", graph, 1.0, feedback, "ok")
+
+
+def test_a_search_that_is_started_again_has_the_same_rows(tmp_path):
+    long = "x" * 500
+    results = (result("q1", "7", "5", long, "7"), QuestionResult("q2", None, error="down"))
+    feedback = Feedback(results, Usage(), 0.0)
+    with closing(Journal(tmp_path / "journal.jsonl", {"type": "search"})) as journal:
+        first = Archive(journal)
+        first.append(evaluated(VOTE, 0, feedback), feedback)
+    with closing(Journal(tmp_path / "journal.jsonl", {"type": "search"})) as journal:
+        again = Archive(journal)
+        recalled = again.recall(1, "train", VOTE)
+        assert [r.correct for r in recalled.results] == [True, None]
+    pd.testing.assert_frame_equal(first.answers.table(), again.answers.table())
+    text = (tmp_path / "journal.jsonl").read_text()
+    assert long not in text
+    assert "by_node" not in str(without_nodes([{"type": "record", "by_node": [[]]}]))
+
+
+def test_long_forms_are_told_apart_by_a_digest():
+    one, other = short_form("x" * 500), short_form("x" * 499 + "y")
+    assert one != other
+    assert len(one) <= 40
+    assert short_form("12") == "12"
+
+
+def test_rates_say_what_a_role_of_a_model_gains_repairs_and_spoils():
+    rows = table_of(
+        FAN,
+        result("all wrong, repaired", "1", "2", "3", "7"),
+        result("all wrong", "1", "2", "3", "4"),
+        result("all right, spoilt", "7", "7", "7", "1"),
+        result("mixed", "7", "1", "1", "7"),
+    )
+    found = rates(rows).set_index(["role", "model"]).loc[("fuser", "b")]
+    assert found["answers"] == 4
+    assert found["before"] == pytest.approx((0 + 0 + 1 + 1 / 3) / 4)
+    assert found["after"] == 0.5
+    assert found["repair"] == 0.5
+    assert found["corruption"] == 1.0
+    assert rate_metrics(rows)["evidence/fuser/b/gain"] == pytest.approx(0.5 - 1 / 3)
+    vote = table_of(VOTE, result("q", "7", "7", "1", "7"))
+    assert rate_metrics(vote)["evidence/voter/gain"] == pytest.approx(1 / 3)
+    assert np.isnan(rate_metrics(vote)["evidence/voter/repair"])
+    assert rate_metrics(NodeAnswers().table()) == {}
+
+
+def test_worth_counts_what_each_node_could_repair_and_spoil():
+    rows = table_of(
+        FAN,
+        result("all wrong, repaired", "1", "2", "3", "7"),
+        result("all right, spoilt", "7", "7", "7", "1"),
+        result("all right", "7", "7", "7", "7"),
+    )
+    found = worth(rows)
+    assert found.loc[3, ["repairable", "repaired", "spoilable", "spoilt"]].tolist() == [1, 1, 2, 1]
+    assert found.loc[3, "before"] == pytest.approx(2 / 3)
+    assert np.isnan(found.loc[0, "before"])
+    assert found.loc[0, "after"] == pytest.approx(2 / 3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["7", "1", "2", ""]), min_size=4, max_size=4), max_size=6))
+def test_gain_is_the_difference_of_shares_and_inputs_are_within_their_number(asked):
+    results = [
+        QuestionResult(
+            f"q{k}",
+            forms[3] == RIGHT,
+            nodes={i: NodeResult(form == RIGHT, form) for i, form in enumerate(forms)},
+        )
+        for k, forms in enumerate(asked)
+    ]
+    rows = table_of(FAN, *results)
+    assert len(rows) == 4 * len(asked)
+    assert (rows["inputs_right"] <= rows["in_degree"]).all()
+    assert (rows["inputs_agreeing"] <= rows["in_degree"]).all()
+    assert ((rows["answer"] == NO_FORM) == [not f for forms in asked for f in forms]).all()
+    if asked:
+        before = np.mean([[form == RIGHT for form in forms[:3]] for forms in asked])
+        after = np.mean([forms[3] == RIGHT for forms in asked])
+        assert rates(rows)["gain"].iloc[0] == pytest.approx(after - before)

@@ -1,0 +1,170 @@
+"""What a node is told to be worth: predictions of its removal against what the removal does, and
+evidence that is the same after it was written and read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.graphs.test_stopping import PROMPT
+from ttsgraph.agent.base import Brief
+from ttsgraph.contest.contest import Contest
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Budget
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.stopping import Gate
+from ttsgraph.models.client import Usage
+from ttsgraph.reporting.explain import worth_of
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.settings.profile import load_profile
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.stages import schemas
+from ttsgraph.stages.ablation import node_table, removals
+from ttsgraph.stages.schemas import Nodes, read_table, write_table
+from ttsgraph.stages.standings import contest_evidence
+from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
+from ttsgraph.tasks.base import Question
+from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
+
+ROOT = Path(__file__).parents[2]
+SMALL = "llama-3.2-1b"
+MIDDLE = "llama-3.2-3b"
+LARGE = "llama-3.1-8b"
+QUESTIONS = [Question(f"q{k}", str(k), "0") for k in range(240)]
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return load_profile("simulated", ROOT / "profiles")
+
+
+@pytest.fixture(scope="module")
+def contest(profile):
+    """A contest in the calibrated world of math, and its brief."""
+    pool = profile.model_pool()
+    world = ArrayWorld(profile.simulation.tasks["math"], pool, len(QUESTIONS), seed=4)
+    environment = ArrayEnvironment(world, QUESTIONS, profile.task("math").lengths.value())
+    alone = {model: world.accuracy(topologies.single(model)) for model in pool}
+    roles = ("assistant", "fuser", "voter")
+    brief = Brief("math", Budget(profile.cost_model("math"), 18.0, 80), alone, roles)
+    settings = ContestSettings(calls=900)
+    held = Contest(brief, QUESTIONS[:192], QUESTIONS[192:], settings, np.random.default_rng(0))
+    asyncio.run(held.run(environment))
+    return held
+
+
+@pytest.fixture(scope="module")
+def again(contest, tmp_path_factory):
+    """The contest's evidence after it was written and read."""
+    path = tmp_path_factory.mktemp("evidence") / "evidence.parquet"
+    write_table(contest_evidence(contest), schemas.Evidence, path)
+    table = read_table(schemas.Evidence, path, "init_instances")
+    return known_evidence(table, dict(enumerate(contest.feedbacks)), QUESTIONS, frozenset())
+
+
+def test_evidence_is_the_same_after_it_was_written_and_read(contest, again):
+    assert again.graphs.keys() == contest.evidence.graphs.keys()
+    for graph, seen in contest.evidence.graphs.items():
+        order = np.argsort(seen.questions)
+        other = np.argsort(again.graphs[graph].questions)
+        assert (seen.right[order] == again.graphs[graph].right[other]).all()
+    right = lambda e: sum(int((row.answers == 0).sum()) for row in e.rows)  # noqa: E731
+    assert right(again) == right(contest.evidence)
+    for model, draws in contest.evidence.draws.items():
+        for number, classes in draws.items():
+            assert ((again.draws[model][number] == 0) == (classes == 0)).all()
+
+
+GRAPHS = {
+    "vote of two models": topologies.parallel([MIDDLE, MIDDLE, LARGE, SMALL], MIDDLE, "voter"),
+    "fan": topologies.parallel([MIDDLE] * 3 + [SMALL], MIDDLE),
+    "chain": topologies.chain([SMALL, MIDDLE, MIDDLE]),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile, contest, again, name):
+    graph = GRAPHS[name]
+    traits = profile.simulation.tasks["math"]
+    truth = ArrayWorld(traits, profile.model_pool(), 6000, seed=99)
+    losses = predicted_losses(graph, contest.brief, again, np.random.default_rng(1))
+    rests = removals(graph, contest.brief.cost)
+    assert losses.keys() == rests.keys()
+    errors = []
+    for i, rest in rests.items():
+        true = truth.accuracy(graph) - truth.accuracy(rest)
+        print(
+            f"{name} without {i}: {losses[i].mean:+.3f} ({losses[i].spread:.3f}), true {true:+.3f}"
+        )
+        errors.append(abs(losses[i].mean - true))
+    assert np.mean(errors) < 0.04
+
+
+def test_without_evidence_nothing_is_predicted(contest):
+    none = Evidence(QUESTIONS)
+    assert predicted_losses(GRAPHS["fan"], contest.brief, none, np.random.default_rng(0)) == {}
+
+
+def asked(profile, graph):
+    pool = profile.model_pool()
+    world = ArrayWorld(profile.simulation.tasks["math"], pool, len(QUESTIONS), seed=8)
+    environment = ArrayEnvironment(world, QUESTIONS, profile.task("math").lengths.value())
+    return asyncio.run(environment.evaluate(graph, QUESTIONS[:60]))
+
+
+def nodes_of(profile, contest, graph, losses, feedback):
+    cost = contest.brief.cost
+    whole = Feedback((), Usage(), 0.0)
+    nodes = node_table(graph, cost, PROMPT, QUESTIONS[0], {}, whole, {})
+    return with_worth(nodes, graph, feedback, losses)
+
+
+def test_the_node_table_says_what_each_node_read_said_repaired_and_spoilt(
+    profile, contest, again, tmp_path
+):
+    graph = GRAPHS["fan"]
+    losses = predicted_losses(graph, contest.brief, again, np.random.default_rng(1))
+    feedback = asked(profile, graph)
+    nodes = nodes_of(profile, contest, graph, losses, feedback)
+    write_table(nodes, Nodes, tmp_path / "nodes.parquet")
+    (tmp_path / "graph.json").write_text(graph.to_json())
+    kept = kept_nodes(graph, [tmp_path / "none", tmp_path])
+    sink = kept[kept["is_sink"]].iloc[0]
+    assert sink["own_accuracy"] == pytest.approx(feedback.accuracy)
+    by_hand = [
+        [r.nodes[p].correct for p in graph.predecessors[graph.sink]] for r in feedback.results
+    ]
+    assert sink["repairable"] == sum(not any(read) for read in by_hand)
+    assert sink["spoilable"] == sum(all(read) for read in by_hand)
+    assert sink["read_accuracy"] == pytest.approx(np.mean(by_hand))
+    assert kept_nodes(GRAPHS["chain"], [tmp_path]) is None
+    lines = worth_of(graph, kept)
+    assert f"it repaired {sink['repaired']} of {sink['repairable']} questions" in lines[-1]
+    assert f"spoilt {sink['spoilt']} of {sink['spoilable']}" in lines[-1]
+    assert "without one of them the graph is predicted to score" in lines[0]
+
+
+def test_nodes_that_no_question_needed_are_told_nothing_of(profile, contest):
+    nodes = [*(Node(i, "assistant", SMALL) for i in range(2)), Node(2, "assistant", LARGE)]
+    sink = Node(3, "voter", SMALL, gate=Gate(0.6, (0, 1)))
+    graph = CollaborationGraph((*nodes, sink), ((0, 3), (1, 3), (2, 3)))
+    table = nodes_of(profile, contest, graph, {}, asked(profile, graph))
+    assert table["n_answers"].tolist() == [60, 60, 0, 60]
+    assert math.isnan(table["own_accuracy"][2])
+    assert math.isnan(table["predicted_loss"][0])
+    assert all("nan" not in line for line in worth_of(graph, table))
+    assert len(removals(graph, contest.brief.cost)) >= 1
+
+
+def test_a_damaged_table_is_an_error_of_one_line(tmp_path):
+    (tmp_path / "graph.json").write_text(GRAPHS["fan"].to_json())
+    pd.DataFrame({"node": [0]}).to_parquet(tmp_path / "nodes.parquet")
+    with pytest.raises(Exception, match=r"nodes\.parquet"):
+        kept_nodes(GRAPHS["fan"], [tmp_path])
