@@ -24,7 +24,7 @@ import yaml
 from benchmarks.measured import Ratio
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
-from ttsgraph.base.journal import Journal, read_journal, write_history
+from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.deployment.promotion import against_first
 from ttsgraph.deployment.provenance import settings_sha256
 from ttsgraph.evaluation.archive import Archive
@@ -38,23 +38,20 @@ from ttsgraph.runtime.limits import NOTHING
 from ttsgraph.search import Problem
 from ttsgraph.search.driver import Driver, Found
 from ttsgraph.search.random import RandomSearcher
-from ttsgraph.search.summary import SPENT, edge_table, search_summary
+from ttsgraph.search.summary import edge_table
 from ttsgraph.stages.ablation import tried_without
-from ttsgraph.stages.records import Searched, write_record
 from ttsgraph.stages.schemas import (
     Answers,
-    Candidates,
     Edges,
     Evaluations,
     Nodes,
     Pilots,
-    Trajectory,
     read_table,
     write_table,
 )
+from ttsgraph.stages.searched import write_search
 from ttsgraph.stages.trials import (
     answers_table,
-    best_single,
     cases_feedback,
     cases_table,
     test_cases,
@@ -181,20 +178,11 @@ def _write_settings(folder: Path, iterations: int) -> None:
 def _write_results(stage: Stage, folder: Path) -> None:
     """What the stages search and evaluate leave, but for MLflow's part."""
     found, archive = search(stage, folder, MadeUp)
-    table = archive.table()
-    write_table(table, Candidates, folder / "archive.parquet")
-    write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
-    summary = search_summary(found, table, NOTHING) | {"isolation_missing": {}}
-    write_record(Searched, folder / "search.json", summary, SPENT)
-    write_history(read_journal(folder / "journal.jsonl"), folder / "history.jsonl")
-    write_text(folder / "graph.json", found.graph.to_json())
+    write_search(folder, found, archive, NOTHING)
     budget = stage.profile.budget_on(TASK)
     cost = budget.cost
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
-    profiled = stage.profile_table()
-    best = best_single(profiled, budget)
-    voter = best_single(profiled, budget, repeated=True)
-    cases = test_cases(found.graph, pilots, budget, best, voter)
+    cases = test_cases(found.graph, pilots, stage.profile_table(), budget)
     made_up = environment(stage, MadeUp)
     asked = stage.questions()
     graph = found.graph

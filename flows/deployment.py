@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
@@ -136,12 +137,6 @@ def deploy(
             "accuracy": put_up.test.accuracy,
         }
         add_baseline(registry.uri, run_id, put_up.graph.content_hash, told)
-    # A warm search has no pilot of its own.
-    files = [
-        *(folder / name for name in SEARCH_FILES),
-        *(start / name for name in START_FILES if (start / name).exists()),
-    ]
-    cost = stage.profile.cost_model(stage.task)
     record = Provenance(
         task=stage.task,
         profile=stage.params.profile,
@@ -151,40 +146,65 @@ def deploy(
         graph_hash=deployed.graph.content_hash,
         candidates=summary.candidates,
         agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
-        files={path.as_posix(): md5(path) for path in files},
-        dataset=Dataset(
-            path=stage.questions_path.as_posix(),
-            md5=md5(stage.questions_path),
-            source=stage.settings.source.model_dump(mode="json"),
-            splits={split: len(rows) for split, rows in questions.items()},
-        ),
+        files=_decisive_files(folder, start),
+        dataset=_dataset(stage, questions),
         code=code_state(),
         bundle_sha256="",
         settings_sha256=settings_sha256(stage.profile, stage.task),
         prompt_sha256=prompt_sha256(stage.profile, stage.task, shots),
         agent_prompts_sha256=agent_prompts_sha256(),
         models=revisions(stage.profile),
-        budget={
-            "metric": stage.profile.budget.metric,
-            "limit": stage.profile.budget.limit,
-            "of": stage.profile.budget.of,
-            "used": float(cost.graph_cost(deployed.graph)),
-        },
+        budget=_budget(stage, deployed.graph),
         test=put_up.test,
-        parent=(
-            Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
-            if champion
-            else None
-        ),
+        parent=_parent(champion),
         warm_from=warm_from,
         baseline=baseline,
-        stage_runs={
-            name: run for name in START_STAGES if (run := stage_run(start, name)) is not None
-        },
+        stage_runs=_stage_runs(start),
     )
     version = registry.register(deployed, record)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
+
+
+def _decisive_files(folder: Path, start: Path) -> dict[str, str]:
+    """Path -> MD5 of what the search of `folder` left and began from; a warm search has no pilot of
+    its own.
+    """
+    paths = [
+        *(folder / name for name in SEARCH_FILES),
+        *(start / name for name in START_FILES if (start / name).exists()),
+    ]
+    return {path.as_posix(): md5(path) for path in paths}
+
+
+def _dataset(stage: Stage, questions: Mapping[str, Sequence[Question]]) -> Dataset:
+    return Dataset(
+        path=stage.questions_path.as_posix(),
+        md5=md5(stage.questions_path),
+        source=stage.settings.source.model_dump(mode="json"),
+        splits={split: len(rows) for split, rows in questions.items()},
+    )
+
+
+def _budget(stage: Stage, graph: CollaborationGraph) -> dict[str, Any]:
+    budget = stage.profile.budget_on(stage.task)
+    return {
+        "metric": budget.cost.metric,
+        "limit": budget.limit,
+        "of": budget.of,
+        "used": float(budget.cost.graph_cost(graph)),
+    }
+
+
+def _parent(champion: Version | None) -> Parent | None:
+    if champion is None:
+        return None
+    return Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
+
+
+def _stage_runs(start: Path) -> dict[str, str]:
+    runs = {name: stage_run(start, name) for name in START_STAGES}
+    return {name: run for name, run in runs.items() if run is not None}
 
 
 def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:

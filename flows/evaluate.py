@@ -3,6 +3,7 @@ same budget; then the registry.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ from ttsgraph.stages.schemas import (
     write_table,
 )
 from ttsgraph.stages.trials import (
+    Case,
     answers_table,
-    best_single,
     cases_feedback,
     cases_table,
     test_cases,
@@ -61,20 +62,30 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     folder = stage.results / method
     graph, _ = read_found(stage, method)
-    budget = stage.profile.budget_on(task)
+    tested = _tested(stage, method, graph)
+    _write(stage, folder, graph, tested)
+    stage.write_calls(f"evaluate-{method}")
+    stage.record(f"evaluate-{method}", tested.table, folder)
+    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), tested.table)
+    _put_up(stage, method, folder, tested)
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The found graph, the first case, and its rivals with their answers to the test questions."""
+
+    cases: list[Case]
+    feedbacks: list[Feedback]
+    table: pd.DataFrame
+    nodes: pd.DataFrame
+    """What the found graph is without each of its nodes."""
+
+
+def _tested(stage: Stage, method: str, graph: CollaborationGraph) -> Tested:
+    budget = stage.profile.budget_on(stage.task)
     cost = budget.cost
-    pilot = stage.pilot_table()
-    profiled = stage.profile_table()
-    best = best_single(profiled, budget)
-    voter = best_single(profiled, budget, repeated=True)
-    cases = test_cases(
-        graph,
-        pilot,
-        budget,
-        best,
-        voter,
-        can_vote(stage.settings.task),
-    )
+    votes_count = can_vote(stage.settings.task)
+    cases = test_cases(graph, stage.pilot_table(), stage.profile_table(), budget, votes_count)
     count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
     removed = removal_cases(removals(graph, cost)) if count else []
 
@@ -90,25 +101,31 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         )
 
     total = len(cases) * stage.settings.splits.test + len(removed) * count
-    with live(run_state(f"evaluate {task} {method}", total)) as publish:
+    with live(run_state(f"evaluate {stage.task} {method}", total)) as publish:
         feedbacks, nodes = stage.with_models(work, account=f"evaluate-{method}")
-    questions = stage.questions()
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
-    write_table(table, Evaluations, folder / "test.parquet")
+    return Tested(cases, feedbacks, table, nodes)
+
+
+def _write(stage: Stage, folder: Path, graph: CollaborationGraph, tested: Tested) -> None:
+    write_table(tested.table, Evaluations, folder / "test.parquet")
     rng = np.random.default_rng([stage.params.seed, 2])
     losses = predicted_losses(graph, stage.brief(), found_evidence(stage, folder), rng)
-    nodes = with_worth(nodes, graph, feedbacks[0], losses)
+    nodes = with_worth(tested.nodes, graph, tested.feedbacks[0], losses)
     write_table(nodes, Nodes, folder / "nodes.parquet")
-    answers = answers_table(cases, feedbacks, stage.grader().extract)
+    answers = answers_table(tested.cases, tested.feedbacks, stage.grader().extract)
     write_table(answers, Answers, folder / "answers.parquet")
-    write_text(
-        folder / "scores.json",
-        json.dumps(dict(zip(table["arm"], table["accuracy"], strict=True)), indent=1),
+    scores = dict(zip(tested.table["arm"], tested.table["accuracy"], strict=True))
+    write_text(folder / "scores.json", json.dumps(scores, indent=1))
+
+
+def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> None:
+    """Register the graph that the gate chooses, and write and say why."""
+    questions = stage.questions()
+    cost = stage.profile.cost_model(stage.task)
+    put_up = challenger(
+        tested.cases, tested.feedbacks, cost, questions["test"], stage.profile.deploy
     )
-    stage.write_calls(f"evaluate-{method}")
-    stage.record(f"evaluate-{method}", table, folder)
-    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), table)
-    put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
     version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
     record = (
         Registry(stage.params.tracking_uri)
@@ -124,7 +141,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
     )
     told_version = f"version {version.label} is {outcome}: {decision.reason}"
-    say(f"evaluate {task} {method}: put up is {what}: {put_up.choice.reason}; {told_version}")
+    say(f"evaluate {stage.task} {method}: put up is {what}: {put_up.choice.reason}; {told_version}")
 
 
 def found_evidence(stage: Stage, folder: Path) -> Evidence:

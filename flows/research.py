@@ -44,7 +44,7 @@ from ttsgraph.stages.brief import brief_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.schemas import Pilots, Profiles, read_table, write_table
-from ttsgraph.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, can_vote
 
 TRIALS = 4
@@ -263,16 +263,7 @@ def _test_cases(
         all(name in cost.pool for name in CollaborationGraph.from_json(graph).model_counts())
         for graph in pilot["graph"]
     ]
-    best = best_single(profile, budget)
-    voter = best_single(profile, budget, repeated=True)
-    return test_cases(
-        found,
-        pilot[there],
-        budget,
-        best,
-        voter,
-        can_vote(stage.settings.task),
-    )
+    return test_cases(found, pilot[there], profile, budget, can_vote(stage.settings.task))
 
 
 def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:

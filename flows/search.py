@@ -13,10 +13,10 @@ from prefect import flow
 from ttsgraph.agent.base import Exchange, Speak
 from ttsgraph.agent.trace import trace_page
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.files import locked, md5, write_text
-from ttsgraph.base.journal import Journal, read_journal, write_history
+from ttsgraph.base.files import locked, md5
+from ttsgraph.base.journal import Journal
 from ttsgraph.base.state import STATE
-from ttsgraph.evaluation.archive import Archive, Record, without_nodes
+from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment, Evaluator
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
@@ -30,13 +30,12 @@ from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
 from ttsgraph.runtime.workers import SpreadEnvironment, order_of
 from ttsgraph.search import Problem, Searcher, searcher_class
 from ttsgraph.search.driver import Driver, Found
-from ttsgraph.search.summary import SPENT, edge_table, search_summary
 from ttsgraph.search.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
-from ttsgraph.stages.records import Running, Searched, Started, read_record, write_record
-from ttsgraph.stages.schemas import Candidates, Edges, Evidence, Trajectory, write_table
+from ttsgraph.stages.records import Running, Started, read_record, write_record
+from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 
@@ -162,36 +161,31 @@ def tracked_search(
         write_record(Running, run_path, {"identity": identity, "run_id": tracker.run_id})
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         found, archive, exchanges = stage.with_agent(run, agent)
-        table = archive.table()
-        evidence = archive.answers.table()
         tracker.wait()
-        write_table(table, Candidates, folder / "archive.parquet")
-        write_table(evidence, Evidence, folder / "evidence.parquet")
-        write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
-        entries = read_journal(journal.path)
-        write_history(without_nodes(entries), folder / "history.jsonl")
-        write_table(edge_table(entries), Edges, folder / "edges.parquet")
-        summary = search_summary(found, table, meter.spent, exchanges) | {
-            "isolation_missing": missing_isolation(stage.settings.kind),
-            "trajectory_md5": md5(folder / "trajectory.csv"),
-            "evidence_left_out": archive.answers.left_out,
-        }
-        write_record(Searched, folder / "search.json", summary, SPENT)
-        write_text(folder / "graph.json", found.graph.to_json())
-        tracker.trajectory(found.trajectory)
-        tracker.metrics(
-            {
-                metric_name(key): value
-                for key, value in summary.items()
-                if isinstance(value, int | float)
-            }
-            | rate_metrics(evidence)
-        )
-        tracker.artifact(folder / "graph.json")
-        tracker.note(graph_note("Found graph", found.graph))
-        if trace := [*told, *map(asdict, exchanges)]:
-            tracker.text("agent_trace.md", trace_page(trace))
+        lacking = missing_isolation(stage.settings.kind)
+        summary = write_search(folder, found, archive, meter.spent, exchanges, lacking)
+        _tell(tracker, folder, found, archive, summary, [*told, *map(asdict, exchanges)])
     return found, summary
+
+
+def _tell(
+    tracker: SearchTracker,
+    folder: Path,
+    found: Found,
+    archive: Archive,
+    summary: Mapping[str, Any],
+    exchanges: Sequence[Mapping[str, Any]],
+) -> None:
+    """The search's run in MLflow gets what was found, beside its candidates."""
+    tracker.trajectory(found.trajectory)
+    numbers = {
+        metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)
+    }
+    tracker.metrics(numbers | rate_metrics(archive.answers.table()))
+    tracker.artifact(folder / "graph.json")
+    tracker.note(graph_note("Found graph", found.graph))
+    if exchanges:
+        tracker.text("agent_trace.md", trace_page(exchanges))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from ttsgraph.search.driver import Driver
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.brief import brief_of
 from ttsgraph.stages.lengths import profiled, with_lengths
-from ttsgraph.stages.trials import Case, best_single, cases_feedback, cases_table, test_cases
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, can_vote
 
 METHOD = "agent_reinforce"
@@ -115,10 +115,7 @@ def _rivals(
 ) -> list[Case]:
     """The found graph, and what it has to beat."""
     budget = profile.budget_on(task)
-    best = best_single(alone, budget)
-    voter = best_single(alone, budget, repeated=True)
-    votes = can_vote(profile.task(task).task)
-    return test_cases(found, NO_PILOT, budget, best, voter, votes)
+    return test_cases(found, NO_PILOT, alone, budget, can_vote(profile.task(task).task))
 
 
 def _searched(

@@ -441,17 +441,19 @@ def _calls_cost(counts: Counts, brief: Brief) -> float:
 def test_cases(
     found: CollaborationGraph,
     pilot: pd.DataFrame,
+    profile: pd.DataFrame,
     budget: Budget,
-    best_model: str,
-    voting_model: str,
     votes_count: bool = True,  # noqa: PT028 (no test, by its name alone)
 ) -> list[Case]:
     """What the found graph has to beat within the same budget: the best single model, as many votes
-    of the voting model (the best whose answers differ) as the budget holds, and the pilot's best
-    topology that fits.
+    of the best model whose answers differ as the budget holds, and the pilot's best topology that
+    fits.
 
-    No votes where the task's kind has none (`votes_count`, as `can_vote` says).
+    `profile` and `pilot` are the tables of these stages. No votes where the task's kind has none
+    (`votes_count`, as `can_vote` says). Raises BudgetError when no call fits the budget.
     """
+    best_model = best_single(profile, budget)
+    voting_model = best_single(profile, budget, repeated=True)
     cases = [
         Case(found, {"arm": "found", "label": "found graph"}),
         Case(topologies.single(best_model), {"arm": "single", "label": best_model}),

@@ -370,7 +370,7 @@ def test_the_best_single_model_may_be_a_variant_and_votes_are_of_one_whose_answe
     none = table.assign(budget_units=1e9)
     arms = {
         case.columns["arm"]: case.columns["label"]
-        for case in trials.test_cases(single(best), none, Budget(cost, 4, 12), best, voting)
+        for case in trials.test_cases(single(best), none, table, Budget(cost, 4, 12))
     }
     assert arms == {
         "found": "found graph",

@@ -297,7 +297,8 @@ def test_the_found_graph_is_compared_within_the_same_budget():
         ]
     )
     found = parallel(["gemma-3-1b"] * 3, "gemma-3-1b", "voter")
-    cases = rivals(found, sweep, Budget(COST, 40.0, 80), "gemma-3-1b", "gemma-3-1b")
+    alone = pd.DataFrame([{"model": "gemma-3-1b", "accuracy": 0.4}])
+    cases = rivals(found, sweep, alone, Budget(COST, 40.0, 80))
     assert [case.columns["arm"] for case in cases] == [
         "found",
         "single",

@@ -1,0 +1,45 @@
+"""What a search leaves in its folder: tables, the history of its journal, its summary and the
+graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.agent.base import Exchange
+from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.journal import read_journal, write_history
+from ttsgraph.evaluation.archive import Archive, without_nodes
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.search.driver import Found
+from ttsgraph.search.summary import SPENT, edge_table, search_summary
+from ttsgraph.stages.records import Searched, write_record
+from ttsgraph.stages.schemas import Candidates, Edges, Evidence, Trajectory, write_table
+
+
+def write_search(
+    folder: Path,
+    found: Found,
+    archive: Archive,
+    spent: Spent,
+    exchanges: Sequence[Exchange] = (),
+    isolation_missing: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Write what was found beside the journal of the folder, journal.jsonl; returns the summary."""
+    evidence = archive.answers.table()
+    write_table(archive.table(), Candidates, folder / "archive.parquet")
+    write_table(evidence, Evidence, folder / "evidence.parquet")
+    write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
+    entries = read_journal(folder / "journal.jsonl")
+    write_history(without_nodes(entries), folder / "history.jsonl")
+    write_table(edge_table(entries), Edges, folder / "edges.parquet")
+    summary = search_summary(found, archive.table(), spent, exchanges) | {
+        "isolation_missing": dict(isolation_missing or {}),
+        "trajectory_md5": md5(folder / "trajectory.csv"),
+        "evidence_left_out": archive.answers.left_out,
+    }
+    write_record(Searched, folder / "search.json", summary, SPENT)
+    write_text(folder / "graph.json", found.graph.to_json())
+    return summary
