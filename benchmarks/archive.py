@@ -34,7 +34,7 @@ from ttsgraph.flows.stage import Stage, load_stage
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Completion, Request, Usage
 from ttsgraph.models.collector import rare_collections
-from ttsgraph.runtime.limits import NOTHING
+from ttsgraph.runtime.limits import NO_SPENDING
 from ttsgraph.search import Problem
 from ttsgraph.search.driver import Driver, Found
 from ttsgraph.search.random import RandomSearcher
@@ -178,7 +178,7 @@ def _write_settings(folder: Path, iterations: int) -> None:
 def _write_results(stage: Stage, folder: Path) -> None:
     """What the stages search and evaluate leave, but for MLflow's part."""
     found, archive = search(stage, folder, MadeUp)
-    write_search(folder, found, archive, NOTHING)
+    write_search(folder, found, archive, NO_SPENDING)
     budget = stage.profile.budget_on(TASK)
     cost = budget.cost
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")

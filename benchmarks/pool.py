@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.stub import MODEL, stub_server
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -42,7 +42,7 @@ async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIt
 async def stubbed(delay_s: float, concurrency: int = 128) -> AsyncIterator[tuple[str, Environment]]:
     """As `stubbed_environment`, with the server's base URL."""
     with rare_collections(), stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
-        client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, patience=Patience(concurrency))
+        client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, patience=FailurePolicy(concurrency))
         cache = CallCache(Path(folder))
         try:
             yield (

@@ -32,7 +32,7 @@ from benchmarks.measured import Ratio
 from benchmarks.stub import MODEL, stub_server
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.runtime.clients import connect
@@ -107,7 +107,7 @@ class Load:
 
 async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
     """The graph's executor in this process."""
-    patience = Patience(version.profile.engine.concurrency)
+    patience = FailurePolicy(version.profile.engine.concurrency)
     async with connect(version.profile, {}, Retries(), patience) as client:
         runner = version.runner(client)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.measured import Ratio
 from ttsgraph.agent.base import Brief
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
@@ -147,7 +147,7 @@ async def search(
         "agent_reinforce", Problem(brief, profile.search, profile.agent, START, seed)
     )
     prompt = settings.prompt.prompt(get_task(settings.kind), questions["shots"])
-    patience = Patience(profile.engine.concurrency)
+    patience = FailurePolicy(profile.engine.concurrency)
     with tempfile.TemporaryDirectory() as folder:
         async with connect(profile, urls, Retries(timeout_s=600), patience) as client:
             noting = Noting(client)
@@ -166,7 +166,7 @@ async def search(
 
 async def saturate(profile: Profile, urls: Urls, requests: Sequence[Request]) -> Load:
     """All requests at once."""
-    async with connect(profile, urls, Retries(timeout_s=600), Patience(SATURATING)) as client:
+    async with connect(profile, urls, Retries(timeout_s=600), FailurePolicy(SATURATING)) as client:
         started = time.perf_counter()
         completions = await asyncio.gather(*(client.complete(request) for request in requests))
         return Load.of(completions, time.perf_counter() - started)

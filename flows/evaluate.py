@@ -25,7 +25,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.stages import schemas
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
-from ttsgraph.stages.records import Gated, Verdict, write_record
+from ttsgraph.stages.records import Gated, GateVerdict, write_record
 from ttsgraph.stages.schemas import (
     Answers,
     Candidates,
@@ -133,7 +133,7 @@ def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> None:
         .model_dump(mode="json", exclude={"test": {"outcomes"}})
     )
     told: dict[str, Any] = {"gate": put_up.told, "record": record}
-    write_record(Verdict, folder / "verdict.json", told, OF_THE_REGISTRY)
+    write_record(GateVerdict, folder / "verdict.json", told, OF_THE_REGISTRY)
     told |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
     write_record(Gated, folder / "lineage.json", told, keep_all=True)
     outcome = "promoted" if decision.promote else "not promoted"

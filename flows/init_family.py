@@ -11,7 +11,7 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Exchange, Preference, Speak, family_size_trials
+from ttsgraph.agent.base import Chat, Exchange, Preference, family_size_trials
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.flows.contest import run_contest
@@ -48,7 +48,7 @@ def init_family(task: str, profile: str | None = None) -> None:
     cases = trial_cases(family_size_trials(brief), brief, settings.topologies, rng)
 
     async def run(
-        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[pd.DataFrame, Preference, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
         # No race: the agent tells from each model's own scores what the whole budget spent on it

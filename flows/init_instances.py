@@ -10,7 +10,7 @@ import pandas as pd
 from prefect import flow
 
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Exchange, Preference, Speak
+from ttsgraph.agent.base import Chat, Exchange, Preference
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import NodeAnswers, rate_metrics
 from ttsgraph.evaluation.progress import run_state
@@ -52,7 +52,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     preference = Preference(tuple(chosen.models), chosen.reason)
 
     async def run(
-        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[pd.DataFrame, list[Exchange]]:
         agent = make_agent(stage.profile.agent, rng, speak)
         multisets = await asyncio.to_thread(

@@ -18,17 +18,17 @@ from ttsgraph.reporting.brief import brief, drawn, metrics
 from ttsgraph.reporting.figures import plain
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.search.terms import require_equal_terms
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
+    GateVerdict,
     Preferred,
     Researched,
     Running,
     Searched,
     Started,
-    Verdict,
     read_data,
     read_record,
 )
@@ -107,12 +107,12 @@ def _method(stage: Stage, name: str) -> MethodReport:
         _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
         _table(schemas.Answers, folder / "answers.parquet", "evaluate"),
         _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
-        _json(Verdict, folder / "verdict.json", "evaluate"),
+        _json(GateVerdict, folder / "verdict.json", "evaluate"),
     )
 
 
-def _table(schema: type[Table], path: Path, made_by: str) -> Source:
-    return Source(path.as_posix(), read_table(schema, path, made_by))
+def _table(schema: type[Table], path: Path, made_by: str) -> TableSource:
+    return TableSource(path.as_posix(), read_table(schema, path, made_by))
 
 
 def _json(kind: type[Closed], path: Path, made_by: str) -> Row:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import pandas as pd
 from prefect import flow
 
-from ttsgraph.agent.base import Brief, Speak
+from ttsgraph.agent.base import Brief, Chat
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
@@ -274,7 +274,7 @@ def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
     settings = stage.profile.search
 
     async def prepare(
-        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[Searcher, SearchSettings]:
         profile = await _profile(stage, last, plan, environment, questions["train"])
         write_table(profile, Profiles, folder / "profile.parquet")

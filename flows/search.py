@@ -10,7 +10,7 @@ from typing import Any
 
 from prefect import flow
 
-from ttsgraph.agent.base import Exchange, Speak
+from ttsgraph.agent.base import Chat, Exchange
 from ttsgraph.agent.trace import trace_page
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
@@ -43,7 +43,7 @@ CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm (flows/research.py)."""
 
 Prepare = Callable[
-    [Environment, dict[str, list[Question]], Speak | None],
+    [Environment, dict[str, list[Question]], Chat | None],
     Awaitable[tuple[Searcher, SearchSettings]],
 ]
 """Makes the searcher, and says how long the loop goes on; may call models for it."""
@@ -60,7 +60,7 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     contenders = start.standing()
 
     async def prepare(
-        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[Searcher, SearchSettings]:
         texts = {question.id: question.text for question in questions["train"]}
         problem = Problem(
@@ -119,7 +119,7 @@ def tracked_search(
     }
 
     async def run(
-        environment: Environment, questions: dict[str, list[Question]], speak: Speak | None
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
     ) -> tuple[Found, Archive, list[Exchange]]:
         environment.client = MeteredClient(environment.client, meter, environment.paid)
         environment = environment.with_free_node_grades()

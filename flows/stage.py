@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Speak
+from ttsgraph.agent.base import Brief, Chat
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.evaluation.environment import Environment
@@ -174,7 +174,7 @@ class Stage:
     def with_agent(
         self,
         work: Callable[
-            [Environment, dict[str, list[Question]], Speak | None], Coroutine[Any, Any, T]
+            [Environment, dict[str, list[Question]], Chat | None], Coroutine[Any, Any, T]
         ],
         needed: bool = True,
         account: str | None = None,

@@ -52,7 +52,7 @@ Lock = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Comparison:
     """What came of a task's stages: files that are those of dvc.lock, and in words what is not."""
 
     same: int
@@ -61,7 +61,7 @@ class Verdict:
 
 def verify(
     profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")
-) -> dict[str, Verdict]:
+) -> dict[str, Comparison]:
     """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with
     dvc.lock.
 
@@ -158,7 +158,7 @@ def _copy(folder: Path, params: Params) -> None:
     load_profile(params.profile)
 
 
-def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Verdict]:
+def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comparison]:
     from ttsgraph.flows.identity import identity
 
     identity()
@@ -172,7 +172,7 @@ def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Verd
     return found
 
 
-def _task(params: Params, task: str, lock: Lock) -> Verdict:
+def _task(params: Params, task: str, lock: Lock) -> Comparison:
     """A task's stages in order, up to the first that can't be rebuilt."""
     same = 0
     wrong: list[str] = []
@@ -185,13 +185,13 @@ def _task(params: Params, task: str, lock: Lock) -> Verdict:
             same += verdict.same
             wrong += verdict.wrong
             if any("can't be rebuilt" in line for line in verdict.wrong):
-                return Verdict(same, tuple(wrong))
-    return Verdict(same, tuple(wrong))
+                return Comparison(same, tuple(wrong))
+    return Comparison(same, tuple(wrong))
 
 
 def _compared(
     lock: Lock, plan: StagePlan, task: str | None, method: str | None, run: Callable[[], Any]
-) -> Verdict:
+) -> Comparison:
     """Run a stage, and compare what it wrote, and what says which settings and code it has, with
     dvc.lock.
     """
@@ -199,17 +199,17 @@ def _compared(
     try:
         run()
     except (InputError, RunStopped) as error:
-        return Verdict(0, (f"{name} can't be rebuilt: {error}",))
+        return Comparison(0, (f"{name} can't be rebuilt: {error}",))
     wanted = _locked(lock, plan, task, method)
     if not wanted:
-        return Verdict(0, (f"{name}: dvc.lock does not have it",))
+        return Comparison(0, (f"{name}: dvc.lock does not have it",))
     found = {path: _md5(Path(path)) for path in wanted}
     wrong = tuple(
         f"{name}: {path} is {found[path]}, in dvc.lock it is {md5}"
         for path, md5 in wanted.items()
         if found[path] != md5
     )
-    return Verdict(len(wanted) - len(wrong), wrong)
+    return Comparison(len(wanted) - len(wrong), wrong)
 
 
 def _locked(lock: Lock, plan: StagePlan, task: str | None, method: str | None) -> dict[str, str]:
@@ -269,7 +269,7 @@ def _files(folder: Path) -> Iterator[str]:
     return (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def _told(verdict: Verdict) -> str:
+def _told(verdict: Comparison) -> str:
     shown = f"{counted(verdict.same, 'file')} as in dvc.lock"
     return "; ".join([shown, *verdict.wrong])
 

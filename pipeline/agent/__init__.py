@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttsgraph.agent.base import SearchAgent, Speak
+from ttsgraph.agent.base import Chat, SearchAgent
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.agent.llm import LLMAgent
 from ttsgraph.base.errors import SettingsError
@@ -12,7 +12,7 @@ from ttsgraph.settings.profile import AgentSettings
 
 
 def make_agent(
-    settings: AgentSettings, rng: np.random.Generator, speak: Speak | None = None
+    settings: AgentSettings, rng: np.random.Generator, speak: Chat | None = None
 ) -> SearchAgent:
     """The agent a profile asks for, with its own generator. Raises SettingsError when a language
     model has no way to `speak`.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from ttsgraph.agent.edits import Answer
+from ttsgraph.agent.edits import AgentAnswer
 
 MAX_CHARACTERS = 400_000
 """An answer longer than this is not read: the largest sensible one, a change to each edge of 80
@@ -27,7 +27,7 @@ MAX_TRIES = 100
 MAX_PROBLEM = 300
 """Characters of one problem: a name in an answer can be as long as the answer."""
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=AgentAnswer)
 _DECODER = json.JSONDecoder()
 
 

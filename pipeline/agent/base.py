@@ -149,14 +149,14 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class AgentReply:
     """An agent model's completion, and its price in dollars."""
 
     completion: Completion
     dollars: float
 
 
-Speak = Callable[[Sequence[Message], str, str], Reply]
+Chat = Callable[[Sequence[Message], str, str], AgentReply]
 """(messages, the answer's name, its JSON schema) -> the model's reply. How an agent reaches a
 language model: it is given this.
 """

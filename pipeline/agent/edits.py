@@ -17,7 +17,7 @@ from ttsgraph.base.parsing import Closed
 from ttsgraph.graphs.graph import CollaborationGraph
 
 
-class Answer(Closed):
+class AgentAnswer(Closed):
     """What an agent answers; in its JSON schema every field is required, which is what strict
     structured output wants.
     """
@@ -27,7 +27,7 @@ class Answer(Closed):
     )
 
 
-class EdgeEdit(Answer):
+class EdgeEdit(AgentAnswer):
     """The new probability of one edge, and why."""
 
     source: int
@@ -36,7 +36,7 @@ class EdgeEdit(Answer):
     reason: str
 
 
-class RoleEdit(Answer):
+class RoleEdit(AgentAnswer):
     """The new probability of one role at one node, and why. The node's other roles share the rest
     as they did before.
     """
@@ -47,7 +47,7 @@ class RoleEdit(Answer):
     reason: str
 
 
-class ModelEdit(Answer):
+class ModelEdit(AgentAnswer):
     """The new probability of one model at one node, and why. The node's other models share the rest
     as they did before.
     """
@@ -58,7 +58,7 @@ class ModelEdit(Answer):
     reason: str
 
 
-class ProposedNode(Answer):
+class ProposedNode(AgentAnswer):
     """A node of a proposed graph."""
 
     id: int
@@ -66,7 +66,7 @@ class ProposedNode(Answer):
     model: str
 
 
-class ProposedGraph(Answer):
+class ProposedGraph(AgentAnswer):
     """A graph to try next; unlike a CollaborationGraph it may break rules, which is then said when
     it is checked.
     """
@@ -80,7 +80,7 @@ class ProposedGraph(Answer):
         return cls.model_validate(graph.to_dict())
 
 
-class WiringEdits(Answer):
+class WiringEdits(AgentAnswer):
     """Changes to a probabilistic graph whose models are fixed: edge and role probabilities, a graph
     to try next, and why.
     """
@@ -97,21 +97,21 @@ class Edits(WiringEdits):
     model_changes: tuple[ModelEdit, ...] = ()
 
 
-class Ranking(Answer):
+class Ranking(AgentAnswer):
     """Models from most to least preferred, and why."""
 
     ranking: tuple[str, ...] = ()
     reason: str = ""
 
 
-class Instances(Answer):
+class Instances(AgentAnswer):
     """How many instances of one model."""
 
     model: str
     count: int
 
 
-class Combination(Answer):
+class Combination(AgentAnswer):
     """A model multiset to try, and why."""
 
     instances: tuple[Instances, ...]
@@ -126,7 +126,7 @@ class Combination(Answer):
         return found
 
 
-class Combinations(Answer):
+class Combinations(AgentAnswer):
     """Model multisets to try."""
 
     combinations: tuple[Combination, ...] = ()

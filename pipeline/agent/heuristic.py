@@ -42,7 +42,7 @@ from ttsgraph.agent.shapes import (
     neighbours,
     role_table,
 )
-from ttsgraph.evaluation.node_tallies import NOTHING
+from ttsgraph.evaluation.node_tallies import NO_TALLY
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 
@@ -228,7 +228,7 @@ class HeuristicAgent:
         read is surely more; and why.
         """
         gains = {
-            role: sum((t for (name, _), t in history.roles.items() if name == role), NOTHING)
+            role: sum((t for (name, _), t in history.roles.items() if name == role), NO_TALLY)
             for role in roles
         }
         known = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}

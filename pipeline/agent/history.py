@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttsgraph.agent.base import Scored
-from ttsgraph.evaluation.node_tallies import NOTHING, Edge, RoleOf, Tally
+from ttsgraph.evaluation.node_tallies import NO_TALLY, Edge, RoleOf, Tally
 
 
 class _Column:
@@ -42,7 +42,7 @@ K = TypeVar("K")
 
 def _add(sums: dict[K, Tally], more: Mapping[K, Tally]) -> None:
     for key, tally in more.items():
-        sums[key] = sums.get(key, NOTHING) + tally
+        sums[key] = sums.get(key, NO_TALLY) + tally
 
 
 class History(Sequence[Scored]):

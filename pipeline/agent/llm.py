@@ -20,14 +20,14 @@ import jinja2
 from ttsgraph.agent import context
 from ttsgraph.agent.answers import read_answer, shown
 from ttsgraph.agent.base import (
+    AgentReply,
     Brief,
+    Chat,
     Counts,
     Exchange,
     Preference,
-    Reply,
     Scored,
     SearchAgent,
-    Speak,
     Trial,
     affordable,
     check_edits,
@@ -35,7 +35,7 @@ from ttsgraph.agent.base import (
     same_counts,
 )
 from ttsgraph.agent.edits import (
-    Answer,
+    AgentAnswer,
     Combinations,
     EdgeEdit,
     Edits,
@@ -63,11 +63,11 @@ ANSWER_KEPT = 20_000
 PROBLEMS_KEPT = 200
 """Characters of an answer, and problems, that the trace keeps."""
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=AgentAnswer)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Checked:
     """What came of an answer: its legal part as plain data, and why the rest was refused."""
 
     applied: Mapping[str, Any]
@@ -82,7 +82,7 @@ class LLMAgent:
     somewhere. In the loop there is no stand-in; an update without a legal part changes nothing.
     """
 
-    def __init__(self, speak: Speak, settings: AgentSettings, rules: SearchAgent) -> None:
+    def __init__(self, speak: Chat, settings: AgentSettings, rules: SearchAgent) -> None:
         self._speak = speak
         self._settings = settings
         self._rules = rules
@@ -102,9 +102,9 @@ class LLMAgent:
             return self._rules.select_family_size(brief, trials)
         candidates = affordable(brief)
 
-        def check(answer: Ranking) -> Verdict:
+        def check(answer: Ranking) -> Checked:
             legal, refused = _legal_ranking(answer.ranking, candidates)
-            return Verdict({"ranking": legal}, refused)
+            return Checked({"ranking": legal}, refused)
 
         def prompt(room: int) -> str:
             tables = {
@@ -127,7 +127,7 @@ class LLMAgent:
         if not self._settings.insight_1:
             return self._rules.select_instances(brief, preference, limit)
 
-        def check(answer: Combinations) -> Verdict:
+        def check(answer: Combinations) -> Checked:
             legal: list[Counts] = []
             refused = []
             for combination in answer.combinations:
@@ -140,7 +140,7 @@ class LLMAgent:
                     refused.append(f"combination {dict(counts)} is beyond the {limit} asked for")
                 else:
                     legal.append(counts)
-            return Verdict(
+            return Checked(
                 {"combinations": legal},
                 refused or ([] if legal else ["expected at least one combination, found none"]),
             )
@@ -182,9 +182,9 @@ class LLMAgent:
         open_models = bool(distribution.open_models().any())
         knows_scaling = self._settings.insight_2 or self._settings.insight_3
 
-        def check(answer: WiringEdits) -> Verdict:
+        def check(answer: WiringEdits) -> Checked:
             checked = check_edits(distribution, _edits(answer), brief)
-            return Verdict(checked.applied, checked.refused)
+            return Checked(checked.applied, checked.refused)
 
         def prompt(room: int) -> str:
             pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
@@ -224,8 +224,8 @@ class LLMAgent:
         )
 
     def _converse(
-        self, stage: str, prompt: Callable[[int], str], kind: type[A], check: Callable[[A], Verdict]
-    ) -> tuple[A, Verdict]:
+        self, stage: str, prompt: Callable[[int], str], kind: type[A], check: Callable[[A], Checked]
+    ) -> tuple[A, Checked]:
         """Ask, and ask again with the errors while there are some; returns the last answer and what
         came of it.
         """
@@ -299,7 +299,7 @@ def _exchange(
     stage: str,
     attempt: int,
     messages: Sequence[Message],
-    reply: Reply,
+    reply: AgentReply,
     applied: Mapping[str, Any],
     refused: Sequence[str],
 ) -> Exchange:

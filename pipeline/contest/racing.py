@@ -44,9 +44,9 @@ from ttsgraph.models.client import Usage
 from ttsgraph.settings.stages import RacingSettings
 from ttsgraph.tasks.base import Question
 
-NOTHING = Feedback((), Usage(), 0.0)
+NO_FEEDBACK = Feedback((), Usage(), 0.0)
 
-Ask = Callable[[Collection[str], int], Awaitable[Mapping[str, FloatArray]]]
+AskScores = Callable[[Collection[str], int], Awaitable[Mapping[str, FloatArray]]]
 """Brings the named contenders to so many questions; gives each one's shares (n,) in its value, NaN
 where there is no grade.
 """
@@ -96,7 +96,7 @@ def losers(shares: Mapping[str, FloatArray], total: int, alpha: float) -> set[st
 
 
 async def race(
-    contenders: Collection[str], total: int, settings: RacingSettings, ask: Ask, settle: bool
+    contenders: Collection[str], total: int, settings: RacingSettings, ask: AskScores, settle: bool
 ) -> set[str]:
     """Race the named contenders over `total` questions; returns those that were stopped.
 
@@ -209,7 +209,7 @@ class Race:
         publish: Publish,
     ) -> None:
         """Bring these graphs to `size` questions."""
-        so_far = [(graph, self._known.get(graph.to_json(), NOTHING)) for graph in graphs]
+        so_far = [(graph, self._known.get(graph.to_json(), NO_FEEDBACK)) for graph in graphs]
         short = [(graph, known) for graph, known in so_far if len(known.results) < size]
         jobs = [(graph, self.questions[len(known.results) : size]) for graph, known in short]
         for (graph, known), more in zip(

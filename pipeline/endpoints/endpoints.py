@@ -61,7 +61,7 @@ def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) 
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class FailurePolicy:
     """What is put up with: requests at once per server, seconds a server may stay without a
     success, and the share of calls that may fail for good, once there are `least_calls`. `waits`
     says whether calls wait for servers that are down; else they fail at once, but for the one now
@@ -84,7 +84,7 @@ class Server:
     then one call at a time until one succeeds; each break is twice as long as the last.
     """
 
-    def __init__(self, url: str, patience: Patience) -> None:
+    def __init__(self, url: str, patience: FailurePolicy) -> None:
         self.url = url
         self.patience = patience
         self.limit = float(patience.concurrency)

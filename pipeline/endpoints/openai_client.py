@@ -15,7 +15,7 @@ from openai import RequestOptions
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.answers import read_answer, read_answers
-from ttsgraph.endpoints.endpoints import Fault, Patience, Server, place, stop_if_given_up
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Server, place, stop_if_given_up
 from ttsgraph.endpoints.habits import Habits
 from ttsgraph.endpoints.learning import Learned, said_in
 from ttsgraph.endpoints.posting import Poster
@@ -45,11 +45,11 @@ class Retries:
     timeout_s: float = 120
 
 
-Ask = Callable[[Server, Request, float], Awaitable[Completion]]
+AskServer = Callable[[Server, Request, float], Awaitable[Completion]]
 """One attempt at a server that started then (monotonic seconds)."""
 
 DEFAULT_RETRIES = Retries()
-DEFAULT_PATIENCE = Patience()
+DEFAULT_PATIENCE = FailurePolicy()
 _NOTHING_MORE: Mapping[str, Any] = {}
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -61,14 +61,14 @@ class OpenAIClient:
     Retries are made here and nowhere else: the `openai` package, which would retry some faults and
     not others, makes one attempt at a time. What still fails raises CallFailed; a prompt that the
     model can't hold ContextOverflow; RunStopped is raised when a model has no server left that
-    works, or too many calls failed (`Patience`).
+    works, or too many calls failed (`FailurePolicy`).
     """
 
     def __init__(
         self,
         endpoints: Mapping[str, Endpoint],
         retries: Retries = DEFAULT_RETRIES,
-        patience: Patience = DEFAULT_PATIENCE,
+        patience: FailurePolicy = DEFAULT_PATIENCE,
         habits: Habits | None = None,
     ) -> None:
         self._habits = habits or Habits()
@@ -249,7 +249,7 @@ class OpenAIClient:
         return await self._answer(request, ask, lambda: not handed)
 
     async def _answer(
-        self, request: Request, ask: Ask, again: Callable[[], bool] = lambda: True
+        self, request: Request, ask: AskServer, again: Callable[[], bool] = lambda: True
     ) -> Completion:
         """Attempts until one succeeds, as long as there may be another."""
         servers = self._replicas[request.model]
@@ -284,7 +284,7 @@ class OpenAIClient:
         self,
         attempt: Callable[[], Awaitable[Completion]],
         fault: Fault,
-        patience: Patience,
+        patience: FailurePolicy,
         again: Callable[[], bool],
     ) -> Completion:
         """What further attempts give; the first, which most calls end with, has failed and costs no
@@ -307,7 +307,7 @@ class OpenAIClient:
         )
         return await retrying(attempt_again)
 
-    async def _attempt(self, server: Server, request: Request, ask: Ask) -> Completion:
+    async def _attempt(self, server: Server, request: Request, ask: AskServer) -> Completion:
         """One attempt on a place that is held; the place is given back."""
         started = time.monotonic()
         try:
@@ -387,7 +387,7 @@ class _Attempts:
     attempts are no fault of the call, and end with the time that a server may be down.
     """
 
-    def __init__(self, most: int, patience: Patience) -> None:
+    def __init__(self, most: int, patience: FailurePolicy) -> None:
         self._most = most
         self._patience = patience
         self._unreached = 0

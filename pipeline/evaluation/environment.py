@@ -14,7 +14,7 @@ from typing import Protocol
 from scipy.special import ndtri
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.evaluation.executor import Answer, GraphRunner
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import Answered, Publish, ignore
 from ttsgraph.evaluation.scores import binary, mean_interval
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -167,11 +167,11 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
     return middle - half if successes else 0.0, middle + half if successes < trials else 1.0
 
 
-Outcome = tuple[QuestionResult, Usage]
+Graded = tuple[QuestionResult, Usage]
 Job = tuple[CollaborationGraph, Sequence[Question]]
 
 
-def feedback_of(outcomes: Sequence[Outcome], wall_s: float) -> Feedback:
+def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
     """The outcomes of a graph's questions summed up, in their order: sums are the same wherever
     each question was answered.
     """
@@ -280,19 +280,19 @@ class Environment:
 
     async def outcomes(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> list[Outcome]:
+    ) -> list[Graded]:
         """What came of each question, in their order."""
         check_roles(graph)
         graph = with_waves(graph, self.waves)
         room = self._window()
         runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
 
-        async def one(question: Question) -> Outcome:
+        async def one(question: Question) -> Graded:
             outcome = await self._answer(runner, question)
             publish(Answered(outcome[1]))
             return outcome
 
-        asked: list[asyncio.Task[Outcome]] = []
+        asked: list[asyncio.Task[Graded]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for question in questions:
@@ -310,7 +310,7 @@ class Environment:
             self._room = loop, asyncio.Semaphore(self.most_under_way)
         return self._room[1]
 
-    async def _answer(self, runner: GraphRunner, question: Question) -> Outcome:
+    async def _answer(self, runner: GraphRunner, question: Question) -> Graded:
         answer = await runner.answer(question)
         if answer.text is None:
             return QuestionResult(question.id, None, error=answer.error), answer.usage
@@ -323,7 +323,7 @@ class Environment:
             question.id, correct, answer.text, answer.latency_s, answer.note, nodes
         ), answer.usage
 
-    async def _grade_nodes(self, question: Question, answer: Answer) -> dict[int, NodeResult]:
+    async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
         """Each node's answer, graded. Raises CallFailed as the task's grader does."""
         task = self.prompt.task
         texts = answer.node_texts

@@ -68,7 +68,7 @@ def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeAnswer:
     """A graph's answer to one question, or why there is none: then `text` is None and `error` says
     which call failed.
 
@@ -98,7 +98,7 @@ async def run_graph(
     sampling: Sampling,
     pool: ModelPool,
     client: ModelClient,
-) -> Answer:
+) -> NodeAnswer:
     """Answer one question. Once a call failed for good, no further node is started."""
     return await GraphRunner(graph, prompt, sampling, pool, client).answer(question)
 
@@ -132,7 +132,7 @@ class GraphRunner:
         self.replicas = replica_numbers(graph, self.manners)
         self.begin = beginning(client)
 
-    async def answer(self, question: Question, finish: Finish | None = None) -> Answer:
+    async def answer(self, question: Question, finish: Finish | None = None) -> NodeAnswer:
         """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
         run = Run(self, question, finish)
         if calls := run.advance(self.sources):
@@ -249,7 +249,7 @@ class Run:
                 ready = self._missing(i, error)
             calls = self.advance(ready)
 
-    def result(self) -> Answer:
+    def result(self) -> NodeAnswer:
         """The answer, once nothing is under way. Sums run in the graph's order, so that they are
         the same whatever came first.
         """
@@ -261,12 +261,14 @@ class Run:
         )
         if self.failures:
             error = str(self.failures[min(self.failures, key=order.index)])
-            return Answer(None, math.nan, usage, self.texts, error, completions=self.completions)
+            return NodeAnswer(
+                None, math.nan, usage, self.texts, error, completions=self.completions
+            )
         note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
         text = self.texts[self.runner.sink]
         stages = {i: place + 1 for i, place in self.demand.stage.items()}
         closed = tuple(sorted(self.closed))
-        return Answer(
+        return NodeAnswer(
             text,
             self._latency(stages),
             usage,

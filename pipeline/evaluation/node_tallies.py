@@ -52,7 +52,7 @@ class Tally:
         return math.sqrt((self.squares + 1) / (self.answers + 1) / self.answers)
 
 
-NOTHING = Tally()
+NO_TALLY = Tally()
 
 
 def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
@@ -116,7 +116,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
     examples: dict[bool, Example] = {}
     for i in graph.order:
         node = graph.node(i)
-        own = NOTHING
+        own = NO_TALLY
         for result in results:
             said = result.nodes.get(i)
             read = inputs(graph, i, result.nodes)
@@ -124,7 +124,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
                 continue
             for p in graph.predecessors[i]:
                 if p in result.nodes:
-                    edges[p, i] = edges.get((p, i), NOTHING) + tally_of([result.nodes[p]], said)
+                    edges[p, i] = edges.get((p, i), NO_TALLY) + tally_of([result.nodes[p]], said)
             one = tally_of(read, said)
             own += one
             if one.repaired or one.spoilt:
@@ -140,5 +140,5 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
         if own.answers:
             nodes[i] = own
             key = node.role, node.model if get_role(node.role).calls_model else ""
-            roles[key] = roles.get(key, NOTHING) + own
+            roles[key] = roles.get(key, NO_TALLY) + own
     return GraphTallies(edges, nodes, roles, tuple(examples.values()))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ttsgraph.models.client import Usage
 
-NOTHING = Usage()
+NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Answered:
     an earlier start had done it.
     """
 
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     recalled: bool = False
 
 
@@ -80,7 +80,7 @@ class RunState:
     fresh: int = 0
     iteration: IterationBegan | None = None
     best: Best | None = None
-    usage: Usage = NOTHING
+    usage: Usage = NO_USAGE
     spent: Spent | None = None
 
     def after(self, event: Event) -> RunState:

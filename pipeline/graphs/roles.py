@@ -29,7 +29,7 @@ from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
-Speak = Callable[[Prompt, Question, Sequence[str]], tuple[Message, ...]]
+Compose = Callable[[Prompt, Question, Sequence[str]], tuple[Message, ...]]
 Decide = Callable[[Task, Sequence[str]], str]
 Read = Callable[[str, Sequence[str]], str]
 
@@ -46,7 +46,7 @@ class Role:
     """
 
     name: str
-    speak: Speak | None = None
+    speak: Compose | None = None
     decide: Decide | None = None
     min_in_degree: int = 0
     does: str = ""

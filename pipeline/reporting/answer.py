@@ -18,13 +18,13 @@ from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.explain import in_brief
 from ttsgraph.reporting.figures import MISSING, SPACE, Figure, Sentence, plain, shown
 from ttsgraph.reporting.report_data import TaskReport
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 
 ASKED = ("n_scored", "n_unscored")
 
 
 @dataclass(frozen=True)
-class Answer:
+class Recommendation:
     """What to use for a task: the test's row of it, what the search found, and the sentence that
     says so.
 
@@ -49,14 +49,14 @@ class Answer:
         return f"ttsgraph serve {self.task}@champion"
 
 
-def answer_of(task: TaskReport, pool: ModelPool) -> Answer:
+def answer_of(task: TaskReport, pool: ModelPool) -> Recommendation:
     """The answer for a task: that of its first method. What serves is the registry's to say, which
     the page doesn't depend on.
     """
     method = task.methods[0]
     found = method.test.where(arm="found")[0]
     row = put_up(method.test, method.lineage)
-    return Answer(
+    return Recommendation(
         task.name,
         method.name,
         row,
@@ -66,7 +66,7 @@ def answer_of(task: TaskReport, pool: ModelPool) -> Answer:
     )
 
 
-def put_up(test: Source, lineage: Row) -> Row:
+def put_up(test: TableSource, lineage: Row) -> Row:
     """The test's row of what the gate put up: the found graph, or the baseline that its record
     names.
     """
@@ -75,12 +75,12 @@ def put_up(test: Source, lineage: Row) -> Row:
     return test.where(arm=lineage["gate.arm"], label=lineage["gate.label"])[0]
 
 
-def sentence_of(test: Source, lineage: Row, pool: ModelPool) -> Sentence:
+def sentence_of(test: TableSource, lineage: Row, pool: ModelPool) -> Sentence:
     """The sentence of one method's test, from its table and the gate's record."""
     return tuple(_sentence(test, put_up(test, lineage), test.where(arm="found")[0], pool))
 
 
-def best_call(test: Source) -> Row | None:
+def best_call(test: TableSource) -> Row | None:
     """The rival of one call that has most test questions right; None where none was scored."""
     calls = [
         row for row in test if row["arm"] != "found" and row["n_nodes"] == 1 and row["n_scored"]
@@ -88,7 +88,7 @@ def best_call(test: Source) -> Row | None:
     return max(calls, key=lambda row: (row["accuracy"], -row["budget_units"]), default=None)
 
 
-def _sentence(test: Source, row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
+def _sentence(test: TableSource, row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
     if not row["n_scored"]:
         yield "Nothing can be said: no test question could be scored."
         return
@@ -224,7 +224,7 @@ def _figure(row: Row, key: str, form: str) -> Figure:
     return Figure(shown(row[key], form), row.at(key), form)
 
 
-def rows_of(test: Source, answer: Answer) -> list[tuple[str, Row]]:
+def rows_of(test: TableSource, answer: Recommendation) -> list[tuple[str, Row]]:
     """What the short table compares: the found graph, then what it has to beat, each with its
     name.
     """
@@ -234,7 +234,7 @@ def rows_of(test: Source, answer: Answer) -> list[tuple[str, Row]]:
     ]
 
 
-def figures_of(answer: Answer, test: Source) -> dict[str, Any]:
+def figures_of(answer: Recommendation, test: TableSource) -> dict[str, Any]:
     """The answer in numbers, for DVC's and MLflow's tables; only what is known."""
     row = answer.row
     call = best_call(test)

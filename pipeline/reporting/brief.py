@@ -12,7 +12,7 @@ from typing import Any
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting.answer import Answer, answer_of, figures_of, price_of, rows_of
+from ttsgraph.reporting.answer import Recommendation, answer_of, figures_of, price_of, rows_of
 from ttsgraph.reporting.explain import steps
 from ttsgraph.reporting.figures import SPACE, shown
 from ttsgraph.reporting.report_data import Report, TaskReport
@@ -46,7 +46,7 @@ def metrics(report: Report) -> dict[str, dict[str, Any]]:
     return told
 
 
-def _task(task: TaskReport, answer: Answer, report: Report) -> dict[str, Any]:
+def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str, Any]:
     method = next(method for method in task.methods if method.name == answer.method)
     rows = [_cells(name, row, answer, report.metric) for name, row in rows_of(method.test, answer)]
     return {
@@ -59,7 +59,7 @@ def _task(task: TaskReport, answer: Answer, report: Report) -> dict[str, Any]:
     }
 
 
-def _cells(name: str, row: Row, answer: Answer, metric: str) -> list[str]:
+def _cells(name: str, row: Row, answer: Recommendation, metric: str) -> list[str]:
     """A row of the small table; the one to use is marked."""
     mark = "→ " if row.place == answer.row.place else ""
     p = "" if row["arm"] == "found" else shown(row["p_differs"], "p")

@@ -17,7 +17,7 @@ import pandas as pd
 from ttsgraph.base.style import by_name, cost_axis, fixed, plot_config
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.reporting.report_data import TaskReport
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.thinning import thinned
 
 Spec = dict[str, Any]
@@ -248,7 +248,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
     return Cloud(chart, tuple(front), tuple(found), len(points), total)
 
 
-def validated_front(archives: Sequence[Source]) -> list[Row]:
+def validated_front(archives: Sequence[TableSource]) -> list[Row]:
     """The rows no other validated candidate matches in accuracy and cost and beats in one, from
     cheap to dear.
 
@@ -263,7 +263,7 @@ def validated_front(archives: Sequence[Source]) -> list[Row]:
     return [rows[k] for k in pareto_front([(row["accuracy"], row["budget_units"]) for row in rows])]
 
 
-def _found_row(archive: Source, search: Row) -> Row | None:
+def _found_row(archive: TableSource, search: Row) -> Row | None:
     """The archive's row of the found graph, on validation questions."""
     return next(
         reversed(archive.where(split="val", status="ok", graph_hash=search["found_hash"])), None
@@ -371,7 +371,7 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     )
 
 
-def edges(task: str, method: str, table: Source) -> Chart | None:
+def edges(task: str, method: str, table: TableSource) -> Chart | None:
     """Edge probabilities as a heat map; the page's script puts in the iteration that the slider
     says. None without any.
 
@@ -453,7 +453,7 @@ def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
     }
 
 
-def width_x_depth(task: str, table: Source) -> Chart | None:
+def width_x_depth(task: str, table: TableSource) -> Chart | None:
     """Accuracy over width and depth as a heat map; None without that sweep."""
     rows = table.where(sweep="width_x_depth")
     if not rows:
@@ -495,7 +495,7 @@ def width_x_depth(task: str, table: Source) -> Chart | None:
     return chart_of("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
 
 
-def sweep(task: str, table: Source, name: str) -> Chart | None:
+def sweep(task: str, table: TableSource, name: str) -> Chart | None:
     """A pilot sweep: a curve over width or depth, else a dot for each graph; always with intervals.
     None without that sweep.
     """

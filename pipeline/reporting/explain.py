@@ -17,7 +17,7 @@ from ttsgraph.settings.stages import BudgetSettings
 if TYPE_CHECKING:  # slow to import
     import pandas as pd
 
-UNITS = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
+UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
 """Nodes that are named one by one; more are named from the first to the last."""
 
@@ -161,7 +161,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     if graph.adaptive or budget.of == "mean":
         yield from _worst_and_mean(units, budget)
     else:
-        yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNITS[budget.metric]}"
+        yield f"{state} the budget: {units:.3g} of {budget.limit:g} {UNIT_NAMES[budget.metric]}"
     yield f"where the money goes: {_shares(graph, dollars)}"
     if flops is not None:
         yield f"where the work goes: {_shares(graph, flops)}"
@@ -169,7 +169,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
 
 def _worst_and_mean(units: float, budget: BudgetSettings) -> Iterator[str]:
     """What the budget limits, of a graph whose questions may take less than the worst of them."""
-    unit = UNITS[budget.metric]
+    unit = UNIT_NAMES[budget.metric]
     yield (
         f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote"
         " stops or a gate stays closed"

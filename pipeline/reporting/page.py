@@ -19,14 +19,14 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.style import fixed, variables
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting import charts, sources
-from ttsgraph.reporting.answer import Answer, answer_of
+from ttsgraph.reporting.answer import Recommendation, answer_of
 from ttsgraph.reporting.charts import Chart, Cloud
 from ttsgraph.reporting.drawing import END, HEIGHT, SMALL, WIDTH, Drawing, draw, outline
 from ttsgraph.reporting.figures import shown
 from ttsgraph.reporting.overview import overview
 from ttsgraph.reporting.questions import questions_data
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -52,7 +52,7 @@ class Part:
     """A task's results with their plots and drawings, as the page shows them."""
 
     task: TaskReport
-    answer: Answer
+    answer: Recommendation
     method: MethodReport
     small: str
     legend: Drawing
@@ -220,7 +220,7 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     )
 
 
-def _small(task: TaskReport, answer: Answer, drawing: Drawing, templates: Templates) -> str:
+def _small(task: TaskReport, answer: Recommendation, drawing: Drawing, templates: Templates) -> str:
     """The graph to use, drawn small for the first screen."""
     title = (
         f"The graph to use for {task.name}, width {answer.graph.width}, depth {answer.graph.depth}"
@@ -287,7 +287,7 @@ def _write_files(folder: Path, part: Part, report: Report, templates: Templates)
         (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
 
 
-def _last_edges(table: Source) -> list[Row]:
+def _last_edges(table: TableSource) -> list[Row]:
     """The most probable edges after the last iteration, at most EDGES_LISTED."""
     last = table.frame[table.frame["iteration"] == table.frame["iteration"].max()]
     return [
@@ -298,7 +298,7 @@ def _last_edges(table: Source) -> list[Row]:
     ]
 
 
-def _stages(task: TaskReport) -> list[tuple[str, Source]]:
+def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
     """The tables of everything on a task that called models."""
     before = [
         ("profile", task.profile),

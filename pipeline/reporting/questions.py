@@ -10,14 +10,14 @@ from typing import Any
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.reporting.sources import Source
+from ttsgraph.reporting.sources import TableSource
 
 MOST = 600
 """Characters of a text that the page shows; the table has all."""
 
 
 def questions_data(
-    questions: Source, answers: Source, found: CollaborationGraph, pool: ModelPool
+    questions: TableSource, answers: TableSource, found: CollaborationGraph, pool: ModelPool
 ) -> dict[str, Any]:
     """The test questions in order. `right` and `forms` are by arm, in the order of `arms`, the
     found graph first.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.settings.profile import Profile
 
 UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime": "s a question"}
@@ -24,12 +24,12 @@ class MethodReport:
     graph: CollaborationGraph
     graph_file: str
     search: Row
-    archive: Source
-    trajectory: Source
-    edges: Source
-    test: Source
-    answers: Source
-    nodes: Source
+    archive: TableSource
+    trajectory: TableSource
+    edges: TableSource
+    test: TableSource
+    answers: TableSource
+    nodes: TableSource
     lineage: Row
 
 
@@ -38,12 +38,12 @@ class TaskReport:
     """All results on one task; `again` is what the last re-search came to, if there was one."""
 
     name: str
-    questions: Source
-    profile: Source
-    pilot: Source
+    questions: TableSource
+    profile: TableSource
+    pilot: TableSource
     preference: Row
-    family_trials: Source
-    trials: Source
+    family_trials: TableSource
+    trials: TableSource
     start: Row
     methods: tuple[MethodReport, ...]
     again: Row | None = None

@@ -67,7 +67,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Source:
+class TableSource:
     """A table and the file it is from, as a path from the project's folder."""
 
     file: str
@@ -125,12 +125,12 @@ def key(row: Row, parent: Key, name: str) -> Markup:
     return _data(name, row.at(parent), "key")
 
 
-def total(source: Source, column: str, form: str = "count") -> Markup:
+def total(source: TableSource, column: str, form: str = "count") -> Markup:
     """The sum of a column."""
     return _data(shown(source.frame[column].sum(), form), f"{source.file}#sum/{column}", form)
 
 
-def count(source: Source) -> Markup:
+def count(source: TableSource) -> Markup:
     """How many rows a table has."""
     return _data(shown(len(source), "count"), f"{source.file}#count/", "count")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ttsgraph.evaluation.environment import CONFIDENCE
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 
 KINDS = {
     "found": "found",
@@ -45,7 +45,7 @@ class Verdict:
         return sorted((*self.beaten, *self.unclear, *self.ahead), key=lambda row: int(row.place))
 
 
-def verdict(method: str, test: Source) -> Verdict:
+def verdict(method: str, test: TableSource) -> Verdict:
     """Which rivals differ from what a method found on the same questions, at the confidence of all
     intervals.
     """
@@ -82,7 +82,7 @@ class Instead:
         return bool(self.baseline["n_nodes"] == 1)
 
 
-def put_up_instead(method: str, test: Source, lineage: Row) -> Instead | None:
+def put_up_instead(method: str, test: TableSource, lineage: Row) -> Instead | None:
     """What the gate (pipeline/deployment/promotion.py) put up instead of the found graph; None
     where that was put up itself.
     """

@@ -18,7 +18,7 @@ import httpx2
 import openai
 import tenacity
 
-from ttsgraph.agent.base import Reply, Speak
+from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped, TTSGraphError
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.answers import read_answer
@@ -149,7 +149,7 @@ class AgentClient:
         await self._client.close()
 
 
-def speaker(client: ModelClient, settings: AgentSettings, revision: str, price: Price) -> Speak:
+def speaker(client: ModelClient, settings: AgentSettings, revision: str, price: Price) -> Chat:
     """How an agent reaches its model, for use in worker threads of the running event loop.
 
     An agent thinks in plain, synchronous steps; its searcher runs in a thread (`asyncio.to_thread`)
@@ -160,7 +160,7 @@ def speaker(client: ModelClient, settings: AgentSettings, revision: str, price: 
     loop = asyncio.get_running_loop()
     sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
 
-    def speak(messages: Sequence[Message], name: str, schema: str) -> Reply:
+    def speak(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -179,6 +179,6 @@ def speaker(client: ModelClient, settings: AgentSettings, revision: str, price: 
             raise RunStopped(
                 f"{failure}; what was computed is kept, start again to continue"
             ) from None
-        return Reply(completion, price.of(completion))
+        return AgentReply(completion, price.of(completion))
 
     return speak

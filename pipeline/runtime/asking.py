@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ttsgraph.base.errors import RunStopped
-from ttsgraph.evaluation.executor import Answer, run_graph
+from ttsgraph.evaluation.executor import NodeAnswer, run_graph
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile
@@ -18,7 +18,7 @@ async def ask_graph(
     profile: Profile,
     task: str,
     shots: Sequence[Question] = (),
-) -> Answer:
+) -> NodeAnswer:
     """The graph's answer. `shots` are the worked examples of few-shot prompts. Raises RunStopped
     when a call failed for good.
     """

@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from ttsgraph.agent.base import Speak
+from ttsgraph.agent.base import Chat
 from ttsgraph.base.errors import EndpointError, SettingsError
 from ttsgraph.base.state import STATE
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.habits import Habits
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore
 from ttsgraph.models.client import ModelClient
@@ -112,7 +112,11 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
         # A server that is started here may be started again meanwhile.
         down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
         async with connect(
-            profile, urls, retries, Patience(engine.concurrency, down_s, engine.max_failed), state
+            profile,
+            urls,
+            retries,
+            FailurePolicy(engine.concurrency, down_s, engine.max_failed),
+            state,
         ) as client:
             yield (
                 DrawingClient(client, engine.draws)
@@ -136,7 +140,7 @@ async def connect(
     profile: Profile,
     local: Mapping[str, tuple[str, ...]],
     retries: Retries,
-    patience: Patience,
+    patience: FailurePolicy,
     state: Path = STATE,
 ) -> AsyncIterator[ModelClient]:
     """A client for servers that are up, `local` ones among them, its endpoints checked; or a
@@ -173,7 +177,7 @@ async def open_agent(
     profile: Profile,
     state: Path = STATE,
     around: Callable[[ModelClient], ModelClient] = lambda client: client,
-) -> AsyncIterator[Speak | None]:
+) -> AsyncIterator[Chat | None]:
     """How the profile's agent reaches its language model, through the client that `around` makes of
     its own; None for an agent without one.
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from ttsgraph.agent.base import Reply, Speak
+from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.files import CHECKSUM, UNREADABLE, checked_text, checksum_of, write_text
 from ttsgraph.evaluation.progress import Spent
@@ -68,7 +68,7 @@ class Account:
         write_text(self.path, checked_text({"identity": self.identity, **asdict(spent)}))
 
 
-NOTHING = Spent()
+NO_SPENDING = Spent()
 
 
 class Meter:
@@ -79,7 +79,7 @@ class Meter:
     def __init__(
         self,
         limits: LimitSettings,
-        before: Spent = NOTHING,
+        before: Spent = NO_SPENDING,
         note: Callable[[Spent], None] = lambda spent: None,
         tell: Callable[[Spent], None] = lambda spent: None,
     ) -> None:
@@ -227,12 +227,12 @@ class MeteredClient:
         await self._inner.aclose()
 
 
-def metered(speak: Speak, meter: Meter) -> Speak:
+def metered(speak: Chat, meter: Meter) -> Chat:
     """A way to an agent's model that pays for each answer, and asks nothing once a limit is
     reached.
     """
 
-    def paying(messages: Sequence[Message], name: str, schema: str) -> Reply:
+    def paying(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
         if meter.over:
             raise meter.stop()
         reply = speak(messages, name, schema)

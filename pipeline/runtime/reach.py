@@ -13,7 +13,7 @@ from pathlib import Path
 import openai
 
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.habits import Habits
 from ttsgraph.endpoints.learning import refusal_of, said_in
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
@@ -123,7 +123,7 @@ async def _reach(
     at = replace(endpoint, base_urls=(url,))
     try:
         retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
-        client = OpenAIClient({request.model: at}, retries, Patience(), habits)
+        client = OpenAIClient({request.model: at}, retries, FailurePolicy(), habits)
     except EndpointError as error:  # a key that is not set, or can't be sent
         return Reached(subject, False, str(error), f"export {endpoint.api_key_env}=...")
     try:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from ttsgraph.base.code import own_code
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
-from ttsgraph.evaluation.environment import Environment, Feedback, Job, Outcome, feedback_of
+from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
 from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import ModelClient
@@ -75,7 +75,7 @@ class Done:
     used; or why the worker stopped.
     """
 
-    outcomes: tuple[tuple[Outcome, ...], ...]
+    outcomes: tuple[tuple[Graded, ...], ...]
     spent: Spent
     failure: TTSGraphError | None = None
     calls: Calls = field(default_factory=dict)
@@ -158,7 +158,7 @@ class SpreadEnvironment:
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """As `Environment.evaluate_all`. Raises what stopped a worker, and LimitReached."""
         started = time.perf_counter()
-        found: dict[tuple[int, str], Outcome] = {}
+        found: dict[tuple[int, str], Graded] = {}
 
         async def one(piece: Piece) -> None:
             if self._meter.over:

@@ -21,7 +21,7 @@ from ttsgraph.tasks.sources import JsonlSource, load_rows
 MOST_LABELS = 10
 """Different answers that are taken for labels."""
 
-Ask = Callable[[str, Sequence[str]], str]
+AskChoice = Callable[[str, Sequence[str]], str]
 """Asks a person for one of several names."""
 
 GRADES = {
@@ -39,7 +39,7 @@ GRADES = {
 """Kinds for texts, and how each grades an answer."""
 
 
-def kind_of(file: Path, kind: str | None, ask: Ask | None = None) -> str:
+def kind_of(file: Path, kind: str | None, ask: AskChoice | None = None) -> str:
     """The kind asked for, or the only one that the rows leave: fields are those of mmlu or
     humaneval, or all answers are numbers.
 

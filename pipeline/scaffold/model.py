@@ -54,7 +54,7 @@ COMMENTS = {
     ),
 }
 
-Ask = Callable[[str, str], str]
+AskPerson = Callable[[str, str], str]
 """Asks a person for a fact, by its name and in words."""
 
 
@@ -90,7 +90,7 @@ class Wanted:
     api_key_env: str | None = None
     hub: str | None = None
     revision: str | None = None
-    ask: Ask | None = None
+    ask: AskPerson | None = None
     api_key_header: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ from ttsgraph.settings.profile import Params, Profile
 
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 NAMES = {"params": "params.yaml", "profile": "profiles/<name>.yaml"}
-UNITS = {
+FIELD_UNITS = {
     "_s": "seconds",
     "_gib": "GiB",
     "_bytes": "bytes",
@@ -30,7 +30,7 @@ UNITS = {
     "_tflops": "TFLOP/s",
     "max_model_len": "tokens",
 }
-UNITS |= {
+FIELD_UNITS |= {
     "dollars": "$",
     "tokens": "tokens",
     "price": "$ per million tokens",
@@ -158,8 +158,8 @@ def _default(field: FieldInfo) -> str:
 def _unit(name: str) -> str:
     if name in NOT_COUNTED:
         return ""
-    return UNITS.get(name) or next(
-        (unit for ending, unit in UNITS.items() if name.endswith(ending)), ""
+    return FIELD_UNITS.get(name) or next(
+        (unit for ending, unit in FIELD_UNITS.items() if name.endswith(ending)), ""
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ttsgraph.base.errors import DataError, InputError, SettingsError
 from ttsgraph.scaffold.check import Tried, try_out
-from ttsgraph.scaffold.kinds import Ask, grading_of, kind_of
+from ttsgraph.scaffold.kinds import AskChoice, grading_of, kind_of
 from ttsgraph.scaffold.names import require_name
 from ttsgraph.scaffold.profile_text import ProfileText
 from ttsgraph.settings.profile import Profile, load_profile
@@ -76,7 +76,7 @@ async def new_task(
     style: Style = "chat",
     max_tokens: int = 512,
     grading: Mapping[str, Any] | None = None,
-    ask: Ask | None = None,
+    ask: AskChoice | None = None,
 ) -> NewTask:
     """Add a task to a profile, once its cheapest model, if it has one, has been asked five of the
     questions.

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, Counts, Exchange, Scored, Speak
+from ttsgraph.agent.base import Brief, Chat, Counts, Exchange, Scored
 from ttsgraph.base.errors import SettingsError, TTSGraphError
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.environment import Feedback
@@ -43,7 +43,7 @@ class Problem:
     agent: AgentSettings
     start: Counts
     seed: int
-    speak: Speak | None = None
+    speak: Chat | None = None
     contenders: Sequence[Contender] = ()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import Deployed, Loader
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.cache import CachedClient
@@ -149,14 +149,16 @@ class Deployments:
             raise
         await self._replace(name, Live(name, deployed, client, connection))
 
-    def _policy(self, profile: Profile) -> tuple[Retries, Patience]:
+    def _policy(self, profile: Profile) -> tuple[Retries, FailurePolicy]:
         """A search waits for a server that is down and stops in the end; a service says so at once,
         and never stops.
         """
         retries = Retries(
             self._settings.max_retries, profile.engine.backoff_s, profile.engine.timeout_s
         )
-        return retries, Patience(profile.engine.concurrency, math.inf, max_failed=1.0, waits=False)
+        return retries, FailurePolicy(
+            profile.engine.concurrency, math.inf, max_failed=1.0, waits=False
+        )
 
     async def _replace(self, name: str, live: Live | None) -> None:
         before = self._live.pop(name, None)

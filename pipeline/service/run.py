@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
-from ttsgraph.evaluation.executor import Answer, Finish, GraphRunner, Run
+from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, Run
 from ttsgraph.graphs.roles import get_role, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
 from ttsgraph.models.client import Completion
@@ -38,7 +38,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
-class Served(Answer):
+class Served(NodeAnswer):
     """An answer, and what it went without: calls that `lost` say why they failed, `cancelled` and
     `left_out` calls, and nodes that passed on another's answer because their own call failed
     (`fallbacks`). `late`: a deadline ended it before all had answered.

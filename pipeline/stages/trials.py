@@ -22,7 +22,7 @@ from ttsgraph.agent.base import Brief, Counts, Scored, Trial
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
-from ttsgraph.contest.racing import NOTHING, joined, race
+from ttsgraph.contest.racing import NO_FEEDBACK, joined, race
 from ttsgraph.evaluation.archive import graph_columns, score_columns
 from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, total_of
 from ttsgraph.evaluation.objective import Objective
@@ -369,7 +369,7 @@ async def _raced(
     places: dict[str, list[int]] = defaultdict(list)
     for k, case in enumerate(cases):
         places[case.columns["counts"]].append(k)
-    known = [NOTHING] * len(cases)
+    known = [NO_FEEDBACK] * len(cases)
 
     async def ask(labels: Collection[str], size: int) -> dict[str, FloatArray]:
         asked = [k for label in labels for k in places[label]]

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 RIVALS = ("random", "bayesian", "gptswarm", "maao", "textgrad")
 OURS = "agent_reinforce"
 
-Row = tuple[float, float, float]
+PaperRow = tuple[float, float, float]
 """Test score, search seconds, seconds a test query."""
 
-TABLE_1: Mapping[str, Mapping[str, Row]] = {
+TABLE_1: Mapping[str, Mapping[str, PaperRow]] = {
     "math": {
         "random": (39, 2852, 27.3),
         "bayesian": (42, 3076, 38.0),
@@ -59,7 +59,7 @@ TABLE_2: Mapping[str, Mapping[str, tuple[float, float]]] = {
 """Score and search seconds of Agent-REINFORCE without one insight or without roles; `full` has all.
 """
 
-TABLE_3: Mapping[str, Mapping[str, Row]] = {
+TABLE_3: Mapping[str, Mapping[str, PaperRow]] = {
     "5e-4 dollars": {
         "random": (35, 2546, 52.5),
         "bayesian": (36, 2372, 56.6),

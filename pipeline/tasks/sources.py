@@ -130,7 +130,7 @@ Source = Annotated[
     HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource | MixtureSource,
     Field(discriminator="kind"),
 ]
-Row = dict[str, Any]
+RawRow = dict[str, Any]
 
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
@@ -154,7 +154,7 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     return list(questions.values())
 
 
-def load_rows(source: Source, seed: int) -> list[tuple[str, Row]]:
+def load_rows(source: Source, seed: int) -> list[tuple[str, RawRow]]:
     """The raw rows of a source, each with where it stands, for messages."""
     if isinstance(source, MixtureSource):
         return _spread([load_rows(part, seed) for part in source.parts])
@@ -170,12 +170,12 @@ def load_rows(source: Source, seed: int) -> list[tuple[str, Row]]:
     return _generated_rows(source, seed)
 
 
-def _spread(parts: Sequence[list[tuple[str, Row]]]) -> list[tuple[str, Row]]:
+def _spread(parts: Sequence[list[tuple[str, RawRow]]]) -> list[tuple[str, RawRow]]:
     places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
     return [row for _, row in sorted(places, key=lambda place: place[0])]
 
 
-def _jsonl_rows(path: Path) -> list[tuple[str, Row]]:
+def _jsonl_rows(path: Path) -> list[tuple[str, RawRow]]:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
@@ -220,7 +220,7 @@ def _package_file(source: PackageSource) -> Path:
     return Path(folders[0]) / source.file
 
 
-def _hub_rows(source: HubSource) -> list[tuple[str, Row]]:
+def _hub_rows(source: HubSource) -> list[tuple[str, RawRow]]:
     try:
         from datasets import load_dataset
     except ImportError:
@@ -259,7 +259,7 @@ json.dump([{"question": item["question"], "answer": str(item["answer"])} for ite
 """
 
 
-def _generated_rows(source: GeneratorSource, seed: int) -> list[tuple[str, Row]]:
+def _generated_rows(source: GeneratorSource, seed: int) -> list[tuple[str, RawRow]]:
     if find_spec("reasoning_gym") is None:
         raise DataError(
             f"package 'reasoning_gym' is not installed; it comes with: {INSTALL['reasoning_gym']}"

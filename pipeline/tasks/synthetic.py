@@ -19,7 +19,7 @@ MARK = re.compile(r"Synthetic problem (math|mmlu|humaneval)-(\d{1,9}):")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SyntheticProblem:
     """A question as a source's raw row, and the replies to it: the right one first, then the wrong
     ones, the likeliest first.
     """
@@ -30,7 +30,7 @@ class Problem:
 
 
 @lru_cache(maxsize=2**16)
-def problem(kind: Kind, number: int) -> Problem:
+def problem(kind: Kind, number: int) -> SyntheticProblem:
     """The problem of this kind and number: the same in every process."""
     name = f"{kind}-{number}"
     return _MAKERS[kind](name, random.Random(name))
@@ -41,7 +41,7 @@ def rows(kind: Kind, size: int) -> list[tuple[str, dict[str, Any]]]:
     return [(f"synthetic {kind}:{number}", problem(kind, number).row) for number in range(size)]
 
 
-def named_in(text: str) -> Problem | None:
+def named_in(text: str) -> SyntheticProblem | None:
     """The last problem that a text mentions, or None."""
     found = MARK.findall(text)
     return problem(*_parts(found[-1])) if found else None
@@ -51,7 +51,7 @@ def _parts(found: tuple[Kind, str]) -> tuple[Kind, int]:
     return found[0], int(found[1])
 
 
-def _math(name: str, rng: random.Random) -> Problem:
+def _math(name: str, rng: random.Random) -> SyntheticProblem:
     a = rng.randint(12, 98)
     b = rng.randint(12, 98)
     c = rng.randint(3, 97)
@@ -63,12 +63,12 @@ def _math(name: str, rng: random.Random) -> Problem:
         "question": f"Synthetic problem {name}: what is {a} * {b} + {c}?",
         "answer": str(right),
     }
-    return Problem(
+    return SyntheticProblem(
         name, row, tuple(f"The answer is \\boxed{{{value}}}." for value in (right, *wrong))
     )
 
 
-def _mmlu(name: str, rng: random.Random) -> Problem:
+def _mmlu(name: str, rng: random.Random) -> SyntheticProblem:
     a = rng.randint(12, 98)
     b = rng.randint(12, 98)
     values = [a + b, a + b + 10, a + b - 1, abs(a - b)]
@@ -80,10 +80,10 @@ def _mmlu(name: str, rng: random.Random) -> Problem:
         "choices": [str(values[k]) for k in order],
         "answer": letters[0],
     }
-    return Problem(name, row, tuple(f"The answer is ({letter})." for letter in letters))
+    return SyntheticProblem(name, row, tuple(f"The answer is ({letter})." for letter in letters))
 
 
-def _humaneval(name: str, rng: random.Random) -> Problem:
+def _humaneval(name: str, rng: random.Random) -> SyntheticProblem:
     a, b = rng.sample(range(2, 30), 2)
     head = "def solve(x: int) -> int:\n"
     bodies = [
@@ -102,10 +102,10 @@ def _humaneval(name: str, rng: random.Random) -> Problem:
         ),
         "entry_point": "solve",
     }
-    return Problem(name, row, tuple(f"```python\n{head}{body}\n```" for body in bodies))
+    return SyntheticProblem(name, row, tuple(f"```python\n{head}{body}\n```" for body in bodies))
 
 
-_MAKERS: dict[str, Callable[[str, random.Random], Problem]] = {
+_MAKERS: dict[str, Callable[[str, random.Random], SyntheticProblem]] = {
     "math": _math,
     "mmlu": _mmlu,
     "humaneval": _humaneval,

@@ -12,7 +12,7 @@ from tests.evaluation.test_executor import MATH, POOL
 from tests.support.faults import FAULTS, Faults
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow, RunStopped
-from ttsgraph.endpoints.endpoints import OPENS_AFTER, Fault, Patience, Server
+from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Fault, Server
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import chain, parallel
@@ -35,7 +35,7 @@ def ask(urls, asked, retries=QUICK, **patience):
     async def run():
         urls_of = (urls,) if isinstance(urls, str) else tuple(urls)
         client = OpenAIClient(
-            {"small": Endpoint(urls_of, "m", seeds=True)}, retries, Patience(**patience)
+            {"small": Endpoint(urls_of, "m", seeds=True)}, retries, FailurePolicy(**patience)
         )
         try:
             return (
@@ -125,7 +125,9 @@ def test_a_server_that_dies_and_returns_loses_no_call():
     async def run(stack: ExitStack) -> list[str]:
         with serve(stub) as url:
             port = int(url.rsplit(":", 1)[1].removesuffix("/v1"))
-            client = OpenAIClient({"small": Endpoint((url,), "m")}, QUICK, Patience(concurrency=4))
+            client = OpenAIClient(
+                {"small": Endpoint((url,), "m")}, QUICK, FailurePolicy(concurrency=4)
+            )
             await client.complete(requests(1)[0])
         waiting = asyncio.gather(*(client.complete(r) for r in requests(60)))
         while client._servers[url]._failures_in_a_row < OPENS_AFTER:
@@ -146,7 +148,7 @@ def test_a_single_call_waits_for_a_server_that_is_away_for_longer_than_its_attem
     async def run(stack: ExitStack, down_s: float) -> str:
         with serve(stub) as url:
             port = int(url.rsplit(":", 1)[1].removesuffix("/v1"))
-        client = OpenAIClient({"small": Endpoint((url,), "m")}, quick, Patience(down_s=down_s))
+        client = OpenAIClient({"small": Endpoint((url,), "m")}, quick, FailurePolicy(down_s=down_s))
         waiting = asyncio.create_task(client.complete(requests(1)[0]))
         while sum(client._servers[url].faults.values()) < 4 and not waiting.done():
             await asyncio.sleep(0.01)
@@ -188,7 +190,7 @@ def test_retry_after_holds_all_calls_to_that_server():
 
 def test_the_limit_falls_once_per_round_trip_under_overload_and_grows_back_by_answers():
     async def run() -> None:
-        server = Server("http://x", Patience(concurrency=16))
+        server = Server("http://x", FailurePolicy(concurrency=16))
         overload = Fault("HTTP 429", overload=True)
         started = time.monotonic()
         for _ in range(3):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.models.client import Message, Request, Sampling
 
@@ -33,7 +33,7 @@ def ask(base_url: str, *requests: Request, max_retries: int = 3, timeout_s: floa
     async def run():
         retries = Retries(max_retries, 0.01, timeout_s)
         client = OpenAIClient(
-            {"small": Endpoint((base_url,), "served-name")}, retries, Patience(**patience)
+            {"small": Endpoint((base_url,), "served-name")}, retries, FailurePolicy(**patience)
         )
         try:
             return await asyncio.gather(
@@ -74,7 +74,7 @@ class TestOpenAIClient:
 
             async def run():
                 client = OpenAIClient(
-                    {"small": Endpoint(urls, "served-name")}, patience=Patience(concurrency=8)
+                    {"small": Endpoint(urls, "served-name")}, patience=FailurePolicy(concurrency=8)
                 )
                 await client.check()
                 await asyncio.gather(*(client.complete(request(replica=k)) for k in range(25)))

@@ -17,7 +17,7 @@ from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
 from ttsgraph.endpoints.answers import MOST_TOKENS, read_answer
-from ttsgraph.endpoints.endpoints import Fault, Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, retry_after
 from ttsgraph.models.client import Completion, Message, Request, Sampling, whole_text
@@ -40,7 +40,7 @@ def body(content="2", finish="stop", usage=USAGE, message=None, **more) -> bytes
 def outcomes(url, *requests, most=0, timeout_s=10.0, stream=False):
     async def run():
         client = OpenAIClient(
-            {"small": Endpoint((url,), "m")}, Retries(most, 0.001, timeout_s), Patience()
+            {"small": Endpoint((url,), "m")}, Retries(most, 0.001, timeout_s), FailurePolicy()
         )
         async with aclosing(client):
             ask = (lambda r: client.stream(r, lambda text: None)) if stream else client.complete

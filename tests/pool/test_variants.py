@@ -27,7 +27,7 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.newcomers import pool_fingerprint
 from ttsgraph.deployment.provenance import revisions, settings_sha256
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import run_graph
@@ -294,7 +294,7 @@ def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parame
         known = profile(url=url)
 
         async def ask() -> None:
-            client = OpenAIClient(endpoints(known, {}), Retries(0), Patience())
+            client = OpenAIClient(endpoints(known, {}), Retries(0), FailurePolicy())
             await client.check()
             settings = known.task("math")
             prompt = Deployed("math", graph, known).prompt

@@ -13,10 +13,10 @@ import pytest
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.reporting.answer import Answer, answer_of, figures_of, rows_of
+from ttsgraph.reporting.answer import Recommendation, answer_of, figures_of, rows_of
 from ttsgraph.reporting.explain import in_brief
 from ttsgraph.reporting.figures import Figure, shown, significant
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 
 POOL = ModelPool(
     tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in ("a", "b"))
@@ -50,12 +50,12 @@ def row(
 
 def answer(
     rows: list[dict[str, Any]], gate: dict[str, Any] | None = None, **lineage: Any
-) -> Answer:
+) -> Recommendation:
     """The answer for a task of one method with this test."""
     told = {"version": "math/3", "promoted": True} | ({"gate": gate} if gate else {}) | lineage
     method = SimpleNamespace(
         name="random",
-        test=Source("test.parquet", pd.DataFrame(rows)),
+        test=TableSource("test.parquet", pd.DataFrame(rows)),
         lineage=Row("lineage.json", "", told),
     )
     task: Any = SimpleNamespace(name="math", methods=(method,))
@@ -172,7 +172,7 @@ def test_of_several_methods_the_first_speaks_whatever_the_registry_has() -> None
     def method(name: str, right: float) -> Any:
         rows = pd.DataFrame([row("found", "found graph", FIVE, right)])
         return SimpleNamespace(
-            name=name, test=Source("test.parquet", rows), lineage=Row("verdict.json", "", {})
+            name=name, test=TableSource("test.parquet", rows), lineage=Row("verdict.json", "", {})
         )
 
     task: Any = SimpleNamespace(name="math", methods=(method("one", 0.8), method("two", 0.9)))
@@ -191,11 +191,11 @@ def test_every_figure_names_its_cell() -> None:
 def test_the_numbers_for_other_tables_are_those_of_the_sentence() -> None:
     rows = [row("found", "found graph", FIVE, 0.91), against(0.002, 30, 14)]
     told = answer(rows)
-    figures = figures_of(told, Source("test.parquet", pd.DataFrame(rows)))
+    figures = figures_of(told, TableSource("test.parquet", pd.DataFrame(rows)))
     assert figures["above_best_call"] == pytest.approx(0.04)
     assert figures["dollars_per_1000"] == pytest.approx(1.2)
     assert (figures["nodes"], figures["questions"], figures["p_best_call"]) == (6, 400, 0.002)
-    assert [name for name, _ in rows_of(Source("t", pd.DataFrame(rows)), told)] == [
+    assert [name for name, _ in rows_of(TableSource("t", pd.DataFrame(rows)), told)] == [
         "found by random",
         "a",
     ]

@@ -23,7 +23,7 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting import figures, sources
 from ttsgraph.reporting.charts import sweep, validated_front, width_x_depth
 from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
-from ttsgraph.reporting.sources import Row, Source
+from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.thinning import MOST, thinned
 from ttsgraph.reporting.verdicts import put_up_instead, verdict
 from ttsgraph.stages.schemas import Evaluations, Trajectory
@@ -160,7 +160,10 @@ def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_co
             "graph": ["a", "b", "c", "d", "e", "f", "f"],
         }
     )
-    assert [row.place for row in validated_front([Source("archive.parquet", frame)])] == ["6", "2"]
+    assert [row.place for row in validated_front([TableSource("archive.parquet", frame)])] == [
+        "6",
+        "2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ def test_what_was_found_beats_a_rival_only_where_a_test_shows_it(
         }
         | {"p_differs": [1.0, *p]}
     )
-    told = verdict("random", Source("test.parquet", frame))
+    told = verdict("random", TableSource("test.parquet", frame))
     assert told.answer == answer
     assert (
         tuple([row.place for row in rows] for rows in (told.beaten, told.unclear, told.ahead))
@@ -206,7 +209,7 @@ def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(
         }
     )
     record = Row("lineage.json", "", {"gate": {"arm": "single", "label": "b", "verdict": verdict}})
-    told = put_up_instead("random", Source("test.parquet", frame), record)
+    told = put_up_instead("random", TableSource("test.parquet", frame), record)
     assert told is not None
     assert (told.found.place, told.baseline.place, told.one_call) == ("0", "2", one_call)
 
@@ -217,7 +220,9 @@ def test_what_the_gate_put_up_instead_is_the_row_that_the_record_names(
 def test_where_the_found_graph_was_put_up_there_is_nothing_to_say(values) -> None:
     frame = pd.DataFrame({"arm": ["found"], "label": ["found graph"], "n_nodes": [4]})
     assert (
-        put_up_instead("random", Source("test.parquet", frame), Row("lineage.json", "", values))
+        put_up_instead(
+            "random", TableSource("test.parquet", frame), Row("lineage.json", "", values)
+        )
         is None
     )
 
@@ -273,7 +278,9 @@ def test_a_figure_says_where_it_is_from() -> None:
     )
     assert "files" in row
     assert "none" not in row
-    source = Source("t.parquet", pd.DataFrame({"calls": [1200, 34], "accuracy": [0.5, np.nan]}))
+    source = TableSource(
+        "t.parquet", pd.DataFrame({"calls": [1200, 34], "accuracy": [0.5, np.nan]})
+    )
     assert 'data-at="t.parquet#sum/calls"' in sources.total(source, "calls")
     assert ">1,234<" in sources.total(source, "calls")
     assert figures.shown(source.rows[1]["accuracy"], "percent") == figures.MISSING
@@ -344,7 +351,7 @@ def pilots(**within: bool) -> pd.DataFrame:
 
 
 def test_random_graphs_over_the_same_models_share_a_line() -> None:
-    chart = sweep("math", Source("pilot.parquet", pilots()), "family")
+    chart = sweep("math", TableSource("pilot.parquet", pilots()), "family")
     assert chart is not None
     assert chart.spec["height"] == 28 * 2 + 10
     assert len(chart.spec["data"]["values"]) == 3
@@ -352,7 +359,7 @@ def test_random_graphs_over_the_same_models_share_a_line() -> None:
 
 def drawn(table: pd.DataFrame) -> list[str]:
     """The report's plots of a pilot as SVG."""
-    source = Source("pilot.parquet", table)
+    source = TableSource("pilot.parquet", table)
     charts = [sweep("math", source, "family"), width_x_depth("math", source)]
     return [
         vl_convert.vegalite_to_svg(chart.in_file(False)) for chart in charts if chart is not None

@@ -16,7 +16,7 @@ from benchmarks import archive, client_rate, peers, racing, service, wall
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
 from benchmarks.stub import MODEL, stub_server
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.archive import COLUMNS
 from ttsgraph.evaluation.environment import Environment
@@ -73,7 +73,7 @@ def test_the_load_test_knows_an_answer_that_is_not_the_questions_own():
     async def run():
         with stub_server(0.0, echo=True) as url:
             version = service.deployed(url)
-            async with connect(version.profile, {}, Retries(), Patience()) as client:
+            async with connect(version.profile, {}, Retries(), FailurePolicy()) as client:
                 asked = [
                     Question("asked", text, "")
                     for text in ("request-1", "request-2 or request-3", "none")

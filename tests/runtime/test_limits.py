@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.search import test_driver
 from tests.search.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient, ScriptedClient
-from ttsgraph.agent.base import Reply
+from ttsgraph.agent.base import AgentReply
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
@@ -156,7 +156,7 @@ def test_an_agent_pays_too_and_is_not_asked_beyond_the_limit():
 
     def speak(messages, name, schema):
         asked.append(name)
-        return Reply(Completion("x", 10, 5, 0.1, cached=len(asked) == 1), 0.5)
+        return AgentReply(Completion("x", 10, 5, 0.1, cached=len(asked) == 1), 0.5)
 
     paying = metered(speak, meter)
     for _ in range(3):

@@ -13,7 +13,7 @@ from tests.support.faults import FAULTS, HANG_S, Faults
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import LimitReached, RunStopped
 from ttsgraph.base.journal import Journal
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
@@ -45,7 +45,7 @@ def search(folder, url, limits=NO_LIMIT, **patience):
 
     async def run():
         served = {name: Endpoint((url,), name, seeds=True) for name in LAPTOP_POOL}
-        client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), Patience(**patience))
+        client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), FailurePolicy(**patience))
         paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
         environment = Environment(
             Prompt(get_task("math"), "", "few_shot"), Sampling(max_tokens=8), LAPTOP_POOL, paying

@@ -20,7 +20,7 @@ from tests.support.project import ROOT
 from tests.support.stub_server import serve
 from ttsgraph.base.parsing import parse
 from ttsgraph.cli import app
-from ttsgraph.endpoints.endpoints import Patience
+from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime import doctor
@@ -67,7 +67,7 @@ def asked(told: Profile, name: str, state: Any) -> list[Any]:
 
     async def run() -> list[Any]:
         retries = Retries(2, 0.01)
-        async with connect(told, {}, retries, Patience(), state) as client:
+        async with connect(told, {}, retries, FailurePolicy(), state) as client:
             assert isinstance(client, OpenAIClient)
             found = []
             for k in range(3):

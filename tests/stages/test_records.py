@@ -41,11 +41,11 @@ from ttsgraph.serving.running import _read as read_servers
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
     Gated,
+    GateVerdict,
     Preferred,
     Researched,
     Searched,
     Started,
-    Verdict,
     read_data,
     read_record,
     write_record,
@@ -291,7 +291,7 @@ FILES = {
     RESULTS / "start.json": (Started, "init_instances"),
     METHOD / "search.json": (Searched, "search"),
     METHOD / "lineage.json": (Gated, "evaluate"),
-    METHOD / "verdict.json": (Verdict, "evaluate"),
+    METHOD / "verdict.json": (GateVerdict, "evaluate"),
 }
 
 

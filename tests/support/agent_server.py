@@ -14,7 +14,7 @@ from typing import Any
 from tests.search.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer
-from ttsgraph.agent.base import Brief, Exchange, Reply, Speak
+from ttsgraph.agent.base import AgentReply, Brief, Chat, Exchange
 from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
@@ -73,15 +73,17 @@ def settings(**changes: Any) -> AgentSettings:
     )
 
 
-def scripted(*answers: str) -> tuple[Speak, list[tuple[Any, ...]]]:
+def scripted(*answers: str) -> tuple[Chat, list[tuple[Any, ...]]]:
     """A way to speak to a model with these answers, the last one for good, and what it is sent:
     messages, name, schema.
     """
     sent: list[tuple[Any, ...]] = []
 
-    def speak(messages: Any, name: str, schema: str) -> Reply:
+    def speak(messages: Any, name: str, schema: str) -> AgentReply:
         sent.append((messages, name, json.loads(schema)))
-        return Reply(Completion(answers[min(len(sent), len(answers)) - 1], 100, 10, 0.5), 0.001)
+        return AgentReply(
+            Completion(answers[min(len(sent), len(answers)) - 1], 100, 10, 0.5), 0.001
+        )
 
     return speak, sent
 
