@@ -9,6 +9,7 @@ TTSGraphError
 │   ├── EndpointError     an endpoint that refuses, or lacks the model that was asked for
 │   └── DeploymentError   a name under which nothing is deployed
 ├── CallFailed            one model call failed for good: its question is unscored, never wrong
+│   └── FormRefused       an endpoint does not answer in the form that a client wishes
 ├── ContextOverflow       a prompt does not fit its model: the graph's doing, so its node has no
 │                         answer, and is graded so
 └── RunStopped            a run stopped early with its state kept (too many failures): exit code 3
@@ -50,6 +51,17 @@ class DeploymentError(InputError):
 
 class CallFailed(TTSGraphError):
     """A model call failed after all retries. Infrastructure, not a wrong answer."""
+
+
+class FormRefused(CallFailed):
+    """An endpoint refuses what the form of a request asks for (tools, a JSON schema, choices).
+
+    `said` are the endpoint's words, in one line without secrets.
+    """
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
 
 
 class ContextOverflow(TTSGraphError):

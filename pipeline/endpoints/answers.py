@@ -193,8 +193,12 @@ def _is_count(number: Any) -> bool:
 
 def check_length(text: str, sampling: Sampling) -> None:
     """Raises Fault for a text far longer than what was asked for."""
-    if len(text) > 1000 + LONGEST_TOKEN * sampling.max_tokens:
+    check_letters(len(text), sampling)
+
+
+def check_letters(count: int, sampling: Sampling) -> None:
+    """Raises Fault for so many characters, if they are far more than what was asked for."""
+    if count > 1000 + LONGEST_TOKEN * sampling.max_tokens:
         raise Fault(
-            f"expected an answer of at most {sampling.max_tokens} tokens, found {len(text)}"
-            " characters"
+            f"expected an answer of at most {sampling.max_tokens} tokens, found {count} characters"
         )

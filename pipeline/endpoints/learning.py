@@ -131,7 +131,7 @@ class Learned:
             except openai.APIStatusError as error:
                 refusal = refusal_of(error)
                 other = None if refusal is None else dialect.after(refusal, sent)
-                if other is None:
+                if other is None or other == dialect:
                     raise
                 dialect = other
             else:

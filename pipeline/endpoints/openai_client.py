@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ import openai
 import tenacity
 from openai import RequestOptions
 
-from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
+from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, FormRefused
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.answers import read_answer, read_answers
+from ttsgraph.endpoints.choices import read_choice_stream, read_choices
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Server, place, stop_if_given_up
 from ttsgraph.endpoints.habits import Habits
 from ttsgraph.endpoints.learning import Learned, said_in
@@ -47,6 +48,11 @@ class Retries:
 
 AskServer = Callable[[Server, Request, float], Awaitable[Completion]]
 """One attempt at a server that started then (monotonic seconds)."""
+
+ReadStream = Callable[[AsyncIterator[Any], float], Awaitable[Completion]]
+"""Reads the chunks of an attempt that started then."""
+
+_REFUSED_FORM = ("HTTP 400", "HTTP 422", "HTTP 501")
 
 DEFAULT_RETRIES = Retries()
 DEFAULT_PATIENCE = FailurePolicy()
@@ -226,6 +232,30 @@ class OpenAIClient:
             handed = True
             on_text(text)
 
+        async def read(chunks: AsyncIterator[Any], started: float) -> Completion:
+            return await read_stream(chunks, request.sampling, started, hand_over)
+
+        return await self._streamed(request, read, lambda: not handed)
+
+    async def stream_choices(
+        self, request: Request, on_piece: Callable[[dict[str, Any]], None]
+    ) -> Completion:
+        """As `stream`, for a request with a form."""
+        handed = False
+
+        def hand_over(piece: dict[str, Any]) -> None:
+            nonlocal handed
+            handed = True
+            on_piece(piece)
+
+        async def read(chunks: AsyncIterator[Any], started: float) -> Completion:
+            return await read_choice_stream(chunks, request.sampling, started, hand_over)
+
+        return await self._streamed(request, read, lambda: not handed)
+
+    async def _streamed(
+        self, request: Request, read: ReadStream, again: Callable[[], bool]
+    ) -> Completion:
         async def ask(server: Server, request: Request, started: float) -> Completion:
             async def post(body: dict[str, Any]) -> openai.AsyncStream[object]:
                 nonlocal started
@@ -244,9 +274,9 @@ class OpenAIClient:
                 lambda dialect: body_of(endpoint, request, dialect, _STREAMED), post
             )
             async with chunks:
-                return await read_stream(chunks, request.sampling, started, hand_over)
+                return await read(chunks, started)
 
-        return await self._answer(request, ask, lambda: not handed)
+        return await self._answer(request, ask, again)
 
     async def _answer(
         self, request: Request, ask: AskServer, again: Callable[[], bool] = lambda: True
@@ -271,14 +301,18 @@ class OpenAIClient:
             stop_if_given_up(servers)
             used.finish(fault)
             said = f" ({fault.said})" if fault.said else ""
-            raise CallFailed(f"{request.model} at {used.url}: {fault.kind}{said}") from None
+            failed = f"{request.model} at {used.url}: {fault.kind}{said}"
+            if fault.kind in _REFUSED_FORM and request.wishes:
+                raise FormRefused(failed, fault.said) from None
+            raise CallFailed(failed) from None
         used.finish(None)
         return self._redacted(completion)
 
     def _redacted(self, completion: Completion) -> Completion:
         text = redact(completion.text, self._secrets)
         reasoning = redact(completion.reasoning, self._secrets)
-        return replace(completion, text=text, reasoning=reasoning)
+        choices = redact(completion.choices, self._secrets)
+        return replace(completion, text=text, reasoning=reasoning, choices=choices)
 
     async def _retried(
         self,
@@ -335,7 +369,8 @@ class OpenAIClient:
 
     async def _ask(self, server: Server, request: Request, started: float) -> Completion:
         body, started = await self._body(server, request, started, _NOTHING_MORE)
-        return read_answer(body, time.monotonic() - started, request.sampling)
+        read = read_answer if request.form is None else read_choices
+        return read(body, time.monotonic() - started, request.sampling)
 
     async def _body(
         self, server: Server, request: Request, started: float, more: Mapping[str, Any]

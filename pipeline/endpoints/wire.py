@@ -107,6 +107,7 @@ def body_of(
         "model": endpoint.served_as,
         **dialect.body(request.messages, sampling.max_tokens, sent),
     }
-    for extra in (endpoint.extra_body, sampling.extra_body):
+    # The form is somebody's wish: what the endpoint does not take of it is refused, not left out.
+    for extra in (endpoint.extra_body, sampling.extra_body, request.form):
         body |= json.loads(extra) if extra else {}
     return body

@@ -21,7 +21,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.demand import Demand, run_times
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Role, get_role, majority
+from ttsgraph.graphs.roles import Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import disagreement, stops
 from ttsgraph.models.client import (
     Begin,
@@ -313,7 +313,8 @@ class Run:
             [p for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
         )
         known = dict(enumerate(map(task.extract, answers)))
-        return majority(task, answers) if stops(node.stop, known, len(graph.reads[i])) else None
+        stop = stops(node.stop, known, len(graph.reads[i]), head_of(task))
+        return majority(task, answers) if stop else None
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
         """What these nodes answered."""

@@ -18,13 +18,12 @@ CONTRIBUTING.md does it step by step.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.stopping import LOSSLESS, Gate
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Head, most_frequent
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
@@ -88,14 +87,17 @@ def majority(task: Task, answers: Sequence[str]) -> str:
     """The answer whose extracted form is most frequent, the earliest on a tie; answers with none
     don't count if others have one.
 
-    Returns one of `answers` as it came, so that the task's grader reads it like any other answer.
+    Returns one of `answers` as it came, so that the task's grader reads it like any other answer. A
+    kind whose forms have a `head` is voted on in two steps.
     """
     extracted = [task.extract(answer) for answer in answers]
-    votes = Counter(form for form in extracted if form is not None)
-    if not votes:
-        return answers[0]
-    winner = max(votes, key=lambda form: votes[form])
-    return answers[extracted.index(winner)]
+    winner = most_frequent(extracted, head_of(task))
+    return answers[0] if winner is None else answers[extracted.index(winner)]
+
+
+def head_of(task: Task) -> Head | None:
+    """What a vote on this kind counts first, if it has two steps."""
+    return getattr(task, "head", None)
 
 
 def passing(task: Task, answers: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ frequent one); answers without a form agree with none.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -156,7 +156,14 @@ def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, .
     return tuple(found)
 
 
-def stops(stop: Stop, known: Mapping[int, str | None], total: int) -> bool:
+Head = Callable[[str], str]
+"""The part of a form that a vote in two steps counts first: then it counts the forms with the most
+frequent head alone."""
+
+
+def stops(
+    stop: Stop, known: Mapping[int, str | None], total: int, head: Head | None = None
+) -> bool:
     """Whether a vote of `total` may stop: `known` are the forms so far by place, None for an answer
     without one.
     """
@@ -164,16 +171,30 @@ def stops(stop: Stop, known: Mapping[int, str | None], total: int) -> bool:
         return True
     if stop.rule == "none":
         return False
-    return decided(known, total) or (stop.confident and sure(stop, known))
+    return decided(known, total, head) or (stop.confident and sure(stop, known))
 
 
-def decided(known: Mapping[int, str | None], total: int) -> bool:
+def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
+    """The most frequent form, the earliest on a tie; None where there is none."""
+    votes = Counter(form for form in forms if form is not None)
+    if head is not None and votes:
+        first = most_frequent(map(head, votes.elements()))
+        votes = Counter({form: count for form, count in votes.items() if head(form) == first})
+    return max(votes, key=lambda form: votes[form]) if votes else None
+
+
+def decided(known: Mapping[int, str | None], total: int, head: Head | None = None) -> bool:
     """Whether the most frequent form, the earliest on a tie, is the same however the missing
     answers come out.
     """
     left = total - len(known)
     if left <= 0:
         return True
+    if head is not None:
+        heads = {k: None if form is None else head(form) for k, form in known.items()}
+        leader = most_frequent(heads[place] for place in sorted(heads))
+        within = {k: form if heads[k] == leader else None for k, form in known.items()}
+        return decided(heads, total) and decided(within, total)
     votes: Counter[str] = Counter()
     first: dict[str, int] = {}
     for place in sorted(known):

@@ -12,10 +12,15 @@ from typing import Any, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user or assistant."""
+    """One chat message; `role` is system, user, assistant or tool.
+
+    `whole` is the message as JSON where it holds more than a role and a text (an assistant's calls
+    of tools, a tool's result): it is sent as that, and `content` is what of it is text.
+    """
 
     role: str
     content: str
+    whole: str | None = None
 
 
 _SELDOM = ("reasoning_effort", "extra_body", "left_out")
@@ -55,7 +60,8 @@ class Request:
     """One model call. `replica` tells apart the k identical calls of k parallel nodes.
 
     `schema` is the JSON schema that the answer should keep, with the name it is sent under; none
-    for free text.
+    for free text. `form` are parameters of the body, as JSON, that give the answer another form
+    than one text (tools, response_format, n, logprobs); its completion has `choices`.
     """
 
     model: str
@@ -64,6 +70,12 @@ class Request:
     sampling: Sampling
     replica: int = 0
     schema: tuple[str, str] | None = None
+    form: str | None = None
+
+    @property
+    def wishes(self) -> bool:
+        """Whether it asks for more than a text as the answer to texts."""
+        return self.form is not None or any(message.whole for message in self.messages)
 
     def key(self) -> str:
         """The call's content key: SHA-256 over everything that shapes the answer's distribution,
@@ -75,6 +87,8 @@ class Request:
             _key_head(self.model, self.revision, self.sampling, self.schema),
             str(self.replica),
         ]
+        if self.form is not None:
+            parts += ("form", str(len(self.form)), self.form)
         for message in self.messages:
             parts += (
                 str(len(message.role)),
@@ -82,6 +96,8 @@ class Request:
                 str(len(message.content)),
                 message.content,
             )
+            if message.whole is not None:
+                parts += ("whole", str(len(message.whole)), message.whole)
         return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -98,7 +114,8 @@ class Completion:
 
     `reasoning` is what the model thought before it answered, and `reasoning_tokens` those of the
     completion's tokens that it took; `known_tokens` are those of the prompt that the endpoint had
-    in its own cache.
+    in its own cache. `choices` are the answer's choices as JSON (see `ttsgraph.models.actions`),
+    where the request had a form; `text` is then what of the first can be read and counted.
     """
 
     text: str
@@ -109,11 +126,13 @@ class Completion:
     reasoning: str = ""
     reasoning_tokens: int = 0
     known_tokens: int = 0
+    choices: str = ""
 
     def to_list(self) -> list[Any]:
         """As plain data for a store, the last part only where there is any of it."""
         plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
+        more += [self.choices] if self.choices else []
         return [*plain, more] if any(more) else plain
 
     @classmethod
@@ -236,5 +255,18 @@ class StreamingClient(Protocol):
     async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
         """As `complete`; `on_text` gets the same text, piece by piece. Raises CallFailed, perhaps
         after some pieces.
+        """
+        ...
+
+
+@runtime_checkable
+class StreamingChoices(Protocol):
+    """A ModelClient that can hand over the choices of a request with a form while it is written."""
+
+    async def stream_choices(
+        self, request: Request, on_piece: Callable[[dict[str, Any]], None]
+    ) -> Completion:
+        """As `complete`; `on_piece` gets {index, delta, logprobs} as they come. Raises CallFailed,
+        perhaps after some pieces.
         """
         ...

@@ -8,6 +8,7 @@ the server took in the end is kept.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,7 +92,10 @@ class Dialect:
         spoken = messages if self.system else without_system(messages)
         body: dict[str, Any] = {
             "messages": [
-                {"role": message.role, "content": whole_text(message.content)} for message in spoken
+                {"role": message.role, "content": whole_text(message.content)}
+                if message.whole is None
+                else json.loads(message.whole)
+                for message in spoken
             ]
         }
         body |= {name: value for name, value in parameters.items() if name not in self.left_out}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, Run
-from ttsgraph.graphs.roles import get_role, majority
+from ttsgraph.graphs.roles import get_role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
 from ttsgraph.models.client import Completion
 from ttsgraph.tasks.base import Question
@@ -210,7 +210,8 @@ class ServedRun(Run):
             for k, p in enumerate(reads)
             if self._ended(p)
         }
-        return len(heard) < len(reads) and decided(heard, len(reads)) and self._has_quorum(i)
+        head = head_of(self.runner.prompt.task)
+        return len(heard) < len(reads) and decided(heard, len(reads), head) and self._has_quorum(i)
 
     def _ended(self, i: int) -> bool:
         return i in self.texts or i in self.lost

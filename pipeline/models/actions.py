@@ -1,0 +1,84 @@
+"""What a model answers beside one text: calls of tools, JSON, several choices.
+
+A choice is plain data as endpoints send it: {index, message, finish_reason, logprobs}. Its text is
+what other nodes read and votes count: the message's content, or its calls of tools as JSON,
+`{"tool_calls":[{"arguments":{...},"name":"..."}]}`, in the normal form below.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+CALLS = "tool_calls"
+
+
+def normal_json(text: str) -> str | None:
+    """JSON in a normal form, the same for equal values: keys sorted, no blanks, whole numbers
+    without a point. None where the text is no JSON.
+    """
+    try:
+        return _written(json.loads(text, parse_constant=_no_number))
+    except (ValueError, RecursionError):
+        return None
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """What a choice's message says, in one text."""
+    calls = message.get(CALLS)
+    if not calls:
+        return message.get("content") or ""
+    return _written({CALLS: [_plain(call["function"]) for call in calls]})
+
+
+def calls_in(text: str) -> tuple[str, str] | None:
+    """The names of the tools that such a text calls, and the whole of the calls, each in a normal
+    form; None for a text that calls none.
+    """
+    if not text.startswith(f'{{"{CALLS}":['):
+        return None
+    try:
+        calls = json.loads(text)[CALLS]
+        return _written([call["name"] for call in calls]), _written(calls)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def pieces_of(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Whole choices as the pieces of a stream: one delta each."""
+    pieces = []
+    for choice in choices:
+        delta = dict(choice["message"])
+        if delta.get(CALLS):
+            delta[CALLS] = [{"index": k, **call} for k, call in enumerate(delta[CALLS])]
+        piece = {"index": choice["index"], "delta": delta, "logprobs": choice.get("logprobs")}
+        pieces.append(piece)
+    return pieces
+
+
+def _plain(function: Mapping[str, Any]) -> dict[str, Any]:
+    """A call's name and arguments; arguments that are no JSON stay a text."""
+    arguments = function["arguments"]
+    known = normal_json(arguments)
+    return {
+        "name": function["name"],
+        "arguments": arguments if known is None else json.loads(known),
+    }
+
+
+def _written(value: Any) -> str:
+    whole = _whole_numbers(value)
+    return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _whole_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole_numbers(inner) for key, inner in value.items()}
+    return [_whole_numbers(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(name)
