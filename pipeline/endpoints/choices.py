@@ -140,7 +140,8 @@ class _Growing:
 
     def whole(self, index: int) -> dict[str, Any]:
         """The choice."""
-        message = {"role": "assistant", "content": None, "refusal": None} | self.texts
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+        message |= self.texts
         if self.calls:
             message[CALLS] = [call for _, call in sorted(self.calls.items())]
         more = {"finish_reason": self.reason, "logprobs": self.logprobs or None}

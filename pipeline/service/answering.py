@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ttsgraph.base.errors import CallFailed, RunStopped
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.models.client import Completion, Request, StreamingClient
+from ttsgraph.models.actions import pieces_of
+from ttsgraph.models.client import Completion, Request, StreamingChoices, StreamingClient
+from ttsgraph.service.acting import AskedRun, actors
 from ttsgraph.service.deployments import Live
-from ttsgraph.service.errors import ApiError, of_call
+from ttsgraph.service.errors import ApiError, of_call, of_refusal
+from ttsgraph.service.forms import check_place
 from ttsgraph.service.requests import ChatRequest
-from ttsgraph.service.run import Served, ServedRun, Tolerance
+from ttsgraph.service.run import Served, Tolerance
 from ttsgraph.tasks.base import Question
+
+Piece = str | dict[str, Any]
+"""Some of an answer: text, or of a request with a form what a choice grows by."""
 
 
 class Answering:
@@ -35,18 +41,22 @@ class Answering:
         self.live = live
         self.asked = asked
         self._tolerance = tolerance
+        if asked.form is not None:
+            sink_acts = live.deployed.graph.sink in actors(live.deployed.graph)[0]
+            check_place(asked.form, not live.takes_conversations, sink_acts)
         prompt = asked.prompt(live.prompt, live.takes_conversations)
         self._runner = live.runner if prompt is None else live.deployed.runner(live.client, prompt)
         self._timeout_s = timeout_s
-        self._pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        self.choices: list[dict[str, Any]] = []  # of an answer in another form than one text
+        self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._handed_over = False
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
         # A failure that nobody is left to hear of is not a warning of the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    async def pieces(self) -> AsyncIterator[str]:
-        """The answer's text, piece by piece. Raises ApiError, perhaps after some pieces."""
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """The answer, piece by piece. Raises ApiError, perhaps after some pieces."""
         while (piece := await self._pieces.get()) is not None:
             yield piece
         await self.task
@@ -57,11 +67,13 @@ class Answering:
                 finish = (
                     self._finish if self.asked.stream or self.asked.max_tokens is not None else None
                 )
-                run = ServedRun(
+                run = AskedRun(
                     self._runner,
                     Question("asked", self.asked.question, ""),
                     finish,
                     self._tolerance,
+                    self.asked.form,
+                    self.asked.turns,
                 )
                 answer = await run.answer(self.asked.timeout_s)
         except TimeoutError:
@@ -73,6 +85,8 @@ class Answering:
         else:
             if answer.late and (answer.text is None or self._handed_over):
                 raise ApiError(504, f"no answer within {self.asked.timeout_s:g} seconds")
+            if (refused := run.refused) is not None and answer.error:
+                raise of_refusal(refused)
             if answer.error:
                 raise of_call(answer.error, self.live.deployed.profile.pool) from CallFailed(
                     answer.error
@@ -85,8 +99,12 @@ class Answering:
                 raise ApiError(400, said, "messages", "context_length_exceeded") from CallFailed(
                     answer.note
                 )
+            if self.formed:
+                self.choices = run.choices(answer)
             if not self._handed_over:
-                self._hand_over(answer.text or "")
+                pieces: Sequence[Piece] = pieces_of(self.choices)
+                for piece in pieces or (answer.text or "",):
+                    self._hand_over(piece)
             return answer
         finally:
             self._pieces.put_nowait(None)
@@ -100,15 +118,24 @@ class Answering:
         )
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
+        if request.form is not None:
+            if self.asked.stream and isinstance(client, StreamingChoices):
+                return await client.stream_choices(request, self._hand_over)
+            return await client.complete(request)
         if self.asked.stream and isinstance(client, StreamingClient):
             return await client.stream(request, self._hand_over)
         completion = await client.complete(request)
         self._hand_over(completion.text)
         return completion
 
-    def _hand_over(self, piece: str) -> None:
+    def _hand_over(self, piece: Piece) -> None:
         self._handed_over = True
         self._pieces.put_nowait(piece)
+
+    @property
+    def formed(self) -> bool:
+        """Whether the answer is choices in a form, rather than one text."""
+        return self.asked.form is not None and self.asked.form.parameters is not None
 
     @property
     def _last_calls_model(self) -> bool:

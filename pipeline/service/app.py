@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -15,18 +15,22 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ttsgraph.service.answering import Answering
+from ttsgraph.service.answering import Answering, Piece
 from ttsgraph.service.deployments import Deployments, Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError, of_status
 from ttsgraph.service.limits import Gate, check_key, read_body
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import parse_chat
+from ttsgraph.service.requests import ChatRequest, parse_chat
+from ttsgraph.service.response_replies import ResponseReply
+from ttsgraph.service.response_requests import parse_response
 from ttsgraph.service.responses import Reply, model_of
 from ttsgraph.service.run import Tolerance
 from ttsgraph.service.tracing import Traced
 from ttsgraph.settings.service import ServiceSettings
 
 T = TypeVar("T")
+Parse = Callable[[bytes, int], ChatRequest]
+"""(body, most tokens) -> what is asked. Raises ApiError."""
 _log = logging.getLogger(__name__)
 
 
@@ -70,6 +74,10 @@ def create_app(
     async def chat(request: Request) -> Response:
         return await chats.answer(request)
 
+    @keyed.post("/v1/responses")
+    async def response(request: Request) -> Response:
+        return await chats.answer(request, parse_response, ResponseReply)
+
     app.include_router(keyed)
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -79,7 +87,7 @@ def create_app(
 
 
 class _Chats:
-    """/v1/chat/completions."""
+    """/v1/chat/completions, and what else comes down to it."""
 
     def __init__(
         self, deployments: Deployments, metrics: Metrics, settings: ServiceSettings
@@ -89,12 +97,14 @@ class _Chats:
         self._settings = settings
         self._gate = Gate(settings.concurrency)
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(
+        self, request: Request, parse: Parse = parse_chat, reply_of: type[Reply] = Reply
+    ) -> Response:
         """The whole answer, or a stream that begins with its first text: what fails before it still
         has its own status.
         """
         started = time.perf_counter()
-        asked = parse_chat(
+        asked = parse(
             await read_body(request, self._settings.max_body_bytes), self._settings.max_input_tokens
         )
         live = self._deployments.get(asked.model)
@@ -109,14 +119,14 @@ class _Chats:
         self._gate.hold(answering.task)
         self._metrics.under_way.inc()
         answering.task.add_done_callback(lambda task: self._metrics.under_way.dec())
-        reply = Reply(request.state.trace_id, int(time.time()), answering)
+        reply = reply_of(request.state.trace_id, int(time.time()), answering)
         try:
             if not asked.stream:
                 answer = await unless_gone(request, answering.task)
                 self._metrics.served(live.name, live.deployed.graph, answer)
                 return JSONResponse(reply.whole(answer), headers=reply.headers())
             pieces = answering.pieces()
-            first = await unless_gone(request, anext(pieces, ""))
+            first: Piece = await unless_gone(request, anext(pieces, ""))
         except BaseException:
             answering.task.cancel()
             raise
@@ -182,7 +192,7 @@ async def _disconnected(request: Request) -> None:
             pass
 
 
-async def _chain(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
+async def _chain(first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
     yield first
     async for piece in rest:
         yield piece

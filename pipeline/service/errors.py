@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.base.errors import FormRefused, TTSGraphError
 from ttsgraph.models.client import whole_text
 
 CLIENT_GONE = 499
@@ -68,6 +68,13 @@ class ApiError(TTSGraphError):
 def of_status(status: int, headers: Mapping[str, str] | None = None) -> ApiError:
     """An error of HTTP itself: unknown path, wrong method."""
     return ApiError(status, HTTPStatus(status).phrase, headers=headers)
+
+
+def of_refusal(refused: FormRefused) -> ApiError:
+    """A request that a pool model's endpoint refuses, with what it says of it."""
+    model = str(refused).partition(" ")[0]
+    said = f"pool model {model!r} refuses what this request asks for: {refused.said or 'no reason'}"
+    return ApiError(400, said, code="unsupported_by_model")
 
 
 def of_call(error: str, pool: Mapping[str, Any]) -> ApiError:

@@ -8,14 +8,16 @@ alone is taken.
 
 A deployed version answers with the sampling it was evaluated with, so a client's sampling
 parameters have no effect, and the answer names those that were sent (`ignored`). Only max_tokens
-does: it can lower the limit of the last node's answer. Parameters that would give the answer
-another form (tools, several choices, log probabilities, ...) are refused, unless they ask for
-nothing.
+does: it can lower the limit of the last node's answer. Parameters that give the answer another form
+(tools, response_format, n, stop, log probabilities) are read in `forms`; those for which there is
+nothing here (audio, ...) are refused, unless they ask for nothing. After the question there may be
+calls of tools and their results, which are handed on as they came.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -28,11 +30,13 @@ from pydantic import (
     PositiveInt,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 
 from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
+from ttsgraph.service.forms import Form, FormedTask, parse_form
 from ttsgraph.tasks.prompts import Prompt
 
 IGNORED = {
@@ -59,19 +63,11 @@ IGNORED = {
 """Parameters without effect: sampling is the version's, and nothing is stored."""
 
 REFUSED: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
-    "stop": ([],),
     "web_search_options": (),
 }
 """Parameters that are refused, and the values that ask for nothing, which are not. None is always
@@ -90,12 +86,31 @@ def _text_of(content: Any) -> str:
     return "".join(part["text"] for part in parts)
 
 
-class _ChatMessage(BaseModel):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(_text_of)]
+def _text_or_none(content: Any) -> str | None:
+    return None if content is None else _text_of(content)
 
-    def plain(self) -> Message:
-        return Message("system" if self.role == "developer" else self.role, self.content)
+
+class _ChatMessage(BaseModel):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[str | None, BeforeValidator(_text_or_none)] = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> _ChatMessage:
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError("expected content")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("expected the tool_call_id of the call that this is the result of")
+        return self
+
+    def plain(self, raw: dict[str, Any]) -> Message:
+        """The message, whole as it came where it is about tools."""
+        role = "system" if self.role == "developer" else self.role
+        whole = None
+        if role == "tool" or (role == "assistant" and self.tool_calls):
+            whole = json.dumps(raw, ensure_ascii=False)
+        return Message(role, self.content or "", whole)
 
 
 class _StreamOptions(BaseModel):
@@ -121,7 +136,8 @@ _BODY = TypeAdapter(_Body)
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One question: to which model, with what before it, and in which form the answer goes back;
-    within `timeout_s` seconds, if given, with what there is by then.
+    within `timeout_s` seconds, if given, with what there is by then. `turns` are those after the
+    question: calls of tools, and their results; `echo` is what the answer repeats of the request.
     """
 
     model: str
@@ -134,14 +150,19 @@ class ChatRequest:
     trace: bool = False
     ignored: tuple[str, ...] = ()
     timeout_s: float | None = None
+    turns: tuple[Message, ...] = ()
+    form: Form | None = None
+    echo: Mapping[str, Any] | None = None
 
     def prompt(self, prompt: Prompt, has_place: bool) -> Prompt | None:
-        """The version's prompt with the conversation in it; None when there is none. Raises
-        ApiError where it has no place.
+        """The version's prompt with the conversation in it, and a way to count answers of this
+        form; None where it is as it was. Raises ApiError where the conversation has no place.
         """
-        if not self.system and not self.history:
+        if self.form is not None and self.form.structured:
+            prompt = replace(prompt, task=FormedTask(prompt.task, self.form))
+        elif not self.system and not self.history and not self.turns:
             return None
-        if not has_place:
+        if not has_place and (self.system or self.history or self.turns):
             raise ApiError(
                 400,
                 "this model answers a single question: expected one user message and no other",
@@ -152,6 +173,11 @@ class ChatRequest:
 
 def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
     """Read a request's body. Raises ApiError that names the first parameter that can't be used."""
+    return chat_request(read_object(raw), max_input_tokens)
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object that a body is. Raises ApiError for anything else."""
     try:
         data = json.loads(raw, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -162,6 +188,11 @@ def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
         raise ApiError(
             400, f"expected a JSON object as the request's body, found {type(data).__name__}"
         )
+    return data
+
+
+def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
+    """A request from its body's data. Raises as `parse_chat`."""
     try:
         body = _BODY.validate_python(data)
     except ValidationError as error:
@@ -171,21 +202,29 @@ def parse_chat(raw: bytes, max_input_tokens: int) -> ChatRequest:
         raise ApiError(
             400, f"{path}: {first['msg'].removeprefix('Value error, ')}", param
         ) from None
-    ignored = _check_others(body.model_extra or {})
-    messages = [message.plain() for message in body.messages]
-    _check_messages(messages, max_input_tokens)
+    others = dict(body.model_extra or {})
+    form = parse_form(others)
+    ignored = _check_others(others)
+    try:
+        given = zip(body.messages, data["messages"], strict=True)
+        messages = [message.plain(raw) for message, raw in given]
+    except RecursionError:
+        raise ApiError(400, "expected messages that are less deep", "messages") from None
+    last = _check_messages(messages, form, max_input_tokens)
     limits = [limit for limit in (body.max_tokens, body.max_completion_tokens) if limit is not None]
     return ChatRequest(
         body.model,
-        messages[-1].content,
+        messages[last].content,
         tuple(message.content for message in messages if message.role == "system"),
-        tuple(message for message in messages[:-1] if message.role != "system"),
+        tuple(message for message in messages[:last] if message.role != "system"),
         bool(body.stream),
         body.stream_options is not None and body.stream_options.include_usage,
         min(limits, default=None),
         bool(body.ttsgraph_trace),
         ignored,
         body.timeout_s,
+        tuple(message for message in messages[last + 1 :] if message.role != "system"),
+        form,
     )
 
 
@@ -209,12 +248,15 @@ def _check_others(others: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _check_messages(messages: list[Message], max_input_tokens: int) -> None:
-    if messages[-1].role != "user" or not messages[-1].content.strip():
-        raise ApiError(
-            400, "expected the last message to be the user's question, with text in it", "messages"
-        )
-    text = "\n".join(message.content for message in messages)
+def _check_messages(messages: list[Message], form: Form | None, max_input_tokens: int) -> int:
+    """The place of the question: the user's last message. Raises ApiError."""
+    asked = [k for k, message in enumerate(messages) if message.role == "user"]
+    ends = messages[-1].role in ("user", "tool")
+    if not asked or not ends or not messages[asked[-1]].content.strip():
+        said = "expected the last message to be the user's question, with text in it, or a tool's"
+        raise ApiError(400, f"{said} result", "messages")
+    parts = [message.whole or message.content for message in messages]
+    text = "\n".join([*parts, (form and form.parameters) or ""])
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -226,3 +268,4 @@ def _check_messages(messages: list[Message], max_input_tokens: int) -> None:
             f"expected messages of at most {max_input_tokens} tokens together, found about {found}"
         )
         raise ApiError(400, said, "messages", "context_length_exceeded")
+    return asked[-1]

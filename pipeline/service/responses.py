@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttsgraph.models.client import Usage
-from ttsgraph.service.answering import Answering
+from ttsgraph.service.answering import Answering, Piece
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import ApiError, of_status
 from ttsgraph.service.run import Served
@@ -43,28 +43,35 @@ class Reply:
             "finish_reason": self.answering.finish_reason(answer),
         }
         more = {
-            "choices": [choice],
+            "choices": self.answering.choices or [choice],
             "usage": usage_of(answer.usage),
             "ttsgraph": self._origin(answer),
         }
         return finite(self._frame("chat.completion") | more)
 
-    async def events(self, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    async def events(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
         """The answer's events; one that fails on the way ends with an error in place of the
         finish.
         """
         usage = {"usage": None} if self.answering.asked.include_usage else {}
         try:
-            yield self._chunk({"role": "assistant", "content": ""}, None, usage)
+            if not self.answering.formed:
+                yield self._chunk({"role": "assistant", "content": ""}, None, usage)
             async for piece in pieces:
-                yield self._chunk({"content": piece}, None, usage)
+                if isinstance(piece, str):
+                    yield self._chunk({"content": piece}, None, usage)
+                else:
+                    yield self._chunk({}, None, usage, piece)
             answer = await self.answering.task
         except Exception as error:  # a stream that has begun has no other place to say so
             yield _event((error if isinstance(error, ApiError) else of_status(500)).body())
             return
-        yield self._chunk(
-            {}, self.answering.finish_reason(answer), usage | {"ttsgraph": self._origin(answer)}
-        )
+        *others, last = self.answering.choices or [{"index": 0}]
+        for choice in others:
+            yield self._chunk({}, choice["finish_reason"], usage, {"index": choice["index"]})
+        reason = last.get("finish_reason") or self.answering.finish_reason(answer)
+        origin = usage | {"ttsgraph": self._origin(answer)}
+        yield self._chunk({}, reason, origin, {"index": last["index"]})
         if usage:
             yield _event(
                 self._frame("chat.completion.chunk")
@@ -76,9 +83,14 @@ class Reply:
         yield DONE
 
     def _chunk(
-        self, delta: dict[str, str], finish_reason: str | None, more: dict[str, Any]
+        self,
+        delta: dict[str, str],
+        finish_reason: str | None,
+        more: dict[str, Any],
+        piece: dict[str, Any] | None = None,
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        choice |= piece or {}
         return _event(self._frame("chat.completion.chunk") | {"choices": [choice]} | more)
 
     def _frame(self, kind: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ttsgraph.service.errors import ApiError
 from ttsgraph.service.limits import check_framing
 from ttsgraph.service.metrics import Metrics
 
+ANSWERING = ("/v1/chat/completions", "/v1/responses")
 LONGEST_PATH = 200
 """Characters of a path that are logged."""
 
@@ -78,7 +79,7 @@ class Traced:
         _log.info(
             "%s %s %s %s %d %.3fs", state["trace_id"], scope["method"], path, model, status, seconds
         )
-        if scope["path"] == "/v1/chat/completions":
+        if scope["path"] in ANSWERING:
             self._metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self._metrics.seconds.labels(model).observe(seconds)

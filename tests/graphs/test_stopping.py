@@ -21,7 +21,15 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, get_role
-from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided
+from ttsgraph.graphs.stopping import (
+    LOSSLESS,
+    NEVER,
+    Gate,
+    Stop,
+    confidence,
+    decided,
+    most_frequent,
+)
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.drawing import draw
@@ -485,3 +493,27 @@ def test_a_budget_says_of_means_only_where_it_is_one():
         "metric": "flops",
         "max_nodes": 24,
     }
+
+
+def test_a_vote_in_two_steps_is_decided_only_where_no_answer_can_change_either():
+    def head(form):
+        return form[0]
+
+    forms = (None, "a1", "a2", "b1")
+    places = range(5)
+    early = 0
+    for known in product((*forms, "missing"), repeat=5):
+        heard = {k: known[k] for k in places if known[k] != "missing"}
+        if len(heard) in (0, 5):
+            continue
+        left = [k for k in places if k not in heard]
+        ends = set()
+        for rest in product(forms, repeat=len(left)):
+            whole = heard | dict(zip(left, rest, strict=True))
+            ends.add(most_frequent([whole[k] for k in places], head))
+        if decided(heard, 5, head):
+            assert len(ends) == 1
+            early += 1
+    assert early > 100
+    assert most_frequent(["b1", "b1", "a1", "a2", "a2"], head) == "a2"
+    assert most_frequent(["b1", "b1", "a1", "a2", "a2"]) == "b1"

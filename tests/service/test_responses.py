@@ -1,0 +1,168 @@
+"""/v1/responses beside chat completions, asked by the openai package over real sockets."""
+
+import json
+from contextlib import contextmanager
+
+import httpx
+import openai
+import pytest
+from pydantic import BaseModel
+from starlette.responses import JSONResponse
+
+from tests.support.acting import WEATHER, ActingPool, saying
+from tests.support.service import NAME, Shelf, graph_of, profile_of, running, serving
+from ttsgraph.deployment.bundle import Deployed
+
+FUSED = graph_of("fuser", "small", "small")
+VOTED = graph_of("voter", "small", "small", "large")
+TOOL = {"type": "function", **WEATHER["function"]}
+BOTH = "How warm is it in Paris, and in Oslo?"
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+@pytest.fixture(scope="module")
+def pool():
+    stub = ActingPool()
+    with running(stub.app) as url:
+        stub.url = f"{url}/v1"
+        yield stub
+
+
+@contextmanager
+def deployed(pool, graph=FUSED, **settings):
+    pool.reset()
+    version = Deployed("math", graph, profile_of(pool.url), (), "3")
+    with serving(Shelf(math_champion=version), **settings) as service:
+        yield openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+
+
+def test_a_text_comes_with_its_origin_and_the_usage_of_all_calls(pool):
+    with deployed(pool) as client:
+        pool.reply = lambda body: saying("It is 7.")
+        answer = client.responses.create(
+            model=NAME, instructions="Be brief.", input="3 + 4", temperature=0.1
+        )
+        metrics = httpx.get(str(client.base_url).replace("/v1/", "/metrics")).text
+    assert answer.output_text == "It is 7."
+    assert (answer.status, answer.object, answer.instructions) == (
+        "completed",
+        "response",
+        "Be brief.",
+    )
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (30, 15)
+    assert answer.model_extra["ttsgraph"]["ignored"] == ["temperature"]
+    assert answer.model_extra["ttsgraph"]["calls"] == 3
+    assert all("Be brief." in body["messages"][0]["content"] for body in pool.bodies)
+    assert f'ttsgraph_requests_total{{model="{NAME}",status="200"}} 1.0' in metrics
+
+
+def loop(client, stream=False):
+    """The tool loop as the openai package's guide writes it: every item on the way."""
+    items = [{"role": "user", "content": BOTH}]
+    while True:
+        if stream:
+            with client.responses.stream(model=NAME, input=items, tools=[TOOL]) as events:
+                answer = events.get_final_response()
+        else:
+            answer = client.responses.create(model=NAME, input=items, tools=[TOOL])
+        items += [item.model_dump(exclude_none=True, warnings=False) for item in answer.output]
+        calls = [item for item in answer.output if item.type == "function_call"]
+        if not calls:
+            return items, answer.output_text
+        for call in calls:
+            city = json.loads(call.arguments)["city"]
+            result = {"type": "function_call_output", "call_id": call.call_id}
+            items.append(result | {"output": f"21 in {city}"})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("graph", [FUSED, VOTED], ids=["fused", "voted"])
+def test_the_tool_loop_ends_with_the_answer_to_the_results(pool, graph, stream):
+    with deployed(pool, graph) as client:
+        items, said = loop(client, stream)
+    kinds = [item.get("type", "message") for item in items]
+    results = ["function_call"] * 2 + ["function_call_output"] * 2
+    assert kinds == ["message", *results, "message"]
+    assert [json.loads(item["arguments"])["city"] for item in items[1:3]] == ["Paris", "Oslo"]
+    assert said == "It is 21 in Paris and 21 in Oslo."
+    _, _, call, *told = pool.bodies[-2 if graph is FUSED else -1]["messages"]
+    assert [made["function"]["name"] for made in call["tool_calls"]] == ["get_weather"] * 2
+    assert [message["role"] for message in told[:2]] == ["tool", "tool"]
+
+
+def test_a_schema_is_parsed(pool):
+    with deployed(pool) as client:
+        answer = client.responses.parse(model=NAME, input=BOTH, text_format=Weather)
+        with client.responses.stream(model=NAME, input=BOTH, text_format=Weather) as events:
+            streamed = events.get_final_response()
+    assert answer.output_parsed == streamed.output_parsed == Weather(city="Paris", degrees=21)
+    asked = [b["response_format"] for b in pool.bodies if "response_format" in b]
+    assert [form["json_schema"]["name"] for form in asked] == ["Weather", "Weather"]
+
+
+def test_a_stream_tells_what_begins_grows_and_ends(pool):
+    with deployed(pool, graph_of("assistant")) as client:
+        pool.reply = lambda body: saying("one two three")
+        events = list(client.responses.create(model=NAME, input="count", stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type.removeprefix("response.") for event in events]
+    begun = ["created", "in_progress", "output_item.added", "content_part.added"]
+    ended = ["output_text.done", "content_part.done", "output_item.done", "completed"]
+    assert kinds == [*begun, *["output_text.delta"] * (len(kinds) - 8), *ended]
+    assert "".join(e.delta for e in events if e.type.endswith("delta")) == "one two three"
+    assert events[-1].response.output_text == "one two three"
+
+
+def test_log_probabilities_come_where_they_are_included(pool):
+    with deployed(pool, graph_of("assistant")) as client:
+        pool.reply = lambda body: saying("one two")
+        include = ["message.output_text.logprobs"]
+        answer = client.responses.create(model=NAME, input="count", include=include)
+    assert [found.token for found in answer.output[0].content[0].logprobs] == ["one", "two"]
+
+
+def test_an_answer_that_is_cut_is_incomplete(pool):
+    with deployed(pool, graph_of("assistant")) as client:
+        pool.reply = lambda body: saying("one two")
+        answer = client.responses.create(model=NAME, input="count", max_output_tokens=5)
+    assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"background": True}, "background is not supported"),
+        ({"previous_response_id": "resp_1"}, "send the whole conversation in input"),
+        ({"conversation": "conv_1"}, "conversation is not supported"),
+        ({"truncation": "auto"}, "truncation is not supported"),
+        ({"tools": [{"type": "web_search"}]}, "tools: expected tools of type function"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice: expected"),
+        ({"input": [{"type": "item_reference", "id": "1"}]}, "items of type 'item_reference'"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "parts of type 'input_image' are not taken",
+        ),
+        ({"input": []}, "at least 1 item"),
+        ({"extra_body": {"messages": []}}, "unknown parameter: 'messages'"),
+        ({"extra_body": {"frobnicate": 1}}, "unknown parameter: 'frobnicate'"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(pool, parameters, said):
+    with deployed(pool) as client:
+        with pytest.raises(openai.BadRequestError, match=said):
+            client.responses.create(**{"model": NAME, "input": "3 + 4"} | parameters)
+        assert not pool.bodies
+
+
+def test_a_failure_on_the_way_ends_a_stream_with_an_error(pool):
+    def reply(body):
+        return JSONResponse({}, 500) if body.get("stream") else saying("7")
+
+    with deployed(pool) as client:
+        pool.reply = reply
+        with pytest.raises(openai.InternalServerError, match="failed or can't be reached"):
+            list(client.responses.create(model=NAME, input="3 + 4", stream=True))

@@ -1,0 +1,312 @@
+"""Tools, JSON modes, choices and log probabilities through a graph, by the openai package over real
+sockets: the same objects as from the last node's model alone.
+"""
+
+import json
+from contextlib import contextmanager
+
+import openai
+import pytest
+from pydantic import BaseModel
+from starlette.responses import JSONResponse
+
+from tests.support.acting import STOCK, WEATHER, ActingPool, calling, saying
+from tests.support.service import NAME, Shelf, graph_of, profile_of, running, serving
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.tasks.base import Question
+
+FUSED = graph_of("fuser", "small", "small")
+VOTED = graph_of("voter", "small", "small", "large", "small", "small")
+ALONE = graph_of("assistant")
+ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
+BOTH = [{"role": "user", "content": "How warm is it in Paris, and in Oslo?"}]
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+@pytest.fixture(scope="module")
+def pool():
+    stub = ActingPool()
+    with running(stub.app) as url:
+        stub.url = f"{url}/v1"
+        yield stub
+
+
+@contextmanager
+def deployed(pool, graph=FUSED, style="chat", **settings):
+    """A client of a server for one graph over the pool, and one of the pool itself."""
+    pool.reset()
+    shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
+    version = Deployed("math", graph, profile_of(pool.url, style), shots, "3")
+    with serving(Shelf(math_champion=version), **settings) as service:
+        yield client_of(f"{service.url}/v1"), client_of(pool.url)
+
+
+def client_of(url):
+    return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+def plain(choices):
+    return [choice.model_dump(exclude_none=True, warnings=False) for choice in choices]
+
+
+def create(client, model, **parameters):
+    return client.chat.completions.create(model=model, **{"messages": ASKED} | parameters)
+
+
+def same(clients, **parameters):
+    """The choices that both give, which are equal."""
+    through, direct = clients
+    found = create(through, NAME, **parameters).choices
+    assert plain(found) == plain(create(direct, "large", **parameters).choices)
+    return found
+
+
+def loop(client, model, messages=BOTH, stream=False):
+    """The tool loop as the openai package's guide writes it: every message on the way."""
+    messages = list(messages)
+    while True:
+        if stream:
+            with client.chat.completions.stream(
+                model=model, messages=messages, tools=[WEATHER]
+            ) as events:
+                answer = events.get_final_completion()
+        else:
+            answer = client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
+        message = answer.choices[0].message
+        messages.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
+        if not message.tool_calls:
+            return messages
+        for call in message.tool_calls:
+            city = json.loads(call.function.arguments)["city"]
+            result = {"role": "tool", "tool_call_id": call.id, "content": f"21 in {city}"}
+            messages.append(result)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("graph", [ALONE, FUSED, VOTED], ids=["alone", "fused", "voted"])
+def test_the_tool_loop_goes_as_with_the_last_nodes_model_alone(pool, graph, stream):
+    with deployed(pool, graph) as (through, direct):
+        found = loop(through, NAME, stream=stream)
+        expected = loop(direct, "large")
+    for message in (*found, *expected):
+        for call in message.get("tool_calls", ()):
+            call.pop("index", None)
+            call["function"].pop("parsed_arguments", None)
+    assert found == expected
+    assert [message["role"] for message in found] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    assert found[-1]["content"] == "It is 21 in Paris and 21 in Oslo."
+
+
+def test_the_last_node_acts_with_the_requests_tools_and_the_others_advise_in_text(pool):
+    with deployed(pool) as (through, _):
+        wanted = {
+            "tools": [WEATHER, STOCK],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+        }
+        create(through, NAME, **wanted)
+    *advising, acting = pool.bodies
+    assert {name: acting[name] for name in wanted} == wanted
+    assert "Solution 1" in acting["messages"][-1]["content"]
+    assert len(advising) == 2
+    for body in advising:
+        assert not set(wanted) & set(body)
+        assert "get_weather" in body["messages"][-1]["content"]
+        assert "get_stock" in body["messages"][-1]["content"]
+
+
+def test_calls_and_results_are_handed_on_as_they_are_and_advice_follows_them(pool):
+    told = [
+        {"role": "system", "content": "Be brief."},
+        *BOTH,
+        calling(("get_weather", {"city": "Paris"})) | {"refusal": None},
+        {"role": "tool", "tool_call_id": "call_1", "content": "21", "name": "get_weather"},
+    ]
+    with deployed(pool) as (through, _):
+        create(through, NAME, messages=told, tools=[WEATHER])
+    for body in pool.bodies:
+        system, user, call, result, *more = body["messages"]
+        assert "Be brief." in system["content"]
+        assert user["content"].startswith(BOTH[0]["content"])
+        assert (call, result) == (told[2], told[3])
+        assert [message["role"] for message in more] == ["user"]
+    assert "Solution 1" in pool.bodies[-1]["messages"][-1]["content"]
+
+
+def test_the_model_alone_gets_the_conversation_and_nothing_else(pool):
+    with deployed(pool, ALONE) as (through, direct):
+        loop(through, NAME)
+        asked = [body["messages"][1:] for body in pool.bodies]
+        pool.reset()
+        loop(direct, "large")
+    assert asked == [body["messages"] for body in pool.bodies]
+
+
+def test_a_vote_counts_the_tools_name_first_and_then_its_arguments(pool):
+    said = {
+        "0": calling(("get_stock", {"of": "A"})),
+        "1": calling(("get_stock", {"of": "A"})),
+        "2": calling(("get_weather", {"city": "Oslo", "days": 1})),
+        "3": calling(("get_weather", '{"days": 1.0, "city": "Paris"}')),
+        "4": calling(("get_weather", '{ "city":"Paris","days":1 }')),
+    }
+    answers = iter(said.values())
+    with deployed(pool, graph_of("voter", *["large"] * 5)) as (through, _):
+        pool.reply = lambda body: next(answers)
+        answer = create(through, NAME, tools=[WEATHER, STOCK])
+    call = answer.choices[0].message.tool_calls[0]
+    assert call.function.name == "get_weather"
+    assert json.loads(call.function.arguments) == {"city": "Paris", "days": 1}
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert len(pool.bodies) == 5
+    assert all(body["tools"] for body in pool.bodies)
+
+
+def test_a_vote_between_calls_and_texts_takes_what_most_do(pool):
+    answers = iter([saying("7"), calling(("get_weather", {"city": "Lima"})), saying("It is 7")])
+    with deployed(pool, graph_of("voter", *["large"] * 3)) as (through, _):
+        pool.reply = lambda body: next(answers)
+        answer = create(through, NAME, tools=[WEATHER])
+    assert answer.choices[0].message.content == "7"
+    assert answer.choices[0].message.tool_calls is None
+
+
+def test_a_vote_on_json_counts_equal_values_and_leaves_out_what_is_none(pool):
+    answers = iter(["no JSON", "no JSON", '{"a": 1, "b": [2]}', '{"b":[2.0],"a":1}'])
+    with deployed(pool, graph_of("voter", *["large"] * 4)) as (through, _):
+        pool.reply = lambda body: saying(next(answers))
+        answer = create(through, NAME, response_format={"type": "json_object"})
+    assert json.loads(answer.choices[0].message.content) == {"a": 1, "b": [2]}
+
+
+@pytest.mark.parametrize("graph", [ALONE, FUSED, VOTED], ids=["alone", "fused", "voted"])
+def test_a_schema_is_parsed_as_from_the_model_alone(pool, graph):
+    with deployed(pool, graph) as (through, direct):
+        found, expected = (
+            client.chat.completions.parse(model=model, messages=ASKED, response_format=Weather)
+            for client, model in ((through, NAME), (direct, "large"))
+        )
+        assert found.choices[0].message.parsed == Weather(city="Paris", degrees=21)
+        assert plain(found.choices) == plain(expected.choices)
+        with through.chat.completions.stream(
+            model=NAME, messages=ASKED, response_format=Weather
+        ) as events:
+            assert events.get_final_completion().choices[0].message.parsed.degrees == 21
+
+
+def test_json_is_not_cut_at_the_versions_stop_sequence_but_at_the_clients(pool):
+    with deployed(pool) as (through, _):
+        create(through, NAME, response_format={"type": "json_object"}, stop=["END"])
+        *advising, acting = pool.bodies
+        assert acting["stop"] == ["END"]
+        assert [body["stop"] for body in advising] == [["\n"], ["\n"]]
+
+
+def test_a_stop_sequence_of_the_client_is_added_to_the_versions(pool):
+    with deployed(pool, ALONE) as (through, _):
+        pool.reply = lambda body: saying("seven of nine")
+        answer = create(through, NAME, stop=" of")
+        pieces = [
+            chunk.choices[0].delta.content or ""
+            for chunk in create(through, NAME, stop=" of", stream=True)
+        ]
+    assert answer.choices[0].message.content == "".join(pieces) == "seven"
+    assert pool.bodies[0]["stop"] == ["\n", " of"]
+
+
+def test_choices_and_log_probabilities_are_those_of_the_last_nodes_model(pool):
+    with deployed(pool) as clients:
+        pool.reply = lambda body: saying("7 it is")
+        found = same(clients, n=3, logprobs=True, top_logprobs=1)
+        streamed = clients[0].chat.completions.stream(
+            model=NAME, messages=ASKED, n=3, logprobs=True
+        )
+        with streamed as events:
+            whole = events.get_final_completion().choices
+    assert [choice.message.content for choice in found] == ["7 it is", "7 it is (1)", "7 it is (2)"]
+    assert [len(choice.logprobs.content) for choice in found] == [3, 4, 4]
+    assert [choice.message.content for choice in whole] == [c.message.content for c in found]
+    assert [len(choice.logprobs.content) for choice in whole] == [3, 4, 4]
+
+
+def test_several_choices_of_a_vote_are_refused(pool):
+    with deployed(pool, VOTED) as (through, _):
+        with pytest.raises(openai.BadRequestError, match="n: expected 1, as the last node"):
+            create(through, NAME, n=2)
+        found = create(through, NAME, logprobs=True, tools=[WEATHER]).choices[0]
+    assert found.message.tool_calls
+
+
+def test_few_shot_tasks_refuse_conversations_tools_and_json_in_words(pool):
+    with deployed(pool, ALONE, style="few_shot") as (through, _):
+        with pytest.raises(openai.BadRequestError, match="answers a single question"):
+            create(through, NAME, messages=[{"role": "system", "content": "Be brief."}, *ASKED])
+        with pytest.raises(openai.BadRequestError, match="tools: this model continues worked"):
+            create(through, NAME, tools=[WEATHER])
+        with pytest.raises(openai.BadRequestError, match="response_format: this model continues"):
+            create(through, NAME, response_format={"type": "json_object"})
+        assert not pool.bodies
+        assert create(through, NAME, n=2).choices[1].message.content
+
+
+@pytest.mark.parametrize("graph", [ALONE, VOTED], ids=["alone", "voted"])
+def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool, graph):
+    said = {"error": {"message": '"auto" tool choice requires a parser', "code": 400}}
+    with deployed(pool, graph) as (through, _):
+        pool.reply = lambda body: JSONResponse(said, 400)
+        with pytest.raises(openai.BadRequestError, match="tool choice requires a parser") as found:
+            create(through, NAME, tools=[WEATHER])
+    assert found.value.code == "unsupported_by_model"
+    assert pool.url not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools: expected tools of type function"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools: expected a name"),
+        ({"tool_choice": "required"}, "tool_choice: expected tools"),
+        ({"response_format": {"type": "xml"}}, "response_format: expected type text or json"),
+        ({"response_format": {"type": "json_schema"}}, "expected a json_schema"),
+        ({"n": 0}, "n: expected a whole number"),
+        ({"n": 1000}, "n: expected a whole number"),
+        ({"stop": [3]}, "stop: expected a text"),
+        ({"top_logprobs": 50}, "top_logprobs: expected"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "expected the tool_call_id"),
+        (
+            {"messages": [*ASKED, {"role": "assistant", "content": "so"}]},
+            "expected the last message to be the user's question",
+        ),
+        (
+            {"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]},
+            "expected the last message to be the user's question",
+        ),
+    ],
+)
+def test_a_form_that_cannot_be_used_is_named(pool, parameters, said):
+    with deployed(pool, ALONE) as (through, _):
+        with pytest.raises(openai.BadRequestError, match=said):
+            create(through, NAME, **parameters)
+        assert not pool.bodies
+
+
+def test_a_cached_call_gives_the_same_form(pool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with deployed(pool, FUSED, cache=True) as (through, _):
+        first = create(through, NAME, tools=[WEATHER]).choices
+        again = create(through, NAME, tools=[WEATHER]).choices
+        assert len(pool.bodies) == 3
+        other = create(through, NAME, tools=[STOCK]).choices
+        assert len(pool.bodies) > 3
+    assert plain(first) == plain(again)
+    assert other
