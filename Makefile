@@ -31,7 +31,7 @@ NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the packag
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: expected Python 3.11 or later, found " + \
 		sys.version.split()[0] + "; name another one: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,tasks,bayesian,docs,dev]' || $(NOT_INSTALLED)
+	@$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,traces,tasks,bayesian,docs,dev]' || $(NOT_INSTALLED)
 	# lm-eval ships MMLU's questions, but would bring torch with it.
 	@$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13 || $(NOT_INSTALLED)
 	touch $@

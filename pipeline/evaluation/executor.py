@@ -249,16 +249,19 @@ class Run:
                 ready = self._missing(i, error)
             calls = self.advance(ready)
 
+    def used(self) -> Usage:
+        """What the calls that were answered used, summed in the graph's order."""
+        pool = self.runner.pool
+        nodes = self.runner.nodes
+        made = [i for i in self.runner.graph.order if i in self.completions]
+        return _usage([(self.completions[i], pool, nodes[i].model) for i in made])
+
     def result(self) -> NodeAnswer:
         """The answer, once nothing is under way. Sums run in the graph's order, so that they are
         the same whatever came first.
         """
         order = self.runner.graph.order
-        pool = self.runner.pool
-        nodes = self.runner.nodes
-        usage = _usage(
-            [(self.completions[i], pool, nodes[i].model) for i in order if i in self.completions]
-        )
+        usage = self.used()
         if self.failures:
             error = str(self.failures[min(self.failures, key=order.index)])
             return NodeAnswer(

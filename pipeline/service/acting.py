@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ttsgraph.base.errors import FormRefused
+from ttsgraph.base.errors import CallFailed, ContextOverflow, FormRefused
 from ttsgraph.evaluation.executor import Finish, GraphRunner
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Role, get_role
-from ttsgraph.models.client import Message, Request
+from ttsgraph.models.client import Completion, Message, Request
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import Form, as_choice
 from ttsgraph.service.run import Served, ServedRun, Tolerance
+from ttsgraph.service.spans import Times
 from ttsgraph.tasks.base import Question
 
 
@@ -42,7 +43,7 @@ def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
 
 class AskedRun(ServedRun):
     """A request's question, asked in its form; `turns` are those after the question: calls of tools
-    and their results.
+    and their results. `times` notes when nodes asked, where somebody wants to know.
     """
 
     def __init__(
@@ -53,14 +54,31 @@ class AskedRun(ServedRun):
         tolerance: Tolerance,
         form: Form | None = None,
         turns: tuple[Message, ...] = (),
+        times: Times | None = None,
     ) -> None:
         super().__init__(runner, question, finish, tolerance)
         self.form = form
         self.turns = turns
+        self.times = times
         self.acting, self._choosing = actors(runner.graph)
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
-        request = super()._request(i, role, answers)
+        request = self._formed(i, super()._request(i, role, answers))
+        if self.times is not None:
+            self.times.begin(i, request)
+        return request
+
+    def _arrived(self, i: int, completion: Completion) -> list[int]:
+        if self.times is not None:
+            self.times.end(i)
+        return super()._arrived(i, completion)
+
+    def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
+        if self.times is not None:
+            self.times.end(i)
+        return super()._missing(i, error)
+
+    def _formed(self, i: int, request: Request) -> Request:
         form = self.form
         if form is None and not self.turns:
             return request

@@ -17,6 +17,7 @@ from ttsgraph.service.errors import ApiError, of_call, of_refusal
 from ttsgraph.service.forms import check_place
 from ttsgraph.service.requests import ChatRequest
 from ttsgraph.service.run import Served, Tolerance
+from ttsgraph.service.spans import Times
 from ttsgraph.tasks.base import Question
 
 Piece = str | dict[str, Any]
@@ -37,9 +38,12 @@ class Answering:
         asked: ChatRequest,
         timeout_s: float,
         tolerance: Tolerance = Tolerance(),  # noqa: B008
+        times: Times | None = None,
     ) -> None:
         self.live = live
         self.asked = asked
+        self.times = times
+        self.run: AskedRun | None = None
         self._tolerance = tolerance
         if asked.form is not None:
             sink_acts = live.deployed.graph.sink in actors(live.deployed.graph)[0]
@@ -67,13 +71,14 @@ class Answering:
                 finish = (
                     self._finish if self.asked.stream or self.asked.max_tokens is not None else None
                 )
-                run = AskedRun(
+                self.run = run = AskedRun(
                     self._runner,
                     Question("asked", self.asked.question, ""),
                     finish,
                     self._tolerance,
                     self.asked.form,
                     self.asked.turns,
+                    self.times,
                 )
                 answer = await run.answer(self.asked.timeout_s)
         except TimeoutError:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -25,8 +25,12 @@ from ttsgraph.service.response_replies import ResponseReply
 from ttsgraph.service.response_requests import parse_response
 from ttsgraph.service.responses import Reply, model_of
 from ttsgraph.service.run import Tolerance
+from ttsgraph.service.spans import Times
 from ttsgraph.service.tracing import Traced
 from ttsgraph.settings.service import ServiceSettings
+
+if TYPE_CHECKING:  # which needs an extra
+    from ttsgraph.service.otlp import Traces
 
 T = TypeVar("T")
 Parse = Callable[[bytes, int], ChatRequest]
@@ -35,9 +39,15 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(
-    deployments: Deployments, metrics: Metrics, settings: ServiceSettings, key: str | None
+    deployments: Deployments,
+    metrics: Metrics,
+    settings: ServiceSettings,
+    key: str | None,
+    traces: Traces | None = None,
 ) -> ASGIApp:
-    """The server for what is deployed; with a key, only /healthz answers without it."""
+    """The server for what is deployed; with a key, only /healthz answers without it. `traces` are
+    told how sampled requests went.
+    """
     chats = _Chats(deployments, metrics, settings)
     started = int(time.time())
 
@@ -83,7 +93,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_defect)
-    return Traced(app, metrics)
+    return Traced(app, metrics, traces)
 
 
 class _Chats:
@@ -115,7 +125,9 @@ class _Chats:
             asked,
             self._settings.timeout_s,
             Tolerance(self._settings.quorum, self._settings.fallback),
+            Times() if request.state.sampled else None,
         )
+        request.state.answering = answering
         self._gate.hold(answering.task)
         self._metrics.under_way.inc()
         answering.task.add_done_callback(lambda task: self._metrics.under_way.dec())

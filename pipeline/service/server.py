@@ -8,8 +8,10 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 import uvicorn
@@ -22,7 +24,10 @@ from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.doors import Doors, Sparing, possible_connections
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.processes import serve_in, shared_socket
-from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.settings.service import ServiceSettings, TraceSettings
+
+if TYPE_CHECKING:  # which needs an extra
+    from ttsgraph.service.otlp import Traces
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 60
@@ -144,6 +149,29 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
     )
 
 
+@asynccontextmanager
+async def open_traces(settings: TraceSettings) -> AsyncIterator[Traces | None]:
+    """Where requests are traced to, None where they are not; at the end, what is left is sent.
+
+    Raises InputError where the extra that this needs is not installed.
+    """
+    if settings.endpoint is None:
+        yield None
+        return
+    try:
+        from ttsgraph.service.otlp import Traces
+    except ImportError as error:
+        said = (
+            f"service.traces: expected the extra traces (pip install 'ttsgraph[traces]'): {error}"
+        )
+        raise InputError(said) from None
+    traces = Traces(settings)
+    try:
+        yield traces
+    finally:
+        await asyncio.to_thread(traces.close)
+
+
 async def _serve(
     loader: Loader,
     names: Sequence[str],
@@ -153,8 +181,11 @@ async def _serve(
     ready: Callable[[], None],
 ) -> None:
     metrics = Metrics()
-    async with Deployments(loader, names, metrics, settings) as deployments:
-        config = config_of(create_app(deployments, metrics, settings, key), settings)
+    async with (
+        open_traces(settings.traces) as traces,
+        Deployments(loader, names, metrics, settings) as deployments,
+    ):
+        config = config_of(create_app(deployments, metrics, settings, key, traces), settings)
         listening.listen(BACKLOG)  # before saying so: who comes before uvicorn is ready waits
         ready()
         # uvicorn raises a signal it has obeyed once more at its end: that must not end what is left

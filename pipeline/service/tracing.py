@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -16,6 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.limits import check_framing
 from ttsgraph.service.metrics import Metrics
+
+if TYPE_CHECKING:  # which needs an extra
+    from ttsgraph.service.otlp import Traces
 
 ANSWERING = ("/v1/chat/completions", "/v1/responses")
 LONGEST_PATH = 200
@@ -31,7 +35,8 @@ class Traced:
     not the response's own: a client that leaves a stream has been sent 200.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, traces: Traces | None = None) -> None:
+        self._traces = traces
         self._app = app
         self._metrics = metrics
 
@@ -43,6 +48,8 @@ class Traced:
         state = scope.setdefault("state", {})
         state["trace_id"] = uuid.uuid4().hex
         sent = 500
+        state["sampled"] = self._traces is not None and self._traces.sampled(state["trace_id"])
+        began = time.time_ns()
         started = time.perf_counter()
 
         async def send_traced(message: Message) -> None:
@@ -58,7 +65,11 @@ class Traced:
         try:
             await self._answer(scope, receive, send_traced)
         finally:
-            self._ended(scope, state.get("status", sent), time.perf_counter() - started)
+            status = state.get("status", sent)
+            self._ended(scope, status, time.perf_counter() - started)
+            if self._traces is not None and state["sampled"] and scope["path"] in ANSWERING:
+                answering = state.get("answering")
+                self._traces.record(state["trace_id"], scope["path"], status, began, answering)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from ttsgraph.base.parsing import Closed
+
+
+class TraceSettings(Closed):
+    """Where the traces of served requests go, and what they show."""
+
+    endpoint: str | None = Field(
+        default=None,
+        description=(
+            "collector of OpenTelemetry's protocol over HTTP, such as http://127.0.0.1:5000/v1/traces"
+            " of an MLflow server; without one nothing is traced"
+        ),
+    )
+    headers: dict[str, str] = Field(
+        default={},
+        description=(
+            "sent to the collector, such as x-mlflow-experiment-id; those that hold a key belong "
+            "in the environment variable OTEL_EXPORTER_OTLP_HEADERS"
+        ),
+    )
+    rate: Annotated[float, Field(ge=0, le=1, description="share of requests that are traced")] = 1.0
+    texts: bool = Field(
+        default=False, description="whether traces hold the texts of questions and answers"
+    )
+    redact: tuple[str, ...] = Field(
+        default=(), description="regular expressions of what is hidden in those texts"
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError("expected a URL that begins with http:// or https://")
+        return url
+
+    @field_validator("redact")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        return patterns
 
 
 class ServiceSettings(Closed):
     """Settings of `ttsgraph serve`."""
 
+    traces: TraceSettings = TraceSettings()
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="0 for a free one")] = 8080
     workers: PositiveInt = Field(

@@ -31,7 +31,7 @@ from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.server import config_of
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.settings.service import ServiceSettings, TraceSettings
 
 LAPTOP = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 NAME = "math@champion"
@@ -215,13 +215,26 @@ def serving(
     deployments = Deployments(loader, names, metrics, wanted)
     loops: list[asyncio.AbstractEventLoop] = []
 
+    traces = None if wanted.traces.endpoint is None else _traces(wanted.traces)
+
     async def main(server: uvicorn.Server, listening: socket.socket) -> None:
         loops.append(asyncio.get_running_loop())
         async with deployments:
             await server.serve(sockets=[listening])
+        if traces is not None:
+            await asyncio.to_thread(traces.close)
 
-    with _in_thread(lambda: create_app(deployments, metrics, wanted, key), main, wanted) as url:
+    def make() -> ASGIApp:
+        return create_app(deployments, metrics, wanted, key, traces)
+
+    with _in_thread(make, main, wanted) as url:
         yield Service(url, deployments, loops[0])
+
+
+def _traces(settings: TraceSettings) -> Any:
+    from ttsgraph.service.otlp import Traces
+
+    return Traces(settings)
 
 
 @contextmanager

@@ -1,0 +1,237 @@
+"""Traces of served requests, in collectors over real sockets: whole, sampled, redacted, or off."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+import openai
+import pytest
+from starlette.responses import JSONResponse
+
+from tests.support.collector import Collector, attributes_of, collecting
+from tests.support.service import (
+    NAME,
+    PoolStub,
+    Shelf,
+    graph_of,
+    profile_of,
+    running,
+    serving,
+)
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.service import ServiceSettings
+
+FUSED = graph_of("fuser", "small", "small")
+VOTED = graph_of("voter", "small", "small", "large")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    stub = PoolStub()
+    with running(stub.app) as url:
+        stub.url = f"{url}/v1"
+        yield stub
+
+
+@contextmanager
+def traced(pool, graph=FUSED, **traces):
+    """A client of a server that is traced, and the collector that has all of it once it ended."""
+    pool.reset()
+    version = Deployed("math", graph, profile_of(pool.url), (), "3")
+    collector = Collector()
+    settings = {"max_retries": 0}
+    with collecting(collector) as endpoint:
+        settings["traces"] = {"endpoint": endpoint} | traces
+        with serving(Shelf(math_champion=version), **settings) as service:
+            client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+            yield client, collector
+        pool.release()
+
+
+def ask(client, text="3 + 4", **more):
+    messages = [{"role": "user", "content": text}]
+    return client.chat.completions.create(model=NAME, messages=messages, **more)
+
+
+def tree(spans):
+    """{name: (attributes, names of its children)} of one trace; each span's parent is there."""
+    by_id = {span.span_id: span for span in spans}
+    children = {span.span_id: [] for span in spans}
+    for span in spans:
+        if span.parent_span_id:
+            children[span.parent_span_id].append(span.name)
+            above = by_id[span.parent_span_id]
+            assert span.start_time_unix_nano <= span.end_time_unix_nano
+            assert above.start_time_unix_nano <= span.start_time_unix_nano
+            assert span.end_time_unix_nano <= above.end_time_unix_nano
+    return {
+        f"{span.name}@{k}" if span.name.startswith("chat") else span.name: (
+            attributes_of(span),
+            children[span.span_id],
+        )
+        for k, span in enumerate(spans)
+    }
+
+
+def test_a_request_a_node_and_a_call_each_have_a_span_with_what_they_used(pool):
+    with traced(pool) as (client, collector):
+        answer = ask(client)
+    (spans,) = collector.spans.values()
+    assert list(collector.spans) == [answer.model_extra["ttsgraph"]["trace_id"]]
+    assert collector.resources[0]["service.name"] == "ttsgraph"
+    found = tree(spans)
+    request, nodes = found["POST /v1/chat/completions"]
+    assert sorted(nodes) == ["assistant 0", "assistant 1", "fuser 2"]
+    assert request["gen_ai.agent.name"] == NAME
+    assert request["http.response.status_code"] == 200
+    assert request["ttsgraph.calls"] == 3
+    assert request["ttsgraph.dollars"] == pytest.approx(33 * 0.1 / 1e6)
+    assert request["ttsgraph.graph_hash"] == FUSED.content_hash
+    fuser, calls = found["fuser 2"]
+    assert (fuser["ttsgraph.role"], fuser["ttsgraph.outcome"]) == ("fuser", "answered")
+    assert calls == ["chat large"]
+    call = next(found[name][0] for name in found if name.startswith("chat large"))
+    assert call["gen_ai.request.model"] == "large"
+    assert (call["gen_ai.usage.input_tokens"], call["gen_ai.usage.output_tokens"]) == (10, 1)
+    assert call["ttsgraph.cached"] is False
+    assert call["ttsgraph.dollars"] == pytest.approx(11 * 0.1 / 1e6)
+    assert "3 + 4" not in str(spans)
+
+
+def test_what_was_not_asked_or_failed_says_why(pool):
+    nodes = [{"id": i, "role": "assistant", "model": "small"} for i in range(4)]
+    nodes.append({"id": 4, "role": "voter", "model": "small", "wave": [2, 2]})
+    graph = CollaborationGraph.from_dict({"nodes": nodes, "edges": [[i, 4] for i in range(4)]})
+    replies = iter([JSONResponse({}, 500), "7", "7", "7"])
+    with traced(pool, graph) as (client, collector):
+        pool.reply = lambda body: next(replies)
+        ask(client)
+    (spans,) = collector.spans.values()
+    found = {name: attributes for name, (attributes, _) in tree(spans).items()}
+    how = [found[f"assistant {i}"]["ttsgraph.outcome"] for i in range(4)]
+    assert how.count("failed") == 1
+    lost = found[f"assistant {how.index('failed')}"]
+    assert "HTTP 500" in lost["ttsgraph.why"]
+    assert found["voter 4"]["ttsgraph.voters"] == 4
+    heard = found["voter 4"]["ttsgraph.votes"]
+    assert found["voter 4"]["ttsgraph.stopped_early"] is (heard < 4)
+    failed = [span for span in spans if span.status.code == 2]
+    assert {span.name for span in failed} == {f"assistant {how.index('failed')}", "chat small"}
+
+
+def test_a_vote_that_is_decided_says_who_was_not_waited_for(pool):
+    with traced(pool, VOTED) as (client, collector):
+        pool.holds = lambda body: body["model"] == "large"
+        ask(client)
+    (spans,) = collector.spans.values()
+    found = {name: attributes for name, (attributes, _) in tree(spans).items()}
+    late = found["assistant 2"]
+    assert late["ttsgraph.outcome"] == "cancelled"
+    assert late["ttsgraph.why"] == "the vote was decided without it"
+    assert found["voter 3"]["ttsgraph.stopped_early"] is True
+    assert found["voter 3"]["ttsgraph.votes"] == 2
+
+
+def test_a_request_that_fails_is_traced_as_failed(pool):
+    with traced(pool) as (client, collector):
+        pool.reply = lambda body: JSONResponse({}, 500)
+        with pytest.raises(openai.InternalServerError):
+            ask(client)
+        with pytest.raises(openai.BadRequestError):
+            ask(client, extra_body={"colour": "red"})
+    failed, refused = collector.spans.values()
+    failed, refused = (failed, refused) if len(failed) > 1 else (refused, failed)
+    (request,) = [span for span in failed if not span.parent_span_id]
+    assert request.status.code == 2
+    assert attributes_of(request)["http.response.status_code"] == 502
+    assert attributes_of(refused[0])["http.response.status_code"] == 400
+
+
+def test_texts_are_shown_only_where_asked_for_and_without_what_is_to_be_hidden(pool, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "hunter2-hunter2")
+    with traced(pool, texts=True, redact=[r"\b\d{3}-\d{4}\b"]) as (client, collector):
+        pool.reply = lambda body: "call 555-1234 with hunter2-hunter2, it is 7"
+        ask(client, "my number is 555-9876")
+    (spans,) = collector.spans.values()
+    said = str(spans)
+    assert "my number is [redacted]" in said
+    assert "call [redacted] with [key], it is 7" in said
+    assert "555-" not in said
+    call = next(attributes_of(span) for span in spans if span.name == "chat large")
+    messages = json.loads(call["gen_ai.input.messages"])
+    assert [message["role"] for message in messages] == ["system", "user"]
+
+
+def test_a_share_of_requests_is_traced_each_of_them_whole(pool):
+    with traced(pool, rate=0.5) as (client, collector):
+        asked = [ask(client).model_extra["ttsgraph"]["trace_id"] for _ in range(60)]
+    assert set(collector.spans) == {trace for trace in asked if int(trace[0], 16) < 8}
+    assert all(len(spans) == 7 for spans in collector.spans.values())
+
+
+def test_a_collector_that_is_down_holds_up_nobody(pool):
+    with traced(pool) as (client, collector):
+        collector.status = 400
+        assert ask(client).choices[0].message.content == "7"
+    assert not collector.spans
+
+
+def test_a_thousand_requests_traces_arrive_whole(pool):
+    async def all_of(url, count, clients):
+        names = iter(range(count))
+        async with aiohttp.ClientSession() as session:
+
+            async def client():
+                found = []
+                for name in names:
+                    body = {
+                        "model": NAME,
+                        "messages": [{"role": "user", "content": f"{name} + 4"}],
+                        "stream": name % 4 == 0,
+                    }
+                    async with session.post(f"{url}chat/completions", json=body) as answer:
+                        await answer.read()
+                        found.append(answer.headers["x-request-id"])
+                return found
+
+            return sum(await asyncio.gather(*(client() for _ in range(clients))), [])
+
+    with traced(pool) as (client, collector):
+        asked = asyncio.run(all_of(str(client.base_url), 1000, 20))
+    assert len(asked) == len(set(asked)) == 1000
+    assert set(collector.spans) == set(asked)
+    for spans in collector.spans.values():
+        names = sorted(span.name for span in spans)
+        nodes = ["assistant 0", "assistant 1", "chat large", "chat small", "chat small", "fuser 2"]
+        assert names == ["POST /v1/chat/completions", *nodes]
+        tree(spans)
+
+
+def test_off_means_that_nothing_of_it_is_imported():
+    code = """
+import sys
+from ttsgraph.service import server
+assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+"""
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+
+
+@pytest.mark.parametrize(
+    ("traces", "said"),
+    [
+        ({"endpoint": "127.0.0.1:4318"}, "expected a URL that begins with http"),
+        ({"redact": ["("]}, "is no regular expression"),
+        ({"rate": 2}, "less than or equal to 1"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(traces, said):
+    with pytest.raises(SettingsError, match=said):
+        parse(ServiceSettings, {"traces": traces}, "params.yaml: service")
