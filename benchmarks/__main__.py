@@ -34,6 +34,7 @@ BENCHMARKS = (
     "grading",
     "tracking",
     "service",
+    "traces",
 )
 NAMED = ("vllm",)
 STORED = Path("reports/bench.json")

@@ -138,10 +138,19 @@ async def served(url: str, load: Load, seconds: float) -> Timed:
 @contextmanager
 def service(version: Deployed) -> Iterator[str]:
     """`ttsgraph serve` for this version in a process of its own; yields its base URL."""
+    with launched(version, {}) as (url, _):
+        yield url
+
+
+@contextmanager
+def launched(version: Deployed, settings: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """The same with these settings of `service`; yields its base URL and its process id."""
     with tempfile.TemporaryDirectory() as folder:
         version.write(Path(folder) / "bundle")
         (Path(folder) / "params.yaml").write_text(
-            yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]})
+            yaml.safe_dump(
+                {"profile": "none", "tasks": ["math"], "methods": ["random"], "service": settings}
+            )
         )
         command = [sys.executable, "-m", "ttsgraph", "serve", "bundle", "--port", "0"]
         env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {
@@ -158,7 +167,7 @@ def service(version: Deployed) -> Iterator[str]:
             try:
                 said = process.stdout.readline()
                 assert said, (Path(folder) / "log").read_text()
-                yield said.split(" at ")[1].partition(",")[0]
+                yield said.split(" at ")[1].partition(",")[0], process.pid
             finally:
                 process.send_signal(signal.SIGTERM)
 

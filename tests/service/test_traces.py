@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import aiohttp
+import httpx
 import openai
 import pytest
+from mlflow.tracking import MlflowClient
 from starlette.responses import JSONResponse
 
 from tests.support.collector import Collector, attributes_of, collecting
@@ -21,11 +26,13 @@ from tests.support.service import (
     profile_of,
     running,
     serving,
+    wait_for,
 )
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.serving.servers import free_ports
 from ttsgraph.settings.service import ServiceSettings
 
 FUSED = graph_of("fuser", "small", "small")
@@ -201,7 +208,7 @@ def test_a_thousand_requests_traces_arrive_whole(pool):
                         found.append(answer.headers["x-request-id"])
                 return found
 
-            return sum(await asyncio.gather(*(client() for _ in range(clients))), [])
+            return list(chain(*await asyncio.gather(*(client() for _ in range(clients)))))
 
     with traced(pool) as (client, collector):
         asked = asyncio.run(all_of(str(client.base_url), 1000, 20))
@@ -214,11 +221,64 @@ def test_a_thousand_requests_traces_arrive_whole(pool):
         tree(spans)
 
 
+@contextmanager
+def mlflow_server(folder):
+    """A real MLflow server with a database in this folder; yields its address."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--workers", "1"]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        ) as server,
+    ):
+        url = f"http://127.0.0.1:{port}"
+        try:
+            wait_for(lambda: _is_up(url) or server.poll() is not None, 300)
+            assert server.poll() is None, (folder / "log").read_text()
+            yield url
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+
+
+def _is_up(url):
+    try:
+        return httpx.get(f"{url}/health").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+@pytest.mark.slow
+def test_mlflows_traces_page_has_the_requests_with_their_spans_and_tokens(pool, tmp_path):
+    pool.reset()
+    version = Deployed("math", FUSED, profile_of(pool.url), (), "3")
+    with mlflow_server(tmp_path) as url:
+        tracked = MlflowClient(url)
+        experiment = tracked.create_experiment("served")
+        headers = {"x-mlflow-experiment-id": experiment}
+        settings = {"endpoint": f"{url}/v1/traces", "headers": headers, "texts": True}
+        with serving(Shelf(math_champion=version), traces=settings) as service:
+            client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+            asked = {ask(client).model_extra["ttsgraph"]["trace_id"] for _ in range(20)}
+        traces = tracked.search_traces(locations=[experiment], max_results=100)
+    assert {f"tr-{trace}" for trace in asked} == {trace.info.trace_id for trace in traces}
+    for trace in traces:
+        kinds = sorted(span.span_type for span in trace.data.spans)
+        assert kinds.count("CHAT_MODEL") == 3
+        assert kinds.count("AGENT") == 1
+        assert len(kinds) == 7
+        assert trace.info.token_usage["input_tokens"] == 30
+        assert "3 + 4" in trace.info.request_preview
+        assert "7" in trace.info.response_preview
+
+
 def test_off_means_that_nothing_of_it_is_imported():
     code = """
 import sys
 from ttsgraph.service import server
-assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+assert "ttsgraph.service.server" in sys.modules
+assert not {"ttsgraph.service.otlp", "opentelemetry.sdk", "opentelemetry.exporter"} & set(sys.modules)
 """
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

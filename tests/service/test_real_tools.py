@@ -1,0 +1,133 @@
+"""Tools, JSON modes, choices and streams of a real local model: the same through a graph as from
+the model alone.
+"""
+
+import json
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from tests.conftest import RealPool
+from tests.support.acting import WEATHER
+from tests.support.project import MODEL
+from tests.support.real import SMOLLM
+from tests.support.service import LAPTOP, NAME, Shelf, graph_of, serving
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.settings.profile import Profile
+
+pytestmark = pytest.mark.models
+
+ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
+TOLD = {"max_tokens": 64, "temperature": 0}
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+@pytest.fixture
+def clients(real_pool: RealPool):
+    """A client of a server for the model alone, and one of the model."""
+    url = real_pool.launcher.endpoints[SMOLLM][0]
+    data = LAPTOP.model_dump(mode="json", exclude_none=True)
+    data["engine"] = {"kind": "external", "max_retries": 0, "concurrency": 8}
+    data["pool"] = {"large": MODEL | {"base_url": url, "served_as": SMOLLM}}
+    data["tasks"] = {"math": data["tasks"]["math"]}
+    greedy = {"temperature": 0, "max_tokens": 64, "stop": []}
+    data["tasks"]["math"] |= {"prompt": {"style": "chat", "instruction": ""}, "sampling": greedy}
+    version = Deployed("math", graph_of("assistant"), parse(Profile, data, "test"), (), "1")
+    with serving(Shelf(math_champion=version)) as service:
+        yield (
+            openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0),
+            openai.OpenAI(base_url=url, api_key="none", max_retries=0),
+        )
+
+
+def both(clients, ask):
+    """What the graph and the model alone answer."""
+    through, direct = clients
+    return ask(through, NAME), ask(direct, SMOLLM)
+
+
+def plain(answer):
+    """The choices, without what is drawn anew for each answer: the ids of calls."""
+    found = [choice.model_dump(exclude_none=True, warnings=False) for choice in answer.choices]
+    for choice in found:
+        choice.pop("stop_reason", None)
+        choice.pop("token_ids", None)
+        for name in ("reasoning", "annotations", "audio", "function_call"):
+            choice["message"].pop(name, None)
+        for call in choice["message"].setdefault("tool_calls", []):
+            call.pop("id")
+            call.pop("index", None)
+    return found
+
+
+def test_a_schema_gives_the_same_object(clients):
+    def ask(client, model):
+        return client.chat.completions.parse(
+            model=model, messages=ASKED, response_format=Weather, **TOLD
+        )
+
+    through, direct = both(clients, ask)
+    assert isinstance(through.choices[0].message.parsed, Weather)
+    assert plain(through) == plain(direct)
+
+
+def test_a_streamed_schema_gives_the_same_object(clients):
+    def ask(client, model):
+        with client.chat.completions.stream(
+            model=model, messages=ASKED, response_format=Weather, **TOLD
+        ) as events:
+            return events.get_final_completion()
+
+    through, direct = both(clients, ask)
+    assert isinstance(through.choices[0].message.parsed, Weather)
+    assert plain(through) == plain(direct)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_tool_loop_gives_the_same_calls_and_answer(clients, stream):
+    def ask(client, model):
+        messages = list(ASKED)
+        answers = []
+        for choice in ("required", "none"):
+            wanted = {"messages": messages, "tools": [WEATHER], "tool_choice": choice} | TOLD
+            if stream:
+                with client.chat.completions.stream(model=model, **wanted) as events:
+                    answers.append(events.get_final_completion())
+            else:
+                answers.append(client.chat.completions.create(model=model, **wanted))
+            if choice == "none":
+                return answers
+            (call,) = answers[0].choices[0].message.tool_calls[:1]
+            json.loads(call.function.arguments)
+            function = {"name": call.function.name, "arguments": call.function.arguments}
+            made = {"id": "call_1", "type": "function", "function": function}
+            messages += [
+                {"role": "assistant", "content": None, "tool_calls": [made]},
+                {"role": "tool", "tool_call_id": "call_1", "content": "21 degrees"},
+            ]
+        return answers
+
+    through, direct = both(clients, ask)
+    assert through[0].choices[0].message.tool_calls[0].function.name == "get_weather"
+    assert [plain(answer) for answer in through] == [plain(answer) for answer in direct]
+
+
+def test_choices_and_log_probabilities_are_the_models(clients):
+    def ask(client, model):
+        return client.chat.completions.create(
+            model=model, messages=ASKED, n=2, logprobs=True, top_logprobs=2, **TOLD
+        )
+
+    through, direct = both(clients, ask)
+    assert len(through.choices) == 2
+    assert len(through.choices[0].logprobs.content) > 3
+    for ours, theirs in zip(through.choices, direct.choices, strict=True):
+        assert ours.message.content == theirs.message.content
+        tokens = [[found.token for found in choice.logprobs.content] for choice in (ours, theirs)]
+        assert tokens[0] == tokens[1]
