@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -26,11 +26,9 @@ from ttsgraph.service.response_requests import parse_response
 from ttsgraph.service.responses import Reply, model_of
 from ttsgraph.service.run import Tolerance
 from ttsgraph.service.spans import Times
+from ttsgraph.service.traces import Traces
 from ttsgraph.service.tracing import Traced
 from ttsgraph.settings.service import ServiceSettings
-
-if TYPE_CHECKING:  # which needs an extra
-    from ttsgraph.service.otlp import Traces
 
 T = TypeVar("T")
 Parse = Callable[[bytes, int], ChatRequest]

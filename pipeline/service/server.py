@@ -11,7 +11,6 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import typer
 import uvicorn
@@ -24,10 +23,8 @@ from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.doors import Doors, Sparing, possible_connections
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.processes import serve_in, shared_socket
+from ttsgraph.service.traces import Traces
 from ttsgraph.settings.service import ServiceSettings, TraceSettings
-
-if TYPE_CHECKING:  # which needs an extra
-    from ttsgraph.service.otlp import Traces
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 60
@@ -158,13 +155,6 @@ async def open_traces(settings: TraceSettings) -> AsyncIterator[Traces | None]:
     if settings.endpoint is None:
         yield None
         return
-    try:
-        from ttsgraph.service.otlp import Traces
-    except ImportError as error:
-        said = (
-            f"service.traces: expected the extra traces (pip install 'ttsgraph[traces]'): {error}"
-        )
-        raise InputError(said) from None
     traces = Traces(settings)
     try:
         yield traces

@@ -7,20 +7,22 @@ begin with `ttsgraph.`.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ttsgraph.models.client import Completion, Message, Request
+from ttsgraph.models.client import Completion, Request
 
 if TYPE_CHECKING:
     from ttsgraph.service.acting import AskedRun
+    from ttsgraph.service.answering import Answering
 
 Value = str | int | float | bool | Sequence[str] | Sequence[int]
-Show = Callable[[str], str]
-"""A text as a trace may show it."""
+Said = tuple[str, str]
+"""Whose words, and which."""
+
+INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 
 
 class Times:
@@ -43,9 +45,12 @@ class Times:
         self.ended[node] = time.time_ns()
 
 
-@dataclass
+@dataclass(slots=True)
 class Span:
-    """Something that took from one time to another (ns since 1970), and what it was made of."""
+    """Something that took from one time to another (ns since 1970), and what it was made of.
+
+    `texts` are what was asked and answered, where traces may hold that.
+    """
 
     name: str
     start: int
@@ -53,12 +58,53 @@ class Span:
     attributes: dict[str, Value]
     children: list[Span] = field(default_factory=list)
     error: str = ""
+    texts: dict[str, list[Said]] = field(default_factory=dict)
 
 
-def node_spans(run: AskedRun, times: Times, end: int, show: Show | None) -> list[Span]:
+def request_span(
+    path: str, status: int, times: tuple[int, int], answering: Answering | None, texts: bool
+) -> Span:
+    """The span of a request that ended with this HTTP status, with all that it was made of; where
+    it was never asked of a graph, that alone.
+    """
+    attributes: dict[str, Value] = {
+        "http.request.method": "POST",
+        "url.path": path,
+        "http.response.status_code": status,
+        "gen_ai.operation.name": "invoke_agent",
+    }
+    error = f"HTTP {status}" if status >= 500 else ""
+    span = Span(f"POST {path}", *times, attributes, error=error)
+    run = None if answering is None else answering.run
+    if answering is None or run is None:
+        return span
+    deployed = answering.live.deployed
+    usage = run.used()
+    attributes |= {
+        "gen_ai.agent.name": answering.live.name,
+        "ttsgraph.task": deployed.task,
+        "ttsgraph.model_version": deployed.version,
+        "ttsgraph.graph_hash": deployed.graph.content_hash,
+        "ttsgraph.calls": usage.calls,
+        "ttsgraph.cached_calls": usage.cached_calls,
+        "ttsgraph.prompt_tokens": usage.prompt_tokens,
+        "ttsgraph.completion_tokens": usage.completion_tokens,
+        "ttsgraph.dollars": usage.dollars,
+        "ttsgraph.deadline_passed": run.late,
+    }
+    if texts:
+        span.texts = {
+            INPUT: [("user", answering.asked.question)],
+            OUTPUT: [("assistant", run.texts.get(run.runner.sink, ""))],
+        }
+    span.children = node_spans(run, answering.times or Times(), times[1], texts)
+    return span
+
+
+def node_spans(run: AskedRun, times: Times, end: int, texts: bool) -> list[Span]:
     """A span for every node of a run's graph, in its order, with the call that it made.
 
-    Nodes that were not asked have one too, which says why. Texts are shown by `show`, if at all.
+    Nodes that were not asked have one too, which says why.
     """
     graph = run.runner.graph
     ended: dict[int, int] = {}
@@ -80,12 +126,12 @@ def node_spans(run: AskedRun, times: Times, end: int, show: Show | None) -> list
             heard = [p for p in graph.reads[i] if p in run.texts]
             attributes |= {"ttsgraph.votes": len(heard), "ttsgraph.voters": len(graph.reads[i])}
             attributes["ttsgraph.stopped_early"] = len(heard) < len(graph.reads[i])
-        if show is not None and i in run.texts:
-            attributes["gen_ai.output.messages"] = _messages([("assistant", run.texts[i])], show)
         failed = why if how == "failed" else ""
         span = Span(f"{node.role} {i}", start, ended[i], attributes, error=failed)
+        if texts and i in run.texts:
+            span.texts = {OUTPUT: [("assistant", run.texts[i])]}
         if i in times.asked:
-            span.children = [_call(run, i, times.asked[i], span, show)]
+            span.children = [_call(run, i, times.asked[i], span, texts)]
         found.append(span)
     return found
 
@@ -116,7 +162,7 @@ def outcome(run: AskedRun, i: int) -> tuple[str, str]:
     return "cancelled" if i in run.cancelled else "left out", why
 
 
-def _call(run: AskedRun, i: int, request: Request, node: Span, show: Show | None) -> Span:
+def _call(run: AskedRun, i: int, request: Request, node: Span, texts: bool) -> Span:
     """The call that a node made."""
     model = run.runner.nodes[i].model
     attributes: dict[str, Value] = {
@@ -128,11 +174,11 @@ def _call(run: AskedRun, i: int, request: Request, node: Span, show: Show | None
         attributes["gen_ai.request.temperature"] = request.sampling.temperature
     if (completion := run.completions.get(i)) is not None:
         attributes |= used(completion, run.runner.pool[model].price.of(completion))
-    if show is not None:
-        attributes["gen_ai.input.messages"] = _messages(map(_said, request.messages), show)
-        if completion is not None:
-            attributes["gen_ai.output.messages"] = _messages([("assistant", completion.text)], show)
-    return Span(f"chat {model}", node.start, node.end, attributes, error=node.error)
+    span = Span(f"chat {model}", node.start, node.end, attributes, error=node.error)
+    if texts:
+        span.texts = {INPUT: [(m.role, m.whole or m.content) for m in request.messages]}
+        span.texts |= {OUTPUT: [("assistant", completion.text)]} if completion is not None else {}
+    return span
 
 
 def used(completion: Completion, dollars: float) -> dict[str, Value]:
@@ -146,42 +192,3 @@ def used(completion: Completion, dollars: float) -> dict[str, Value]:
         "ttsgraph.cached": completion.cached,
         "ttsgraph.latency_s": completion.latency_s,
     }
-
-
-def request_span(
-    path: str,
-    status: int,
-    times: tuple[int, int],
-    origin: Mapping[str, Value],
-    said: tuple[str, str] | None,
-    show: Show | None,
-) -> Span:
-    """The span of a request that ended with this HTTP status; `said` are its question and answer.
-
-    `origin` is what answered it.
-    """
-    attributes: dict[str, Value] = {
-        "http.request.method": "POST",
-        "url.path": path,
-        "http.response.status_code": status,
-        "gen_ai.operation.name": "invoke_agent",
-        **origin,
-    }
-    if show is not None and said is not None:
-        question, answer = said
-        attributes["gen_ai.input.messages"] = _messages([("user", question)], show)
-        attributes["gen_ai.output.messages"] = _messages([("assistant", answer)], show)
-    error = f"HTTP {status}" if status >= 500 else ""
-    return Span(f"POST {path}", *times, attributes, error=error)
-
-
-def _said(message: Message) -> tuple[str, str]:
-    return message.role, message.content if message.whole is None else message.whole
-
-
-def _messages(said: Iterable[tuple[str, str]], show: Show) -> str:
-    """Messages as the conventions write them."""
-    messages = [
-        {"role": role, "parts": [{"type": "text", "content": show(text)}]} for role, text in said
-    ]
-    return json.dumps(messages, ensure_ascii=False)

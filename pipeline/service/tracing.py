@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -17,9 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.limits import check_framing
 from ttsgraph.service.metrics import Metrics
-
-if TYPE_CHECKING:  # which needs an extra
-    from ttsgraph.service.otlp import Traces
+from ttsgraph.service.traces import Traces
 
 ANSWERING = ("/v1/chat/completions", "/v1/responses")
 LONGEST_PATH = 200

@@ -8,13 +8,14 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.conftest import RealPool
 from tests.support.acting import WEATHER
 from tests.support.project import MODEL
-from tests.support.real import SMOLLM
+from tests.support.real import MODELS, PYTHON, SMOLLM, require_models
 from tests.support.service import LAPTOP, NAME, Shelf, graph_of, serving
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import Profile
 
 pytestmark = pytest.mark.models
@@ -28,13 +29,24 @@ class Weather(BaseModel):
     degrees: int
 
 
+@pytest.fixture(scope="module")
+def model_url(tmp_path_factory):
+    """The address of a vLLM server that reads calls of tools out of what the model writes."""
+    require_models()
+    logs = tmp_path_factory.mktemp("tools")
+    flags = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    hosted = {SMOLLM: Hosted(str(MODELS / SMOLLM), extra=flags)}
+    specs = server_specs("vllm", hosted, log_dir=logs, python=str(PYTHON))
+    with Launcher(specs, state=logs / "servers.json") as launcher:
+        yield launcher.endpoints[SMOLLM][0]
+
+
 @pytest.fixture
-def clients(real_pool: RealPool):
+def clients(model_url):
     """A client of a server for the model alone, and one of the model."""
-    url = real_pool.launcher.endpoints[SMOLLM][0]
     data = LAPTOP.model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "max_retries": 0, "concurrency": 8}
-    data["pool"] = {"large": MODEL | {"base_url": url, "served_as": SMOLLM}}
+    data["pool"] = {"large": MODEL | {"base_url": model_url, "served_as": SMOLLM}}
     data["tasks"] = {"math": data["tasks"]["math"]}
     greedy = {"temperature": 0, "max_tokens": 64, "stop": []}
     data["tasks"]["math"] |= {"prompt": {"style": "chat", "instruction": ""}, "sampling": greedy}
@@ -42,7 +54,7 @@ def clients(real_pool: RealPool):
     with serving(Shelf(math_champion=version)) as service:
         yield (
             openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0),
-            openai.OpenAI(base_url=url, api_key="none", max_retries=0),
+            openai.OpenAI(base_url=model_url, api_key="none", max_retries=0),
         )
 
 
@@ -118,16 +130,22 @@ def test_the_tool_loop_gives_the_same_calls_and_answer(clients, stream):
     assert [plain(answer) for answer in through] == [plain(answer) for answer in direct]
 
 
-def test_choices_and_log_probabilities_are_the_models(clients):
+def test_log_probabilities_are_the_models(clients):
     def ask(client, model):
         return client.chat.completions.create(
-            model=model, messages=ASKED, n=2, logprobs=True, top_logprobs=2, **TOLD
+            model=model, messages=ASKED, logprobs=True, top_logprobs=2, **TOLD
         )
 
     through, direct = both(clients, ask)
-    assert len(through.choices) == 2
-    assert len(through.choices[0].logprobs.content) > 3
-    for ours, theirs in zip(through.choices, direct.choices, strict=True):
-        assert ours.message.content == theirs.message.content
-        tokens = [[found.token for found in choice.logprobs.content] for choice in (ours, theirs)]
-        assert tokens[0] == tokens[1]
+    (ours,) = through.choices
+    (theirs,) = direct.choices
+    assert len(ours.logprobs.content) > 3
+    assert ours.message.content == theirs.message.content
+    tokens = [[found.token for found in choice.logprobs.content] for choice in (ours, theirs)]
+    assert tokens[0] == tokens[1]
+
+
+def test_what_the_model_refuses_is_refused_in_its_words(clients):
+    for client, model in zip(clients, (NAME, SMOLLM), strict=True):
+        with pytest.raises(openai.BadRequestError, match="n must be 1 when using greedy sampling"):
+            client.chat.completions.create(model=model, messages=ASKED, n=2, **TOLD)

@@ -30,8 +30,9 @@ from ttsgraph.service.app import create_app
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.server import config_of
+from ttsgraph.service.traces import Traces
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.settings.service import ServiceSettings, TraceSettings
+from ttsgraph.settings.service import ServiceSettings
 
 LAPTOP = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 NAME = "math@champion"
@@ -215,7 +216,7 @@ def serving(
     deployments = Deployments(loader, names, metrics, wanted)
     loops: list[asyncio.AbstractEventLoop] = []
 
-    traces = None if wanted.traces.endpoint is None else _traces(wanted.traces)
+    traces = None if wanted.traces.endpoint is None else Traces(wanted.traces)
 
     async def main(server: uvicorn.Server, listening: socket.socket) -> None:
         loops.append(asyncio.get_running_loop())
@@ -229,12 +230,6 @@ def serving(
 
     with _in_thread(make, main, wanted) as url:
         yield Service(url, deployments, loops[0])
-
-
-def _traces(settings: TraceSettings) -> Any:
-    from ttsgraph.service.otlp import Traces
-
-    return Traces(settings)
 
 
 @contextmanager
