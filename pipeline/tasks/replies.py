@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import doctest
+import html
 import re
 import symtable
 import textwrap
@@ -36,6 +37,19 @@ _OPENS = re.compile(
 )
 _CLOSES = re.compile(r"[ \t]*(?:>[ \t]?)*[ \t]*(`{3,}|~{3,})")
 _QUOTED = re.compile(r"[ \t]*>[ \t]?")
+# What tokenizers and pages put around a text or before its lines, which is nothing of Python's.
+_TOKENS = r"(?:\s*(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]))*"
+_TOKENS_AROUND = re.compile(rf"^{_TOKENS}|{_TOKENS}\s*$")
+_BLANKS_OF_PAGES = re.compile(r"^[ \t\u00a0\ufeff\u200b]+", re.MULTILINE)
+_ON_A_PAGE = re.compile(
+    r"^[ \t]*<pre[^>\n]*>(?:\s*<code[^>\n]*>)?(.*?)(?:</code>\s*)?</pre>",
+    re.MULTILINE | re.DOTALL | re.IGNORECASE,
+)
+_QUOTES_FOR_FENCES = re.compile(
+    r"^[ \t]*('''|\"\"\")[ \t]*py(?:thon)?[\d.]*[ \t]*\n(.*)\n[ \t]*\1[ \t]*$",
+    re.MULTILINE | re.DOTALL | re.IGNORECASE,
+)
+_FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
 
 
 def program_of(reply: str, function: str | None = None, given: str = "") -> str | None:
@@ -46,7 +60,9 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
     without blocks, the reply without the lines that are no Python. What follows the model's
     thoughts goes before what is in them. `given` defines names too.
     """
-    for text in dict.fromkeys((answer_of(reply), _lines_joined(reply))):
+    texts = [answer_of(reply), _lines_joined(reply)]
+    texts += [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
+    for text in dict.fromkeys(texts):
         blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
         modules = [module for block in blocks if (module := _readable(block)) is not None]
         found = _joined(modules, function, given) or _between_prose(text, function)
@@ -61,10 +77,22 @@ def answer_of(reply: str) -> str:
 
 
 def _lines_joined(reply: str) -> str:
-    """A reply with Python's own ends of lines, cut where it is longer than any program that is
-    asked for.
+    """A reply with Python's own ends of lines and blanks before them, cut where it is longer than
+    any program that is asked for; code on a page of HTML as a block.
     """
-    return "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS].removeprefix("\ufeff"))[:MOST_LINES])
+    text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
+    text = _BLANKS_OF_PAGES.sub(_blanks, _TOKENS_AROUND.sub("", text))
+    page = _ON_A_PAGE.search(text)
+    fenced = page is None or "```" in text[: page.start()]
+    return text if fenced else _ON_A_PAGE.sub(_block_of_page, text)
+
+
+def _blanks(found: re.Match[str]) -> str:
+    return found[0].replace("\u00a0", " ").replace("\ufeff", "").replace("\u200b", "")
+
+
+def _block_of_page(found: re.Match[str]) -> str:
+    return f"`````\n{html.unescape(found[1])}\n`````"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +105,16 @@ class _Module:
     defines: frozenset[str]
     functions: frozenset[str]
     lacks: frozenset[str]
+    stubs: frozenset[str]
+    """Functions of which only the head is written."""
 
     def has(self, function: str | None) -> bool:
         """Whether it defines this function, or any."""
         return bool(self.functions) if function is None else function in self.defines
+
+    def writes(self, function: str | None) -> bool:
+        """Whether it defines it, or any, with more than a head."""
+        return bool(self.functions - self.stubs) if function is None else function not in self.stubs
 
 
 def _module(text: str) -> _Module | None:
@@ -94,10 +128,22 @@ def _module(text: str) -> _Module | None:
     defines = frozenset(
         s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()
     )
-    functions = frozenset(
-        s.name for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)
+    functions = {
+        s.name: s for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    stubs = frozenset(name for name, statement in functions.items() if _is_stub(statement))
+    lacks = frozenset(_used(table)) - defines - set(dir(builtins))
+    return _Module(text, defines, frozenset(functions), lacks, stubs)
+
+
+def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether nothing is done: a docstring, `...`, `pass`, or NotImplementedError."""
+    return all(
+        isinstance(s, ast.Pass)
+        or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        or (isinstance(s, ast.Raise) and "NotImplemented" in ast.dump(s))
+        for s in function.body
     )
-    return _Module(text, defines, functions, frozenset(_used(table)) - defines - set(dir(builtins)))
 
 
 def _error_of(text: str) -> Exception | None:
@@ -115,7 +161,8 @@ def _error_of(text: str) -> Exception | None:
 def _used(table: symtable.SymbolTable) -> Iterator[str]:
     """The names of the module that its scopes use."""
     for symbol in table.get_symbols():
-        if symbol.is_referenced() and (table.get_type() == "module" or symbol.is_global()):
+        used = symbol.is_referenced() or symbol.is_declared_global()
+        if used and (table.get_type() == "module" or symbol.is_global()):
             yield symbol.get_name()
     for inner in table.get_children():
         yield from _used(inner)
@@ -146,11 +193,10 @@ def _without_end(lines: Sequence[str]) -> _Module | None:
 
 def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Module | None:
     """The last module that defines the function, with those others that define what it lacks."""
-    last = max(
-        (number for number, module in enumerate(modules) if module.has(function)), default=None
-    )
-    if last is None:
+    having = [number for number, module in enumerate(modules) if module.has(function)]
+    if not having:
         return None
+    last = max(having, key=lambda number: (modules[number].writes(function), number))
     known = _module(given)
     taken = {last}
     lacks = modules[last].lacks - (known.defines if known else frozenset())
@@ -158,11 +204,13 @@ def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Mo
         if number not in taken and modules[number].defines & lacks:
             taken.add(number)
             lacks = (lacks | modules[number].lacks) - modules[number].defines
+    if len(having) == len(modules) == 1:
+        return modules[last]
     # What a block says of the language's future holds for those that follow it, and has to come
     # first.
-    future = [number for number in range(last) if "from __future__" in modules[number].text]
-    order = [*future, *sorted(taken - {*future})]
-    return _module("\n\n".join(modules[number].text for number in order)) or modules[last]
+    future = [line for module in modules[: last + 1] for line in _FUTURE.findall(module.text)]
+    texts = [_FUTURE.sub("", modules[number].text) for number in sorted(taken)]
+    return _module("\n\n".join([*dict.fromkeys(future), *texts])) or modules[last]
 
 
 def blocks_of(text: str) -> list[list[str]]:
@@ -180,24 +228,37 @@ def blocks_of(text: str) -> list[list[str]]:
         at += 1
         if opens is None:
             continue
-        ends = [
-            n
-            for n in range(at, len(lines))
-            if (m := _CLOSES.match(lines[n])) and m[1].startswith(opens["fence"])
-        ]
         indent = "" if opens["words"] else opens["before"]
+        ends = _ends(lines, at, opens["fence"])
         candidates = [
-            (end, [_outdented(line, indent) for line in lines[at:end]])
-            for end in [*ends[:20], len(lines)]
+            (end, [_outdented(line, indent) for line in [*lines[at:end], *last]])
+            for end, last in [*ends[:20], (len(lines), [])]
+        ]
+        alone = [
+            c for c, (_, last) in zip(candidates, [*ends[:20], (0, [])], strict=True) if not last
         ]
         end, block = next((c for c in candidates if _is_program(c[1])), None) or next(
-            (c for c in candidates if not _ends_in_string(c[1])), candidates[0]
+            (c for c in alone if not _ends_in_string(c[1])), alone[0]
         )
         blocks.append(block)
         # A fence that says what it holds opens the next block, if this one was never closed.
         closing = lines[end] if end < len(lines) else ""
-        at = end if closing.strip(" \t>`~") else end + 1
+        at = end if _CLOSES.match(closing) and closing.strip(" \t>`~") else end + 1
     return blocks
+
+
+def _ends(lines: Sequence[str], at: int, fence: str) -> list[tuple[int, list[str]]]:
+    """The numbers of the lines, from this one on, that may close a block, each with what stands of
+    the block on that line before its fence.
+    """
+    ends: list[tuple[int, list[str]]] = []
+    for number in range(at, len(lines)):
+        line = lines[number]
+        if (closes := _CLOSES.match(line)) and closes[1].startswith(fence):
+            ends.append((number, []))
+        elif line.rstrip().endswith(fence):
+            ends.append((number, [line.rstrip().rstrip(fence[0])]))
+    return ends
 
 
 def _opens(line: str) -> re.Match[str] | None:
@@ -234,10 +295,31 @@ def _between_prose(text: str, function: str | None) -> _Module | None:
     """The program in a text without blocks, once the lines that are no Python are left out."""
     if (session := _session(text)) is not None and session.has(function):
         return session
-    lines = _without_prose(textwrap.dedent(text).split("\n"))
-    found = _module("\n".join(lines))
-    found = _without_end(lines) if found is None else _module(_without_words(found))
-    return found if found is not None and found.has(function) else None
+    lines = textwrap.dedent(text).split("\n")
+    kept = _without_prose(lines)
+    found = _module("\n".join(kept))
+    found = _without_end(kept) if found is None else _module(_without_words(found))
+    if found is not None and found.has(function):
+        return found
+    modules = [module for block in _indented(lines) if (module := _readable(block)) is not None]
+    return _joined(modules, function, "")
+
+
+def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Blocks of code that Markdown knows by their indent, each below words and a blank line."""
+    block: list[str] = []
+    words = blank = True
+    for line in [*lines, "."]:
+        if line[:1] in (" ", "\t") or not line.strip():
+            if block or (line.strip() and words and blank):
+                block.append(line)
+            blank = not line.strip()
+            continue
+        if block:
+            yield block
+        block = []
+        words = _error_of(f"{line}\n    pass") is not None  # else it is the head of what follows
+        blank = False
 
 
 def _has_fences_in_strings_only(text: str) -> bool:

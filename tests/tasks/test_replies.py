@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import html
+import re
 import sysconfig
 import textwrap
 from collections.abc import Callable
@@ -51,12 +53,26 @@ MODULES = {
     "semicolons": "y = 2; target = lambda x: x ** y",
     "nested": "def make():\n    def inner(x):\n        return x * x\n    return inner\n\ntarget = make()",
     "async beside": "async def later(x):\n    return x\n\ndef target(x):\n    return x * x",
+    "data class": "from dataclasses import dataclass\n\n@dataclass\nclass Square:\n    side: int\n\n"
+    "    def area(self):\n        return self.side ** 2\n\ndef target(x):\n    return Square(x).area()",
+    "overloads": "from typing import overload\n\n@overload\ndef target(x: int) -> int: ...\n@overload\n"
+    "def target(x: float) -> float: ...\ndef target(x):\n    return x * x",
+    "global": "count = 0\n\ndef target(x):\n    global count\n    count += 1\n    return x * x",
+    "deleted name": "y = 2\ntarget = (lambda y: lambda x: x ** y)(y)\ndel y",
+    "loop": "for name in ['target']:\n    globals()[name] = lambda x: x * x\ntarget = globals()['target']",
+    "generator": "def squares():\n    k = 0\n    while True:\n        yield k * k\n        k += 1\n\n"
+    "def target(x):\n    for k, y in enumerate(squares()):\n        if k == x:\n            return y",
     "match": "def target(x):\n    match x:\n        case 0:\n            return 0\n        case _:\n            return x * x",
 }  # fmt: skip
 
 
 def fenced(code: str, fence: str = "```", says: str = "python") -> str:
     return f"{fence}{says}\n{code}\n{fence}"
+
+
+def indented(code: str, before: str = "") -> str:
+    """As Markdown has it, in a block without fences or at a list's mark."""
+    return textwrap.indent(code, f"{before}  " if before else "    ", lambda line: True)
 
 
 def split_in_two(code: str) -> str:
@@ -72,6 +88,7 @@ def split_in_two(code: str) -> str:
 
 
 TEST = "def test_target():\n    assert target(2) == 4\n\ntest_target()"
+HEAD = 'def target(x):\n    """The square."""\n    ...'
 DRAFT = "def target(x):\n    return x + 1  # not yet right"
 WAYS: dict[str, Callable[[str], str]] = {
     "as it is": lambda code: code,
@@ -103,6 +120,34 @@ WAYS: dict[str, Callable[[str], str]] = {
     "with a test after": lambda code: f"{fenced(code)}\n\n{fenced(TEST)}",
     "with an example in it": lambda code: fenced(f"{code}\n\nprint(target(3))"),
     "cut off after it": lambda code: f"```python\n{code}\n\n\ndef another(x):\n    for y in range(",
+    "on a page": lambda code: f"Here:\n<pre><code>{html.escape(code)}</code></pre>\nIt squares.",
+    "on a page, unescaped": lambda code: f'<pre><code class="python">\n{code}\n</code></pre>',
+    "in tags of an answer": lambda code: f"<answer>\n{code}\n</answer>",
+    "under a heading": lambda code: f"### Code\n\n{code}\n\n### Why\n\nIt's `x * x`.",
+    "fence that ends on its last line": lambda code: f"```python\n{code}```",
+    "longer fence at the end": lambda code: f"```python\n{code}\n`````",
+    "Markdown in Markdown": lambda code: f"````markdown\nIt is:\n\n{fenced(code)}\n````",
+    "quotes for fences": lambda code: f"It is:\n\'\'\'python\n{code}\n\'\'\'",
+    "thoughts that only end": lambda code: f"Hm.\n{fenced(DRAFT)}\nno\n</think>\n\n{fenced(code)}",
+    "thoughts that never end": lambda code: f"<think>\nI know it.\n{fenced(code)}",
+    "thoughts of another name": lambda code: (
+        f"<reasoning>\n{fenced(DRAFT)}\n</reasoning>\n{fenced(code)}"
+    ),
+    "with a tokenizer's marks": lambda code: f"<|python_tag|>{code}<|eot_id|>",
+    "fence with a tokenizer's mark": lambda code: f"{fenced(code)}<|im_end|>\n",
+    "blanks that do not break": lambda code: fenced(
+        re.sub("^ +", lambda blanks: "\u00a0" * len(blanks[0]), code, flags=re.MULTILINE)
+    ),
+    "byte order mark": lambda code: f"\ufeff{fenced(code)}",
+    "byte order mark in a fence": lambda code: fenced(f"\ufeff{code}"),
+    "old carriage returns": lambda code: fenced(code).replace("\n", "\r"),
+    "indented below words": lambda code: f"Here it is:\n\n{indented(code)}\n\nIt squares.",
+    "quotation in a list": lambda code: "> - " + indented(fenced(code), "> ")[4:] + "\n> - Done",
+    "before its head alone": lambda code: f"{fenced(code)}\n\nSo:\n\n{fenced(HEAD)}",
+    "after its head alone": lambda code: f"{fenced(HEAD)}\n\nFilled in:\n\n{fenced(code)}",
+    "twice": lambda code: f"{fenced(code)}\n\nAll of it again:\n\n{fenced(code)}",
+    "with a magic line": lambda code: fenced(f"!pip install nothing\n{code}"),
+    "latex": lambda code: "\\begin{verbatim}\n" + code + "\n\\end{verbatim}",
     "with tags": lambda code: f"[PYTHON]\n{code}\n[/PYTHON]",
 }  # fmt: skip
 
