@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +20,25 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 RESERVED_FILES = 256
 """For connections to models, the registry, logs and libraries."""
 
+QUEUED = 2048
+"""Connections that the kernel keeps for the server until it takes them."""
+
+TAKEN_AT_ONCE = 32
+"""Connections taken before those that are too many are closed; several times as many fit into
+RESERVED_FILES.
+"""
+
 _log = logging.getLogger(__name__)
+
+
+class Queue(socket.socket):
+    """A socket to listen on. asyncio takes as many connections at once as it lets wait, which would
+    be more than the process may have files.
+    """
+
+    def listen(self, backlog: int = QUEUED, /) -> None:
+        """Let QUEUED connections wait, whatever asyncio wants."""
+        super().listen(QUEUED)
 
 
 @dataclass

@@ -23,6 +23,7 @@ from types import FrameType
 from prometheus_client import multiprocess
 
 from ttsgraph.base.errors import InputError, TTSGraphError
+from ttsgraph.service.doors import Queue
 
 FIGURES = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus-client looks for the folder in which processes keep their figures, to add them
@@ -47,7 +48,7 @@ def shared_socket(host: str, port: int) -> socket.socket:
     """A socket bound to an address that other processes of this user may bind too. Raises
     OSError.
     """
-    sharing = socket.socket(
+    sharing = Queue(
         socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
     )
     try:

@@ -20,13 +20,12 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.app import create_app
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.doors import Doors, Sparing, possible_connections
+from ttsgraph.service.doors import TAKEN_AT_ONCE, Doors, Queue, Sparing, possible_connections
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.processes import serve_in, shared_socket
 from ttsgraph.service.traces import Traces
 from ttsgraph.settings.service import ServiceSettings, TraceSettings
 
-BACKLOG = 2048
 KEEP_ALIVE_S = 60
 
 
@@ -115,7 +114,7 @@ def is_loopback(host: str) -> bool:
 def _listen(host: str, port: int) -> socket.socket:
     # With its protocol named, asyncio sets TCP_NODELAY on what it accepts here: else the end of an
     # answer waits up to 40 ms for the acknowledgement of its beginning.
-    listening = socket.socket(
+    listening = Queue(
         socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -140,7 +139,7 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         lifespan="off",
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
+        backlog=TAKEN_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.drain_s,
     )
@@ -176,7 +175,7 @@ async def _serve(
         Deployments(loader, names, metrics, settings) as deployments,
     ):
         config = config_of(create_app(deployments, metrics, settings, key, traces), settings)
-        listening.listen(BACKLOG)  # before saying so: who comes before uvicorn is ready waits
+        listening.listen()  # before saying so: who comes before uvicorn is ready waits
         ready()
         # uvicorn raises a signal it has obeyed once more at its end: that must not end what is left
         # to close here.
