@@ -21,26 +21,29 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import pandas as pd
 import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
 from tests.base.test_journal import MADE_NOW
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.journal import read_journal
 from ttsgraph.flows.repro import prefect_server
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 COMMAND = (sys.executable, "-m", "ttsgraph.flows.repro")
 STAGES = (
+    "identity",
     "sample",
     "profile",
     "pilot",
+    "pilot_plots",
     "init_family",
     "init_instances",
     "search",
@@ -50,16 +53,8 @@ STAGES = (
 BEGIN = "begin"
 """What comes before the first stage: looking what changed, and a Prefect server of its own."""
 
-OF_THIS_RUN = (
-    "run_id",
-    "spent_dollars",
-    "spent_tokens",
-    "spent_seconds",
-    "made_calls",
-    "distinct_over_naive_calls",
-)
-"""Of search.json: which run in MLflow it is, and what this very run paid rather than what it found.
-"""
+OF_THIS_RUN = (FOLDER, "run.json", "spent.json")
+"""Which run in MLflow it is, and what this very run took and paid rather than what it found."""
 
 
 @dataclass
@@ -153,20 +148,18 @@ class Tortured(SimulatedProject):
         found = {}
         for top in ("data", "results", "reports"):
             for path in sorted((self.folder / top).rglob("*")):
-                if (
-                    path.is_file()
-                    and not path.name.startswith(".")
-                    and path.name not in ("run.json", "spent.json")
-                ):
-                    found[path.relative_to(self.folder).as_posix()] = essence(path)
+                name = path.relative_to(self.folder)
+                of_this_run = set(name.parts) & set(OF_THIS_RUN) or name.name.startswith(".")
+                if path.is_file() and not of_this_run:
+                    found[name.as_posix()] = essence(path)
         return found
 
     def recorded(self) -> tuple[list[int], dict[str, str], list[str]]:
         """What MLflow holds: candidates of the search's run, the aliases, and the versions."""
         client = MlflowClient(self.uri)
-        summary = json.loads((self.results / self.method / "search.json").read_text())
-        experiment = client.get_run(summary["run_id"]).info.experiment_id
-        query = f"tags.`mlflow.parentRunId` = '{summary['run_id']}'"
+        run_id = json.loads((self.results / self.method / "run.json").read_text())["run_id"]
+        experiment = client.get_run(run_id).info.experiment_id
+        query = f"tags.`mlflow.parentRunId` = '{run_id}'"
         children = client.search_runs([experiment], query, max_results=1000)
         with self.registry() as registry:
             versions = registry.versions("math")
@@ -180,21 +173,11 @@ class Tortured(SimulatedProject):
 
 def essence(path: Path) -> Any:
     """What a file says, without what only this very run can say."""
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path).drop(columns=MADE_NOW, errors="ignore").to_json()
-    if path.suffix == ".csv":
-        return pd.read_csv(path).drop(columns=MADE_NOW, errors="ignore").to_json()
     if path.name == "journal.jsonl":
         return [
             {key: value for key, value in entry.items() if key not in MADE_NOW}
             for entry in read_journal(path)
         ]
-    if path.name == "search.json":
-        return {
-            key: value
-            for key, value in json.loads(path.read_text()).items()
-            if key not in OF_THIS_RUN
-        }
     if path.name == "lineage.json":
         told = json.loads(path.read_text())
         record = {
@@ -204,11 +187,7 @@ def essence(path: Path) -> Any:
         return {key: told[key] for key in ("version", "promoted", "reason", "gate")} | record
     if path.suffix == ".html":
         figures = re.findall(r'<data data-at="([^"]*)"[^>]*>([^<]*)<', path.read_text())
-        return [
-            (at, shown)
-            for at, shown in figures
-            if at.rpartition("/")[2] not in (*MADE_NOW, *OF_THIS_RUN)
-        ]
+        return [(at, shown) for at, shown in figures if at.rpartition("/")[2] not in MADE_NOW]
     return path.read_bytes()
 
 
@@ -228,6 +207,7 @@ def undisturbed(
             any(name in path for path in outcome)
             for name in ("questions", "pilot", "start", "search", "test", "index.html")
         )
+        print(times, flush=True)
         yield outcome, project.recorded(), times
 
 
@@ -247,9 +227,8 @@ def kill_in(project: Tortured, stage: str, moment: float, own_server: bool) -> b
 
 def lengths(times: dict[str, float]) -> dict[str, float]:
     """Seconds that each stage takes."""
-    starts = {BEGIN: 0.0} | times
-    order = [BEGIN, *STAGES, "end"]
-    return {stage: starts[after] - starts[stage] for stage, after in itertools.pairwise(order)}
+    starts = sorted(({BEGIN: 0.0} | times).items(), key=itemgetter(1))
+    return {stage: after - began for (stage, began), (_, after) in itertools.pairwise(starts)}
 
 
 def torture(
@@ -264,6 +243,7 @@ def torture(
     project = Tortured(folder)
     kills = 0
     for stage in stages:
+        print(stage, time.monotonic(), flush=True)
         kills += kill_in(
             project,
             stage,

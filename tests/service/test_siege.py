@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,7 @@ class Besieged:
 
 
 @pytest.fixture
-def besieged(pool, tmp_path: Path) -> Iterator[Besieged]:
+def besieged(pool, tmp_path):
     """One with FILES files."""
     pool.reset()
     environment = os.environ | {"TTSGRAPH_API_KEY": "a-key-of-this-test"}
@@ -70,7 +69,7 @@ def besieged(pool, tmp_path: Path) -> Iterator[Besieged]:
 
 
 @pytest.fixture(autouse=True)
-def files() -> Iterator[None]:
+def files():
     """Enough for the strangers' side."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2 * CONNECTIONS:
@@ -81,7 +80,7 @@ def files() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", SENT)
-def test_many_connections_of_strangers_stop_nobody(besieged: Besieged, kind: str) -> None:
+def test_many_connections_of_strangers_stop_nobody(besieged, kind):
     address = ("127.0.0.1", int(besieged.url.rpartition(":")[2]))
     with ExitStack() as stack:
         for _ in range(CONNECTIONS):
