@@ -32,34 +32,44 @@ at.
 """
 
 WRITING = os.O_WRONLY | os.O_RDWR
-MOVES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
+MOVES = {"os.rename": 2, "os.remove": 1, "os.mkdir": 2, "os.rmdir": 1}
+"""With the position of the folder that a path is relative to, if it is to another than the working
+directory.
+"""
+
+READS = ("SELECT", "PRAGMA")
 
 
 def listen(note: Callable[[str], None]) -> None:
     """Hear of every write below the working directory, before it is made: files opened, made or
-    moved, and commits.
+    moved, and commits of what was changed.
     """
     here = os.getcwd() + os.sep
 
     def hook(name: str, arguments: tuple[Any, ...]) -> None:
-        if (
-            name == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
-        ) or name in MOVES:
-            told = arguments[0]
-        else:
+        told = arguments[0] if arguments else None
+        if name == "open" and not (isinstance(arguments[2], int) and arguments[2] & WRITING):
             return
-        path = (
-            os.path.abspath(os.fsdecode(told))
-            if isinstance(told, str | bytes | os.PathLike)
-            else ""
-        )
+        if (name != "open" and name not in MOVES) or not isinstance(
+            told, str | bytes | os.PathLike
+        ):
+            return
+        folder = arguments[MOVES[name]] if name in MOVES else -1
+        base = here if folder == -1 else os.readlink(f"/proc/self/fd/{folder}")
+        path = os.path.abspath(os.path.join(base, os.fsdecode(told)))
         if path.startswith(here):
             note(f"{name} {path.removeprefix(here)}")
 
+    def changes(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if not statement.lstrip().upper().startswith(READS):
+            connection.info["changed"] = True
+
     def commits(connection: Any) -> None:
-        note("commit")
+        if connection.info.pop("changed", False):
+            note("commit")
 
     sys.addaudithook(hook)
+    event.listen(Engine, "before_cursor_execute", changes)
     event.listen(Engine, "commit", commits)
 
 
