@@ -102,10 +102,18 @@ def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
     model = next(iter(LAPTOP["pool"]))
     pool = f"pool__{model.replace('-', '_x_')}"
     serving = {
-        f"{pool}__serve": {"replicas": 3, "port": 9000},
-        f"{pool}__base_url": "http://127.0.0.1:9/v1",
+        f"{pool}__serve": {"replicas": 3, "port": 9000, "tensor_parallel": 2, "gpu_memory": 0.4},
+        f"{pool}__base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"],
+        f"{pool}__api_key_env": "ANOTHER_KEY",
+        f"{pool}__listed": False,
         "engine__concurrency": 7,
         "engine__timeout_s": 9,
+        "engine__startup_s": 9,
+        "engine__down_s": 9,
+        "engine__max_retries": 9,
+        "engine__draws": 4,
+        "engine__device": "gpu",
+        "engine__python": "elsewhere/bin/python",
         "limits": {"dollars": 1},
         "description": "other words",
     }
