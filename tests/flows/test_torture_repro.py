@@ -207,7 +207,6 @@ def undisturbed(
             any(name in path for path in outcome)
             for name in ("questions", "pilot", "start", "search", "test", "index.html")
         )
-        print(times, flush=True)
         yield outcome, project.recorded(), times
 
 
@@ -243,7 +242,6 @@ def torture(
     project = Tortured(folder)
     kills = 0
     for stage in stages:
-        print(stage, time.monotonic(), flush=True)
         kills += kill_in(
             project,
             stage,
