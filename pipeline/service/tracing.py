@@ -20,7 +20,8 @@ from ttsgraph.service.traces import Traces
 
 ANSWERING = ("/v1/chat/completions", "/v1/responses")
 LONGEST_PATH = 200
-"""Characters of a path that are logged."""
+LONGEST_METHOD = 16
+"""Characters of a path and of a method that are logged: a client may send any."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,9 +85,8 @@ class Traced:
         # As it was sent, not decoded: an encoded end of line would begin a line of the client's
         # own.
         path = quote(scope["path"][:LONGEST_PATH])
-        _log.info(
-            "%s %s %s %s %d %.3fs", state["trace_id"], scope["method"], path, model, status, seconds
-        )
+        method = quote(scope["method"][:LONGEST_METHOD])
+        _log.info("%s %s %s %s %d %.3fs", state["trace_id"], method, path, model, status, seconds)
         if scope["path"] in ANSWERING:
             self._metrics.requests.labels(model, str(status)).inc()
             if status == 200:

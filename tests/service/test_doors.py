@@ -158,6 +158,41 @@ def test_a_request_of_two_lengths_is_refused_and_nothing_after_it_is_read(pool, 
     assert pool.bodies == []
 
 
+def test_a_long_method_or_path_makes_no_long_line(pool, caplog):
+    caplog.set_level(logging.INFO, "ttsgraph.service.tracing")
+    with deployed(pool) as url:
+        for start in (b"A" * 30_000 + b" /long", b"GET /long" + b"%0a" * 9_000):
+            sent(url, start + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    lines = [r.getMessage() for r in caplog.records if "/long" in r.getMessage()]
+    assert len(lines) == 2
+    assert max(map(len, lines)) < 1000
+
+
+FRAMINGS = {
+    "two lengths": b"Content-Length: 4\r\nContent-Length: 5\r\n\r\n{}{}{",
+    "a list of lengths": b"Content-Length: 4, 5\r\n\r\n{}{}{",
+    "a signed length": b"Content-Length: +4\r\n\r\n{}{}",
+    "a length in hexadecimal": b"Content-Length: 0x4\r\n\r\n{}{}",
+    "two encodings": b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "an unknown encoding": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a blank before the colon": b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    "a chunk's size that is none": b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
+    "a chunk's size without end": b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 30 + b"\r\n{}",
+    "a bare line end": b"Content-Length: 4\r\nX: a\rb\r\n\r\n{}{}",
+    "a header of zeros": b"X: a\0b\r\nContent-Length: 4\r\n\r\n{}{}",
+}
+
+
+@pytest.mark.parametrize("kind", FRAMINGS)
+def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read(pool, kind):
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with deployed(pool) as url:
+        said = sent(url, head + FRAMINGS[kind] + b"\r\n" + HEALTH)
+    assert said.split()[1] in (b"400", b"501")
+    assert b"200 OK" not in said
+    assert pool.bodies == []
+
+
 class TestOddAnswersOfThePool:
     def stream(self, pool, *events, **more):
         lines = "".join(
