@@ -70,8 +70,14 @@ class Deployed:
         """The profile with only the models that the graph calls, so that no other server is
         needed.
         """
+        return self.profile_with()
+
+    def profile_with(self, *more: str) -> Profile:
+        """The profile with only the models that the graph calls, and these members of its pool.
+        Raises SettingsError for one that is not in it.
+        """
         pool = self.profile.model_pool()
-        models = sorted({pool[name].model for name in self.used_models})
+        models = sorted({pool[name].model for name in (*self.used_models, *more)})
         return self.profile.model_copy(
             update={"pool": {name: self.profile.pool[name] for name in models}}
         )

@@ -20,6 +20,7 @@ from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Server, place, st
 from ttsgraph.endpoints.habits import Habits
 from ttsgraph.endpoints.learning import Learned, said_in
 from ttsgraph.endpoints.posting import Poster
+from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.endpoints.streaming import read_stream
 from ttsgraph.endpoints.transport import backoff, connect, fault_of, reason_of
 from ttsgraph.endpoints.wire import Endpoint as Endpoint
@@ -38,12 +39,13 @@ class Retries:
     attempt.
 
     The wait doubles each time, is drawn at random below that (full jitter), and is never shorter
-    than the server's retry-after.
+    than the server's retry-after. A `budget` bounds the further attempts of all calls together.
     """
 
     most: int = 8
     first_wait_s: float = 0.5
     timeout_s: float = 120
+    budget: RetryBudget | None = None
 
 
 AskServer = Callable[[Server, Request, float], Awaitable[Completion]]
@@ -335,7 +337,7 @@ class OpenAIClient:
             retry=tenacity.retry_if_exception(
                 lambda error: isinstance(error, Fault) and error.retry and again()
             ),
-            stop=_Attempts(self._retries.most, patience),
+            stop=_Attempts(self._retries, patience),
             wait=backoff(self._retries.first_wait_s),
             reraise=True,
         )
@@ -422,8 +424,9 @@ class _Attempts:
     attempts are no fault of the call, and end with the time that a server may be down.
     """
 
-    def __init__(self, most: int, patience: FailurePolicy) -> None:
-        self._most = most
+    def __init__(self, retries: Retries, patience: FailurePolicy) -> None:
+        self._most = retries.most
+        self._budget = retries.budget
         self._patience = patience
         self._unreached = 0
         self._since = 0.0
@@ -436,4 +439,6 @@ class _Attempts:
             self._since = self._since or now
             return now - self._since > self._patience.down_s
         self._since = 0.0
-        return state.attempt_number - self._unreached > self._most
+        if state.attempt_number - self._unreached > self._most:
+            return True
+        return self._budget is not None and not self._budget.take()

@@ -118,6 +118,7 @@ class GraphRunner:
     ) -> None:
         self.graph = graph
         self.prompt = prompt
+        self.sampling = sampling
         self.pool = pool
         self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
@@ -131,6 +132,14 @@ class GraphRunner:
         self.sources = self.demand.ask(self.sink)
         self.replicas = replica_numbers(graph, self.manners)
         self.begin = beginning(client)
+
+    def manner(self, model: str) -> Manner:
+        """How any member of the pool is asked, also one that the graph has not. Raises
+        SettingsError.
+        """
+        if model not in self.manners:
+            self.manners[model] = manner_of(self.pool[model], self.sampling, self.prompt)
+        return self.manners[model]
 
     async def answer(self, question: Question, finish: Finish | None = None) -> NodeAnswer:
         """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
@@ -252,9 +261,8 @@ class Run:
     def used(self) -> Usage:
         """What the calls that were answered used, summed in the graph's order."""
         pool = self.runner.pool
-        nodes = self.runner.nodes
         made = [i for i in self.runner.graph.order if i in self.completions]
-        return _usage([(self.completions[i], pool, nodes[i].model) for i in made])
+        return _usage([(self.completions[i], pool, self._model(i)) for i in made])
 
     def result(self) -> NodeAnswer:
         """The answer, once nothing is under way. Sums run in the graph's order, so that they are
@@ -327,11 +335,15 @@ class Run:
         """The nodes that can go on now that this one has answered."""
         return self.demand.arrived(i)
 
+    def _model(self, i: int) -> str:
+        """The member of the pool that a node's call asks."""
+        return self.runner.nodes[i].model
+
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner = self.runner
         node = self.runner.nodes[i]
         assert role.speak is not None
-        manner = runner.manners[node.model]
+        manner = runner.manner(self._model(i))
         messages = role.speak(
             manner.prompt, self.question, most_supported(answers, manner.prompt, node)
         )

@@ -5,7 +5,7 @@ conversation handed on as it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import Form, as_choice
 from ttsgraph.service.run import Served, ServedRun, Tolerance
 from ttsgraph.service.spans import Times
+from ttsgraph.service.steady import Steady
 from ttsgraph.tasks.base import Question
 
 
@@ -52,11 +53,13 @@ class AskedRun(ServedRun):
         question: Question,
         finish: Finish | None,
         tolerance: Tolerance,
+        steady: Steady | None = None,
+        told: Callable[[], bool] = lambda: False,
         form: Form | None = None,
         turns: tuple[Message, ...] = (),
         times: Times | None = None,
     ) -> None:
-        super().__init__(runner, question, finish, tolerance)
+        super().__init__(runner, question, finish, tolerance, steady, told)
         self.form = form
         self.turns = turns
         self.times = times

@@ -76,6 +76,8 @@ class Answering:
                     Question("asked", self.asked.question, ""),
                     finish,
                     self._tolerance,
+                    self.live.steady,
+                    lambda: self._handed_over,
                     self.asked.form,
                     self.asked.turns,
                     self.times,

@@ -103,7 +103,7 @@ class _Chats:
         self._deployments = deployments
         self._metrics = metrics
         self._settings = settings
-        self._gate = Gate(settings.concurrency)
+        self._gate = Gate(settings.concurrency, settings.tiers)
 
     async def answer(
         self, request: Request, parse: Parse = parse_chat, reply_of: type[Reply] = Reply
@@ -117,7 +117,11 @@ class _Chats:
         )
         live = self._deployments.get(asked.model)
         request.state.model = live.name
-        self._gate.check()
+        try:
+            self._gate.check(asked.tier)
+        except ApiError:
+            self._metrics.shed.labels(live.name, asked.tier).inc()
+            raise
         answering = Answering(
             live,
             asked,

@@ -20,12 +20,14 @@ from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import Deployed, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import ModelClient
 from ttsgraph.runtime.clients import connect, open_cache, running_servers
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.steady import Steady, standing_in
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.service import ServiceSettings
 
@@ -36,9 +38,15 @@ class Live:
     """One version that answers: what it is, its client, and how many requests it has under way."""
 
     def __init__(
-        self, name: str, deployed: Deployed, client: ModelClient, connection: AsyncExitStack
+        self,
+        name: str,
+        deployed: Deployed,
+        client: ModelClient,
+        connection: AsyncExitStack,
+        steady: Steady | None = None,
     ) -> None:
         self.name = name
+        self.steady = steady
         self.deployed = deployed
         self.client = client
         self.prompt = deployed.prompt
@@ -131,15 +139,18 @@ class Deployments:
         before = self._live.get(name)
         if before is not None and _same(before.deployed, deployed):
             return
-        profile = deployed.serving_profile
+        steady = self._settings.steady
+        profile = deployed.profile_with(*standing_in(deployed, steady))
+        budget = RetryBudget(steady.retry_share)
         # Servers that are started for one version may be used by the next, so they run until the
         # service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         connection = AsyncExitStack()
         try:
             client = await connection.enter_async_context(
-                connect(profile, local, *self._policy(profile))
+                connect(profile, local, *self._policy(profile, budget))
             )
+            calls = Steady(steady, budget, client.complete)
             if self._settings.cache:
                 client = CachedClient(
                     client, connection.enter_context(contextlib.closing(open_cache(profile)))
@@ -147,14 +158,14 @@ class Deployments:
         except BaseException:
             await connection.aclose()
             raise
-        await self._replace(name, Live(name, deployed, client, connection))
+        await self._replace(name, Live(name, deployed, client, connection, calls))
 
-    def _policy(self, profile: Profile) -> tuple[Retries, FailurePolicy]:
+    def _policy(self, profile: Profile, budget: RetryBudget) -> tuple[Retries, FailurePolicy]:
         """A search waits for a server that is down and stops in the end; a service says so at once,
         and never stops.
         """
         retries = Retries(
-            self._settings.max_retries, profile.engine.backoff_s, profile.engine.timeout_s
+            self._settings.max_retries, profile.engine.backoff_s, profile.engine.timeout_s, budget
         )
         return retries, FailurePolicy(
             profile.engine.concurrency, math.inf, max_failed=1.0, waits=False

@@ -12,6 +12,7 @@ from fastapi import Request
 from starlette.datastructures import Headers
 
 from ttsgraph.service.errors import ApiError
+from ttsgraph.settings.service import Tier, TierSettings
 
 BODY_S = 30
 """Seconds that a client has to send its request's body."""
@@ -71,16 +72,21 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 class Gate:
-    """How many requests are answered at once."""
+    """How many requests are answered at once, each tier's up to its share of the places: when
+    they run out, what can wait is turned away first.
+    """
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, places: int, tiers: TierSettings) -> None:
+        self._places = {
+            tier: max(1, round(share * places)) for tier, share in tiers.model_dump().items()
+        }
         self.taken = 0
 
-    def check(self) -> None:
-        """Raises ApiError 429 when there is no room."""
-        if self.taken >= self._places:
-            said = f"all {self._places} places are taken; try again soon"
+    def check(self, tier: Tier = "default") -> None:
+        """Raises ApiError 429 when there is no room for a request of this tier."""
+        places = self._places[tier]
+        if self.taken >= places:
+            said = f"all {places} places for the service tier {tier} are taken; try again soon"
             raise ApiError(429, said, headers={"retry-after": str(RETRY_AFTER_S)})
 
     def hold(self, task: asyncio.Task[Any]) -> None:

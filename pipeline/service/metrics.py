@@ -68,6 +68,27 @@ class Metrics:
             ["model", "gate"],
             registry=registry,
         )
+        self.degraded = Counter(
+            "ttsgraph_degraded",
+            "Answers that for want of a call may differ from the graph's own.",
+            ["model"],
+            registry=registry,
+        )
+        self.hedged = Counter(
+            "ttsgraph_hedged", "Calls made a second time, being slow.", ["model"], registry=registry
+        )
+        self.stood_in = Counter(
+            "ttsgraph_stood_in",
+            "Calls that another model answered, as the node's own failed.",
+            ["model"],
+            registry=registry,
+        )
+        self.shed = Counter(
+            "ttsgraph_shed",
+            "Requests turned away for want of a place, by service tier.",
+            ["model", "tier"],
+            registry=registry,
+        )
         self.dollars = Counter(
             "ttsgraph_dollars", "Price of all calls.", ["model"], registry=registry
         )
@@ -94,6 +115,9 @@ class Metrics:
         self.used(model, answer.usage)
         self.saved.labels(model, "left_out").inc(len(answer.left_out))
         self.saved.labels(model, "cancelled").inc(len(answer.cancelled))
+        self.degraded.labels(model).inc(answer.degraded)
+        self.hedged.labels(model).inc(len(answer.hedged))
+        self.stood_in.labels(model).inc(len(answer.stand_ins))
         for node in graph.nodes:
             if node.gate is not None and node.id in answer.stages:
                 self.gates.labels(model, "closed" if node.id in answer.closed else "open").inc()

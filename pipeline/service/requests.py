@@ -37,6 +37,7 @@ from ttsgraph.agent.context import estimate_tokens
 from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import Form, FormedTask, parse_form
+from ttsgraph.settings.service import Tier
 from ttsgraph.tasks.prompts import Prompt
 
 IGNORED = {
@@ -54,7 +55,6 @@ IGNORED = {
         "user",
         "metadata",
         "store",
-        "service_tier",
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
@@ -128,6 +128,7 @@ class _Body(BaseModel):
     max_completion_tokens: PositiveInt | None = None
     ttsgraph_trace: bool | None = False
     timeout_s: PositiveFloat | None = None
+    service_tier: Literal["auto", "default", "scale", "flex", "priority"] | None = None
 
 
 _BODY = TypeAdapter(_Body)
@@ -153,6 +154,7 @@ class ChatRequest:
     turns: tuple[Message, ...] = ()
     form: Form | None = None
     echo: Mapping[str, Any] | None = None
+    tier: Tier = "default"
 
     def prompt(self, prompt: Prompt, has_place: bool) -> Prompt | None:
         """The version's prompt with the conversation in it, and a way to count answers of this
@@ -225,6 +227,7 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
         body.timeout_s,
         tuple(message for message in messages[last + 1 :] if message.role != "system"),
         form,
+        tier=body.service_tier if body.service_tier in ("flex", "priority") else "default",
     )
 
 

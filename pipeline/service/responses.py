@@ -112,6 +112,7 @@ class Reply:
             "calls": answer.usage.calls,
             "dollars": answer.usage.dollars,
             "ignored": list(self.answering.ignored),
+            "degraded": answer.degraded,
         }
         origin |= self._without(answer)
         return (
@@ -137,6 +138,12 @@ class Reply:
                 {"node": i, "model": graph.node(i).model, "answered_by": list(graph.reads[i])}
                 for i in answer.fallbacks
             ]
+        if answer.stand_ins:
+            found["stand_ins"] = [
+                {"node": i, "model": graph.node(i).model, "answered_by": model}
+                for i, model in answer.stand_ins.items()
+            ]
+        found |= {"hedged": list(answer.hedged)} if answer.hedged else {}
         return found | ({"deadline_passed": True} if answer.late else {})
 
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, Run
-from ttsgraph.graphs.roles import get_role, head_of, majority
+from ttsgraph.graphs.roles import Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
-from ttsgraph.models.client import Completion
+from ttsgraph.models.client import Completion, Request
+from ttsgraph.service.steady import Steady
 from ttsgraph.tasks.base import Question
 
 
@@ -41,7 +42,11 @@ class Tolerance:
 class Served(NodeAnswer):
     """An answer, and what it went without: calls that `lost` say why they failed, `cancelled` and
     `left_out` calls, and nodes that passed on another's answer because their own call failed
-    (`fallbacks`). `late`: a deadline ended it before all had answered.
+    (`fallbacks`). `late`: a deadline ended it before all had answered. `stand_ins` are models that
+    answered for a node whose own failed, `hedged` nodes whose call was made a second time.
+
+    `degraded` says that for want of a call it may be another answer than the graph's own: not where
+    a vote was lost that could not have changed it.
     """
 
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -49,16 +54,33 @@ class Served(NodeAnswer):
     left_out: tuple[int, ...] = ()
     fallbacks: tuple[int, ...] = ()
     late: bool = False
+    stand_ins: Mapping[int, str] = field(default_factory=dict)
+    hedged: tuple[int, ...] = ()
+    degraded: bool = False
 
 
 class ServedRun(Run):
-    """One question, for somebody who waits."""
+    """One question, for somebody who waits. `told` says whether some of the answer is with the
+    client already, so that no other can take its place.
+    """
 
     def __init__(
-        self, runner: GraphRunner, question: Question, finish: Finish | None, tolerance: Tolerance
+        self,
+        runner: GraphRunner,
+        question: Question,
+        finish: Finish | None,
+        tolerance: Tolerance,
+        steady: Steady | None = None,
+        told: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(runner, question, finish)
         self.tolerance = tolerance
+        self._steady = steady
+        self._told = told
+        self._finishes = finish is not None
+        self._requests: dict[int, Request] = {}
+        self.stand_ins: dict[int, str] = {}
+        self.hedged: list[int] = []
         self.lost: dict[int, CallFailed] = {}
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
@@ -139,7 +161,40 @@ class ServedRun(Run):
 
     def _begin(self, calls: Iterable[tuple[int, Awaitable[Completion]]]) -> None:
         for i, call in calls:
-            self._under_way[i] = asyncio.ensure_future(_awaited(call))
+            self._under_way[i] = asyncio.ensure_future(self._called(i, call))
+
+    async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
+        """What a node's call answers, or that of the model that stands in where it fails."""
+        if self._steady is None:
+            return await call
+        once = self._finishes and i == self.runner.sink  # its text goes to the client as it comes
+        model = self._model(i)
+        request = None if once else self._requests[i]
+        try:
+            return await self._steady.answer(model, call, request, lambda: self.hedged.append(i))
+        except CallFailed:
+            other = self._steady.stand_in(model)
+            if other is None or (once and self._told()):
+                raise
+        self.stand_ins[i] = other
+        try:
+            heard = self._heard(self.runner.graph.reads[i])
+            request = self._request(i, self.runner.roles[i], heard)
+            begin = self.begin_last if once else self.runner.begin
+            found = begin(request)
+            if isinstance(found, Completion):
+                return found
+            return await self._steady.answer(other, found, None, lambda: None)
+        except CallFailed:
+            del self.stand_ins[i]
+            raise
+
+    def _model(self, i: int) -> str:
+        return self.stand_ins.get(i) or super()._model(i)
+
+    def _request(self, i: int, role: Role, answers: list[str]) -> Request:
+        self._requests[i] = request = super()._request(i, role, answers)
+        return request
 
     def _take(self, done: list[int]) -> None:
         """Take in calls that ended, begin what they make ready, and cancel what nobody needs any
@@ -288,8 +343,25 @@ class ServedRun(Run):
             left_out=tuple(i for i in calls if i not in begun),
             fallbacks=tuple(sorted(self.fallbacks)),
             late=self.late,
+            stand_ins={i: model for i, model in self.stand_ins.items() if i in self.completions},
+            hedged=tuple(sorted(set(self.hedged))),
+            degraded=self._is_degraded(),
         )
 
+    def _is_degraded(self) -> bool:
+        if self.late or self.fallbacks or any(i in self.completions for i in self.stand_ins):
+            return True
+        return any(self._mattered(i) for i in self.lost)
 
-async def _awaited(call: Awaitable[Completion]) -> Completion:
-    return await call
+    def _mattered(self, i: int) -> bool:
+        """Whether a call that failed could have changed what reads it."""
+        graph = self.runner.graph
+        extract = self.runner.prompt.task.extract
+        for after in graph.successors[i]:
+            if after not in self.demand.stage:
+                continue
+            reads = graph.reads[after]
+            heard = {k: extract(self.texts[p]) for k, p in enumerate(reads) if p in self.texts}
+            if not (self.runner.roles[after].by_majority and decided(heard, len(reads))):
+                return True
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
@@ -51,6 +51,61 @@ class TraceSettings(Closed):
             except re.error as error:
                 raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
         return patterns
+
+
+class SteadySettings(Closed):
+    """What a call of a served graph's node is given before it counts as failed, and who answers
+    in its place (pipeline/service/steady.py).
+    """
+
+    deadline_s: PositiveFloat | None = Field(
+        default=None, description="for a node's call, all its attempts together; none: no limit"
+    )
+    deadlines_s: dict[str, PositiveFloat] = Field(
+        default_factory=dict, description="the same for single models of the pool, by name"
+    )
+    retry_share: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description=(
+                "further attempts, of all kinds together, as a share of a version's calls; a few"
+                " are always saved up"
+            ),
+        ),
+    ] = 0.2
+    hedge: (
+        Annotated[
+            float,
+            Field(
+                ge=0.5,
+                lt=1,
+                description=(
+                    "a call that takes longer than this share of its model's last ones is made a"
+                    " second time, and the first answer counts; none: never"
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    stand_ins: dict[str, str] = Field(
+        default_factory=dict,
+        description="model of the pool -> the one that answers for its nodes where it fails",
+    )
+
+
+Tier = Literal["flex", "default", "priority"]
+
+
+class TierSettings(Closed):
+    """Which share of the `concurrency` places each `service_tier` may fill: beyond it, requests
+    of that tier are told to come back, and those above still have room.
+    """
+
+    flex: Annotated[float, Field(gt=0, le=1, description="for work that can wait")] = 0.5
+    default: Annotated[float, Field(gt=0, le=1, description="where a request says nothing")] = 0.9
+    priority: Annotated[float, Field(gt=0, le=1, description="for what should go first")] = 1.0
 
 
 class ServiceSettings(Closed):
@@ -109,4 +164,10 @@ class ServiceSettings(Closed):
             "whether a node whose model fails passes on what it was to read, instead of failing the"
             " request"
         ),
+    )
+    steady: SteadySettings = Field(
+        default=SteadySettings(), description="single calls: deadlines, second requests, stand-ins"
+    )
+    tiers: TierSettings = Field(
+        default=TierSettings(), description="who is turned away first when places run out"
     )
