@@ -1,0 +1,76 @@
+"""The anytime test of a challenger in service: how often it decides wrongly when it is looked at
+after every answer, and how soon it finds a difference.
+"""
+
+import random
+
+import numpy as np
+import pytest
+
+from ttsgraph.deployment.duel import BETS, Duel
+
+CONFIDENCE = 0.95
+NEVER = 10**9
+
+
+def fought(rng, champion, challenger, answers, share, most=NEVER):
+    """The duel and its first decision, looked at after every answer."""
+    duel = Duel()
+    for _ in range(answers):
+        arm = "challenger" if rng.random() < share else "champion"
+        right = rng.random() < (challenger if arm == "challenger" else champion)
+        duel = duel.seen(arm, float(right))
+        if (decision := duel.decision(CONFIDENCE, most)) is not None:
+            return duel, decision
+    return duel, None
+
+
+@pytest.mark.parametrize(("accuracy", "share"), [(0.5, 0.5), (0.85, 0.2)])
+def test_looked_at_after_every_answer_it_promotes_an_equal_in_at_most_5_of_100_runs(
+    accuracy, share
+):
+    runs = 1000
+    promoted = 0
+    for seed in range(runs):
+        _, decision = fought(random.Random(seed), accuracy, accuracy, 400, share)
+        promoted += decision is not None and decision.promote
+    assert promoted <= 0.05 * runs
+
+
+def test_it_stays_so_over_thousands_of_answers():
+    """The same wealth in arrays: 1,000 runs of 5,000 pairs each, looked at after every pair."""
+    rng = np.random.default_rng(0)
+    d = (rng.random((1000, 5000)) < 0.7) * 1.0 - (rng.random((1000, 5000)) < 0.7)
+    logs = np.stack([np.cumsum(np.log1p(b * d), axis=1) for b in BETS])
+    capital = np.exp(logs - np.log(len(BETS))).sum(axis=0)
+    assert ((capital >= 20).any(axis=1)).mean() <= 0.05
+    duel = Duel()
+    for difference in d[0, :300]:
+        duel = duel.seen("champion", float(difference < 0)).seen(
+            "challenger", float(difference > 0)
+        )
+    assert duel.pairs == 300
+    assert duel.ahead == pytest.approx(tuple(logs[:, 0, 299]))
+
+
+def test_a_better_one_is_promoted_and_a_worse_one_ends_the_test():
+    better = [fought(random.Random(seed), 0.6, 0.8, 2000, 0.5)[1] for seed in range(20)]
+    assert all(decision is not None and decision.promote for decision in better)
+    assert better[0].reason.startswith("better: ")
+    worse = [fought(random.Random(seed), 0.8, 0.6, 2000, 0.5)[1] for seed in range(20)]
+    assert all(decision is not None and not decision.promote for decision in worse)
+    assert worse[0].reason.startswith("worse: ")
+
+
+def test_without_a_difference_it_ends_with_the_answers_that_it_may_take():
+    duel, decision = fought(random.Random(1), 0.7, 0.7, 3000, 0.5, most=200)
+    assert duel.challenger.count == 200
+    assert not decision.promote
+    assert decision.reason.startswith("not shown to be better: ")
+
+
+def test_it_is_the_same_once_written_down():
+    duel = Duel().seen("champion", 1.0).seen("challenger", 0.25).seen("challenger", 1.0)
+    assert Duel.from_json(duel.to_json()) == duel
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        duel.seen("champion", 1.5)
