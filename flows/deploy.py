@@ -25,6 +25,7 @@ from prefect.exceptions import PrefectException
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
 from ttsgraph.deployment.provenance import sha256
+from ttsgraph.flows.alerts import on_drift
 from ttsgraph.flows.ending import guarded, say
 from ttsgraph.flows.registry import Registry
 from ttsgraph.flows.repro import prefect_server
@@ -45,6 +46,7 @@ def deployments(params: Params) -> list[Any]:
             cron=cron,
             parameters={"task": task, "reason": "schedule"},
             concurrency_limit=limit,
+            triggers=[on_drift(task)],
         )
         for task in params.tasks
     ]

@@ -12,7 +12,8 @@ from typing import Any
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.deployment.figures import figures_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.deployment.provenance import (
     Baseline,
@@ -63,6 +64,7 @@ class Challenger:
     test: TestResult
     choice: Choice
     found: CollaborationGraph
+    figures: Figures
 
     @property
     def graph(self) -> CollaborationGraph:
@@ -100,8 +102,14 @@ def challenger(
 ) -> Challenger:
     """Which of the tested graphs is put up; the first is the one that the search found."""
     choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
+    case = cases[choice.place]
+    feedback = feedbacks[choice.place]
     return Challenger(
-        cases[choice.place], test_result(feedbacks[choice.place], questions), choice, cases[0].graph
+        case,
+        test_result(feedback, questions),
+        choice,
+        cases[0].graph,
+        figures_of(feedback, case.graph),
     )
 
 
@@ -162,6 +170,7 @@ def deploy(
         stage_runs=_stage_runs(start),
     )
     version = registry.register(deployed, record)
+    registry.note_figures(version, put_up.figures)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
 

@@ -36,7 +36,7 @@ from ttsgraph.deployment.provenance import (
 from ttsgraph.flows import recorded
 from ttsgraph.flows.dependents import dependents as dependents
 from ttsgraph.flows.dvc_store import Store
-from ttsgraph.flows.registry import LINEAGE, Registry, Version, tags_of
+from ttsgraph.flows.registry import LINEAGE, TRIAL, Registry, Version, tags_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
@@ -193,6 +193,8 @@ class _Walk:
             self._link(
                 "model", f"{name}@{model.revision}", partial(self._model, record, deployed, name)
             )
+        if (trial := self.version.tags.get(TRIAL)) is not None:
+            self._link("trial", self.version.label, lambda: trial)
         if record.parent is not None:
             self._link(
                 "replaces",

@@ -14,7 +14,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from mlflow.tracking import MlflowClient
 
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.bundle import BUNDLE, Deployed
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures
+from ttsgraph.deployment.figures import Drift
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.flows.tracking import explained
@@ -43,8 +44,10 @@ CHALLENGER = "challenger"
 DECISION = "decision"
 PROMOTED = "promoted"
 STANDS_IN = "stands_in"
+TRIAL = "trial"
+FIGURES = "figures"
 """Tags: why a version was promoted or not; that it has been the champion; why it stands in for one,
-until the next search.
+until the next search; what a trial in service came to; its figures in the test.
 """
 
 NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
@@ -187,9 +190,14 @@ class Registry:
                 f"version {version.label}: {BUNDLE} is not the file that was registered; `ttsgraph"
                 " lineage` says more"
             )
-        return Deployed.from_dict(
+        read = Deployed.from_dict(
             json.loads(text), f"version {version.label}: {BUNDLE}", version.number
         )
+        return replace(read, tested=_figures(version))
+
+    def note_figures(self, version: Version, figures: Figures) -> None:
+        """Keep what a version did in its test, to hold service against it."""
+        self._tag(version, FIGURES, json.dumps(asdict(figures)))
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
         """Add a version as challenger, or find it: what is registered already, from the same
@@ -394,6 +402,19 @@ class Registry:
         self._crown(before)
         return champion, before
 
+    def settle(self, task: str, number: str, decision: Decision) -> None:
+        """What a trial in service came to: a challenger that is better becomes the champion, if its
+        profile does not leave that to people; the reason is kept with the version either way.
+        """
+        version = self.find(f"{task}/{number}")
+        by_hand = self.deployed(version).profile.deploy.promote == "by_hand"
+        if decision.promote and not by_hand and "rolled_back" not in version.tags:
+            self.promote(version, decision.reason)
+        else:
+            left = "the settings say by hand; " if decision.promote and by_hand else ""
+            self._tag(version, DECISION, left + decision.reason)
+        self._tag(version, TRIAL, decision.reason)
+
     def _tag(self, version: Version, key: str, value: str) -> None:
         with explained(self.uri):
             self._client.set_model_version_tag(PREFIX + version.task, version.number, key, value)
@@ -430,6 +451,16 @@ class RegistryLoader:
             self._read[version.label] = self._registry.deployed(version)
         return self._read[version.label]
 
+    def settled(self, task: str, version: str, decision: Decision) -> None:
+        """As `Registry.settle`."""
+        self._registry.settle(task, version, decision)
+
+    def drifted(self, drift: Drift) -> None:
+        """Tell Prefect, which may start a search."""
+        from ttsgraph.flows.alerts import tell_of_drift  # Prefect is slow to import
+
+        tell_of_drift(drift)
+
 
 def origin(tracking_uri: str, deployed: Deployed) -> str:
     """Who made the graph of a version, in a line: a search, or nobody, as it is a baseline; and why
@@ -447,6 +478,14 @@ def origin(tracking_uri: str, deployed: Deployed) -> str:
         f"{version.label}, a baseline ({record.baseline.label}), {instead}:"
         f" {record.baseline.reason}"
     )
+
+
+def _figures(version: Version) -> Figures:
+    """Of versions from before there was a tag for them the accuracy is known."""
+    if FIGURES in version.tags:
+        return Figures(**json.loads(version.tags[FIGURES]))
+    accuracy = version.tags.get("test_accuracy")
+    return Figures(None if accuracy is None else float(accuracy))
 
 
 def _unservable(version: Version, left: tuple[str, ...]) -> str:

@@ -354,6 +354,25 @@ def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
 
 
 @app.command()
+def served(
+    task: Annotated[str, typer.Argument(help="whose questions")],
+    path: Annotated[
+        Path | None, typer.Argument(help="the file (default: inputs/<task>-served.jsonl)")
+    ] = None,
+) -> None:
+    """Write served questions whose right answer is known into a file that a search can start from.
+
+    Example: ttsgraph served math
+    """
+    from ttsgraph.flows.served import SERVED, write_served
+
+    settings = _params().service.feedback
+    path = path or Path("inputs") / f"{task}-{SERVED}"
+    count = write_served(settings.path, settings.rows, task, path)
+    typer.echo(f"{path}: {count} questions; source: {{kind: jsonl, path: {path}}} takes them")
+
+
+@app.command()
 def lineage(
     version: Annotated[
         str | None, typer.Argument(help="math@champion, math@challenger or math/3")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +29,17 @@ BUNDLE = "bundle.json"
 _KEYS = {"task", "graph", "profile", "shots"}
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a version did on its test questions: accuracy, dollars of an answer, and how often two
+    of the nodes that its last one reads agree; None where that is not known.
+    """
+
+    accuracy: float | None = None
+    cost: float | None = None
+    agreement: float | None = None
+
+
 @dataclass(frozen=True)
 class Deployed:
     """One version of what answers a task: the graph, the settings it was found under, and the
@@ -44,6 +55,7 @@ class Deployed:
     profile: Profile
     shots: tuple[Question, ...] = ()
     version: str = ""
+    tested: Figures = field(default=Figures(), compare=False)
 
     def __post_init__(self) -> None:
         self.profile.task(self.task)

@@ -86,6 +86,11 @@ def create_app(
     async def response(request: Request) -> Response:
         return await chats.answer(request, parse_response, ResponseReply)
 
+    @keyed.post("/v1/feedback")
+    async def feedback(request: Request) -> dict[str, object]:
+        raw = await read_body(request, settings.max_body_bytes)
+        return await deployments.outcomes.judge(raw, deployments.by_task())
+
     app.include_router(keyed)
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -115,7 +120,10 @@ class _Chats:
         asked = parse(
             await read_body(request, self._settings.max_body_bytes), self._settings.max_input_tokens
         )
-        live = self._deployments.get(asked.model)
+        champion = self._deployments.get(asked.model)
+        outcomes = self._deployments.outcomes
+        rival = self._deployments.rival(champion)
+        live, arm = outcomes.side(champion, rival, request.state.trace_id)
         request.state.model = live.name
         try:
             self._gate.check(asked.tier)
@@ -133,6 +141,14 @@ class _Chats:
         self._gate.hold(answering.task)
         self._metrics.under_way.inc()
         answering.task.add_done_callback(lambda task: self._metrics.under_way.dec())
+        trace = request.state.trace_id
+        answering.task.add_done_callback(
+            lambda task: (
+                None
+                if task.cancelled() or task.exception()
+                else outcomes.keep(trace, live, champion, arm, asked, task.result())
+            )
+        )
         reply = reply_of(request.state.trace_id, int(time.time()), answering)
         try:
             if not asked.stream:

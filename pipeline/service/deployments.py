@@ -27,6 +27,7 @@ from ttsgraph.models.client import ModelClient
 from ttsgraph.runtime.clients import connect, open_cache, running_servers
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.outcomes import Notices, Outcomes
 from ttsgraph.service.steady import Steady, standing_in
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.service import ServiceSettings
@@ -98,10 +99,14 @@ class Deployments:
         self._settings = settings
         self._live: dict[str, Live] = {}
         self._servers = contextlib.ExitStack()
+        notices = loader if isinstance(loader, Notices) else None
+        self.outcomes = Outcomes(settings.feedback, metrics, notices)
+        tried = names if settings.feedback.trial.share else ()
+        self._rivals = {name: rival for name in tried if (rival := _rival_of(name))}
 
     def get(self, name: str) -> Live:
         """What a name stands for. Raises ApiError 404 that lists the served names."""
-        if name not in self._live:
+        if name not in self._live or name not in self._names:
             raise ApiError(
                 404,
                 f"unknown model {name!r}; served: {', '.join(self._live) or 'none'}",
@@ -113,6 +118,14 @@ class Deployments:
     def all(self) -> list[Live]:
         """What is served, in the order the names were given."""
         return [self._live[name] for name in self._names if name in self._live]
+
+    def rival(self, live: Live) -> Live | None:
+        """The challenger of what a name stands for."""
+        return self._live.get(self._rivals.get(live.name, ""))
+
+    def by_task(self) -> dict[str, Live]:
+        """One version of each task that is served."""
+        return {live.deployed.task: live for live in self.all()}
 
     async def refresh(self) -> None:
         """Look at what every name stands for; a failure is logged and counted, and changes
@@ -133,6 +146,25 @@ class Deployments:
                     exc_info=not known,
                 )
                 self._metrics.refresh_failed.labels(name).inc()
+        for name in self._rivals.values():
+            await self._look_at_rival(name)
+        await self._look()
+
+    async def _look_at_rival(self, name: str) -> None:
+        """Serve what stands as challenger; whatever keeps it from that, the champion goes on."""
+        try:
+            await self._update(name)
+        except Exception as error:
+            if name in self._live:
+                _log.warning("%s is tried no more: %s", name, error)
+            await self._replace(name, None)
+
+    async def _look(self) -> None:
+        """Look at the outcomes; what goes wrong with them must not end the watch over names."""
+        try:
+            await self.outcomes.look((live, self.rival(live)) for live in self.all())
+        except Exception:
+            _log.exception("the table of served questions can't be read")
 
     async def _update(self, name: str) -> None:
         deployed = await asyncio.to_thread(self._loader.resolve, name)
@@ -194,8 +226,12 @@ class Deployments:
 
     async def __aenter__(self) -> Deployments:
         try:
+            self.outcomes.open()
             for name in self._names:
                 await self._update(name)
+            for name in self._rivals.values():
+                await self._look_at_rival(name)
+            await self._look()
         except BaseException:
             await self._close()
             raise
@@ -209,9 +245,16 @@ class Deployments:
         await self._close()
 
     async def _close(self) -> None:
-        for name in self._names:
+        for name in [*self._live]:
             await self._replace(name, None)
+        await asyncio.to_thread(self.outcomes.close)
         await asyncio.to_thread(self._servers.close)
+
+
+def _rival_of(name: str) -> str | None:
+    """The name of the challenger beside a champion's."""
+    task, _, alias = name.partition("@")
+    return f"{task}@challenger" if "/" not in task and alias in ("", "champion") else None
 
 
 def _same(one: Deployed, other: Deployed) -> bool:

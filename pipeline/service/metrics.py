@@ -83,6 +83,23 @@ class Metrics:
             ["model"],
             registry=registry,
         )
+        self.feedback = Counter(
+            "ttsgraph_feedback", "Answers that were judged.", ["model"], registry=registry
+        )
+        self.figure = Gauge(
+            "ttsgraph_figure",
+            "Accuracy, cost and agreement of the last answers.",
+            ["model", "figure"],
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
+        self.drifted = Gauge(
+            "ttsgraph_drifted",
+            "1 where a figure is no longer what it was in the test.",
+            ["model", "figure"],
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
         self.shed = Counter(
             "ttsgraph_shed",
             "Requests turned away for want of a place, by service tier.",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from ttsgraph.base.parsing import Closed
 
@@ -95,6 +96,63 @@ class SteadySettings(Closed):
     )
 
 
+class DriftSettings(Closed):
+    """How far what is served may be from what was tested before it is an alert: over the last
+    answers of a version, beyond what chance explains.
+    """
+
+    accuracy: Annotated[float, Field(gt=0, le=1, description="points lower, as a share")] = 0.05
+    agreement: Annotated[
+        float, Field(gt=0, le=1, description="how often two nodes agree, higher or lower")
+    ] = 0.1
+    cost: PositiveFloat = Field(default=0.25, description="dollars of an answer, a share more")
+    window: PositiveInt = Field(default=500, description="last answers that are looked at")
+    least: PositiveInt = Field(default=100, description="answers before anything is said of them")
+
+
+class TrialSettings(Closed):
+    """`<task>@challenger` beside the champion: it answers a share of the requests until a test that
+    holds at any time decides (pipeline/deployment/duel.py).
+    """
+
+    share: Annotated[
+        float, Field(ge=0, le=0.5, description="of requests that the challenger answers; 0: none")
+    ] = 0.0
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        default=0.95, description="1 - how often an equal may be promoted"
+    )
+    most: PositiveInt = Field(
+        default=2000, description="the challenger's scored answers after which it has lost"
+    )
+
+
+class FeedbackSettings(Closed):
+    """What is kept of answers, and done with what users say of them."""
+
+    keep: Literal["nothing", "figures", "texts"] = Field(
+        default="nothing",
+        description=(
+            "figures: costs, agreement and scores; texts: also questions and answers, which a next"
+            " search can take"
+        ),
+    )
+    path: Path = Field(
+        default=Path(".ttsgraph/served.db"), description="the table, for its owner alone"
+    )
+    rows: PositiveInt = Field(default=100_000, description="answers kept, the last ones")
+    drift: DriftSettings = Field(default=DriftSettings(), description="when it is an alert")
+    trial: TrialSettings = Field(default=TrialSettings(), description="champion and challenger")
+
+    @model_validator(mode="after")
+    def _can_judge(self) -> FeedbackSettings:
+        if self.trial.share and self.keep == "nothing":
+            raise ValueError(
+                "expected keep as figures or texts where a challenger is tried: without scores"
+                " nothing can be decided"
+            )
+        return self
+
+
 Tier = Literal["flex", "default", "priority"]
 
 
@@ -170,4 +228,7 @@ class ServiceSettings(Closed):
     )
     tiers: TierSettings = Field(
         default=TierSettings(), description="who is turned away first when places run out"
+    )
+    feedback: FeedbackSettings = Field(
+        default=FeedbackSettings(), description="what is kept of answers, and learnt from them"
     )

@@ -1,0 +1,240 @@
+"""Feedback on answers over real sockets: the table of served questions, a challenger beside the
+champion, and drift.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+
+import httpx
+import pytest
+
+from tests.service.test_service import ask, chat, post
+from tests.support.service import (
+    NAME,
+    PoolStub,
+    Shelf,
+    graph_of,
+    profile_of,
+    running,
+    serving,
+)
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.service.book import Book, Entry
+from ttsgraph.service.outcomes import drifted
+from ttsgraph.settings.service import DriftSettings, ServiceSettings
+
+VOTED = graph_of("voter", "small", "small", "large")
+ALONE = graph_of("assistant")
+
+
+@pytest.fixture(scope="module")
+def stub():
+    found = PoolStub()
+    with running(found.app) as url:
+        found.url = f"{url}/v1"
+        yield found
+
+
+@pytest.fixture
+def pool(stub):
+    stub.reset()
+    yield stub
+    stub.release()
+
+
+class Told(Shelf):
+    """A loader that remembers what it is told, but for the first `deaf` times."""
+
+    deaf = 0
+
+    def __init__(self, **versions):
+        super().__init__(**versions)
+        self.decisions = []
+        self.drifts = []
+
+    def settled(self, task, version, decision):
+        if self.deaf:
+            self.deaf -= 1
+            raise InputError("the registry is away")
+        self.decisions.append((task, version, decision))
+
+    def drifted(self, drift):
+        self.drifts.append(drift)
+
+
+def version(pool, graph=VOTED, number="3", tested=Figures()):  # noqa: B008
+    return Deployed("math", graph, profile_of(pool.url), (), number, tested)
+
+
+def kept(path, keep="texts", **more):
+    return {"feedback": {"keep": keep, "path": str(path / "served.db")} | more}
+
+
+def say(url, **body):
+    return httpx.post(f"{url}/v1/feedback", json=body)
+
+
+def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(pool, tmp_path):
+    shelf = Told(math_champion=version(pool))
+    with serving(shelf, **kept(tmp_path)) as service:
+        right = ask(service.url, "3 + 4")
+        wrong = ask(service.url, "3 + 5")
+        scored = ask(service.url, "1 + 6")
+        stream = list(ask(service.url, "2 + 5", stream=True))[-1]
+        conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hm"}]
+        long = post(service.url, {"model": NAME, "messages": [*conversation, *chat()["messages"]]})
+        trace = wrong.model_extra["ttsgraph"]["trace_id"]
+        assert say(service.url, id=right.id, answer="7").json()["score"] == 1.0
+        assert say(service.url, trace_id=trace, answer="8").json()["score"] == 0.0
+        assert say(service.url, id=scored.id, score=0.5).json()["score"] == 0.5
+        assert say(service.url, id=stream.id, score=1).status_code == 200
+        assert say(service.url, id=long.json()["id"], answer="7").status_code == 400  # no question
+        assert say(service.url, id=long.json()["id"], score=1).status_code == 200
+        figures = httpx.get(f"{service.url}/metrics").text
+    assert f'ttsgraph_feedback_total{{model="{NAME}"}} 5.0' in figures
+    book = tmp_path / "served.db"
+    assert stat.S_IMODE(book.stat().st_mode) == 0o600
+    rows = Book(book, 10).questions("math")
+    assert [(row["question"], row["answer"]) for row in rows] == [
+        ("3 + 4", "7"),
+        ("3 + 5", "8"),
+        ("2 + 5", "7"),
+    ]
+
+
+def test_what_is_no_feedback_is_an_error_and_changes_nothing(pool, tmp_path):
+    with serving(Told(math_champion=version(pool)), **kept(tmp_path, "figures")) as service:
+        answer = ask(service.url)
+        for body, status in (
+            ({"score": 1}, 400),
+            ({"id": answer.id}, 400),
+            ({"id": answer.id, "score": 1, "answer": "7"}, 400),
+            ({"id": answer.id, "score": 1.5}, 400),
+            ({"id": answer.id, "score": 1, "colour": "red"}, 400),
+            ({"id": answer.id, "answer": "7"}, 400),  # no texts are kept
+            ({"id": "chatcmpl-" + "0" * 32, "score": 1}, 404),
+            ({"id": answer.id, "score": 1}, 200),
+            ({"id": answer.id, "score": 0}, 409),
+        ):
+            found = say(service.url, **body)
+            assert found.status_code == status, (body, found.text)
+        assert (
+            httpx.post(
+                f"{service.url}/v1/feedback",
+                content=b"{",
+                headers={"content-type": "application/json"},
+            ).status_code
+            == 400
+        )
+    with sqlite3.connect(tmp_path / "served.db") as table:
+        found = table.execute("select question, answer, score from served").fetchall()
+    assert found == [(None, None, 1.0)]
+
+
+def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with serving(Told(math_champion=version(pool))) as service:
+        answer = ask(service.url)
+        refused = say(service.url, id=answer.id, score=1)
+    assert refused.status_code == 404
+    assert "keeps no outcomes" in refused.json()["error"]["message"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_feedback_needs_the_key(pool, tmp_path):
+    with serving(Told(math_champion=version(pool)), key="sesame", **kept(tmp_path)) as service:
+        assert say(service.url, id="x", score=1).status_code == 401
+
+
+def test_the_table_keeps_the_last_answers_alone(tmp_path):
+    book = Book(tmp_path / "served.db", rows=3)
+    for k in range(5):
+        book.add(Entry(f"{k:032x}", NAME, "math", "1", 0.1))
+    assert [book.find(f"{k:032x}") is not None for k in range(5)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+def trial_of(pool, tmp_path, reply, **trial):
+    """A champion and a challenger, asked and judged until the loader is told of a decision."""
+    champion, challenger = version(pool, ALONE, "3"), version(pool, graph_of("fuser", "small"), "4")
+    shelf = Told(math_champion=champion, math_challenger=challenger)
+    trial = {"share": 0.5} | trial
+    pool.reply = lambda body: "7"
+    with serving(shelf, **kept(tmp_path, "figures", trial=trial)) as service:
+        assert [model["id"] for model in httpx.get(f"{service.url}/v1/models").json()["data"]] == [
+            NAME
+        ]
+        assert post(service.url, chat(model="math@challenger")).status_code == 404
+        for _ in range(300):
+            found = post(service.url, chat()).json()
+            number = found["ttsgraph"]["model_version"]
+            say(service.url, id=found["id"], score=reply[number])
+            if _ % 10 == 9:
+                service.refresh()
+            if shelf.decisions:
+                break
+        after = {post(service.url, chat()).json()["ttsgraph"]["model_version"] for _ in range(12)}
+    return shelf, after
+
+
+def test_a_challenger_that_is_better_in_service_is_promoted_with_the_reason(pool, tmp_path):
+    shelf, after = trial_of(pool, tmp_path, {"3": 0.0, "4": 1.0})
+    ((task, number, decision),) = shelf.decisions
+    assert (task, number, decision.promote) == ("math", "4", True)
+    assert decision.reason.startswith("better: 100.0 % of ")
+    assert after == {"3"}  # the trial is over; who moves the alias is the loader's registry
+
+
+def test_a_challenger_that_is_worse_is_not_and_a_registry_that_is_away_is_told_later(
+    pool, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Told, "deaf", 1)
+    shelf, _ = trial_of(pool, tmp_path, {"3": 1.0, "4": 0.0})
+    ((_, number, decision),) = shelf.decisions
+    assert (number, decision.promote) == ("4", False)
+    assert decision.reason.startswith("worse: ")
+
+
+def test_a_trial_without_scores_is_refused():
+    with pytest.raises(InputError, match="expected keep as figures or texts"):
+        parse(ServiceSettings, {"feedback": {"trial": {"share": 0.1}}}, "params.yaml")
+
+
+def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_path):
+    tested = Figures(accuracy=0.9, cost=1e-9, agreement=1.0)
+    shelf = Told(math_champion=version(pool, tested=tested))
+    with serving(shelf, **kept(tmp_path, "figures", drift={"least": 30})) as service:
+        for k in range(40):
+            found = post(service.url, chat()).json()
+            say(service.url, id=found["id"], score=float(k % 2))
+        service.refresh()
+        service.refresh()
+        figures = httpx.get(f"{service.url}/metrics").text
+    assert [drift.figure for drift in shelf.drifts] == ["accuracy", "cost"]
+    assert (shelf.drifts[0].served, shelf.drifts[0].tested) == (0.5, 0.9)
+    assert f'ttsgraph_drifted{{figure="accuracy",model="{NAME}"}} 1.0' in figures
+    assert f'ttsgraph_drifted{{figure="agreement",model="{NAME}"}} 0.0' in figures
+    assert f'ttsgraph_figure{{figure="accuracy",model="{NAME}"}} 0.5' in figures
+
+
+def test_chance_alone_is_no_drift():
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    settings = DriftSettings()
+    quiet = (rng.random((2000, 500)) < 0.8).astype(float)
+    assert not any(drifted("accuracy", list(row), 0.8, settings) for row in quiet)
+    at_the_edge = (rng.random((2000, 500)) < 0.75).astype(float)
+    assert sum(drifted("accuracy", list(row), 0.8, settings) for row in at_the_edge) <= 10
+    worse = (rng.random((200, 500)) < 0.6).astype(float)
+    assert all(drifted("accuracy", list(row), 0.8, settings) for row in worse)
+    assert not drifted("accuracy", [0.0] * 99, 0.8, settings)
