@@ -5,15 +5,18 @@ from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
 from ttsgraph.deployment.bundle import Deployed, Figures
 from ttsgraph.deployment.figures import figures_of
+from ttsgraph.deployment.ladder import front_of
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.deployment.provenance import (
     Baseline,
@@ -38,6 +41,7 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.stages import DeploySettings
 from ttsgraph.stages.records import Running, Searched, Started, read_record
+from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
 
@@ -121,9 +125,10 @@ def deploy(
     put_up: Challenger,
     questions: Mapping[str, Sequence[Question]],
     warm_from: str | None = None,
+    tested: pd.DataFrame | None = None,
 ) -> tuple[Version, Decision]:
     """Register what is put up after the search of `folder`, which began from `start`; promote it if
-    the profile's rule says so.
+    the profile's rule says so. With the table of the test, the version gets its ladder.
 
     Doing it again finds the same version, and comes to the same decision.
     """
@@ -169,6 +174,9 @@ def deploy(
         baseline=baseline,
         stage_runs=_stage_runs(start),
     )
+    if tested is not None:
+        candidates = read_table(Candidates, folder / "archive.parquet", made_by)
+        deployed = replace(deployed, front=front_of(candidates, tested))
     version = registry.register(deployed, record)
     registry.note_figures(version, put_up.figures)
     settings = stage.profile.deploy

@@ -126,7 +126,9 @@ def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> None:
     put_up = challenger(
         tested.cases, tested.feedbacks, cost, questions["test"], stage.profile.deploy
     )
-    version, decision = deploy(stage, method, folder, stage.results, put_up, questions)
+    version, decision = deploy(
+        stage, method, folder, stage.results, put_up, questions, tested=tested.table
+    )
     record = (
         Registry(stage.params.tracking_uri)
         .provenance(version)

@@ -29,6 +29,7 @@ from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures
 from ttsgraph.deployment.figures import Drift
+from ttsgraph.deployment.ladder import Rung, ladder_text, read_ladder
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.flows.tracking import explained
@@ -36,6 +37,8 @@ from ttsgraph.settings.profile import load_profile
 
 PREFIX = "ttsgraph-"
 LINEAGE = "lineage.json"
+LADDER = "ladder.json"
+LADDER_SHA256 = "ladder_sha256"
 MADE_WHEN_READ = ("registered_model_meta",)
 """Files that MLflow adds to what it hands out."""
 
@@ -193,7 +196,13 @@ class Registry:
         read = Deployed.from_dict(
             json.loads(text), f"version {version.label}: {BUNDLE}", version.number
         )
-        return replace(read, tested=_figures(version))
+        front: tuple[Rung, ...] = ()
+        if LADDER_SHA256 in version.tags:
+            ladder = self.text(version, LADDER)
+            if sha256(ladder) != version.tags[LADDER_SHA256]:
+                raise DataError(f"version {version.label}: {LADDER} is not the one registered")
+            front = read_ladder(ladder, f"version {version.label}: {LADDER}")
+        return replace(read, tested=_figures(version), front=front)
 
     def note_figures(self, version: Version, figures: Figures) -> None:
         """Keep what a version did in its test, to hold service against it."""
@@ -215,7 +224,11 @@ class Registry:
                 version = known[-1]
             else:
                 write_text(lineage, record.to_json())
-                version = self._log(record, deployed.used_models, content, bundle, lineage)
+                files = {"bundle": bundle, "lineage": lineage}
+                if deployed.front:
+                    files["ladder"] = Path(folder) / LADDER
+                    write_text(files["ladder"], ladder_text(deployed.front))
+                version = self._log(record, deployed.used_models, content, files)
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
                 self._client.set_registered_model_alias(
                     PREFIX + record.task, CHALLENGER, version.number
@@ -223,14 +236,16 @@ class Registry:
         return self.find(version.label)
 
     def _log(
-        self, record: Provenance, used: tuple[str, ...], content: str, bundle: Path, lineage: Path
+        self, record: Provenance, used: tuple[str, ...], content: str, files: Mapping[str, Path]
     ) -> Version:
-        digest = sha256(lineage.read_text(encoding="utf-8"))
+        digests = {name: sha256(path.read_text(encoding="utf-8")) for name, path in files.items()}
         tags = tags_of(record) | {
             "content": content,
-            "lineage_sha256": digest,
+            "lineage_sha256": digests["lineage"],
             "uses": json.dumps(used),
         }
+        if "ladder" in digests:
+            tags[LADDER_SHA256] = digests["ladder"]
         name = PREFIX + record.task
         before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self.uri)
@@ -239,7 +254,7 @@ class Registry:
                 info = mlflow.pyfunc.log_model(
                     name="graph",
                     python_model=str(Path(__file__).with_name("served_model.py")),
-                    artifacts={"bundle": str(bundle), "lineage": str(lineage)},
+                    artifacts={name: str(path) for name, path in files.items()},
                     code_paths=[str(Path(__file__).parents[1])],
                     pip_requirements=["ttsgraph"],  # given, because to infer them takes minutes
                 )

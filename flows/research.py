@@ -239,7 +239,9 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
     if put_up.graph.content_hash == last.record.graph_hash:
         why = f"{plan.reason}; {put_up.choice.reason}; that is {last.version.label}, which stays"
         return Outcome("warm", why, pool, last.version.label, calls=calls)
-    version, decision = deploy(stage, "warm", folder, folder, put_up, questions, last.version.label)
+    version, decision = deploy(
+        stage, "warm", folder, folder, put_up, questions, last.version.label, table
+    )
     champion = registry.find(f"{stage.task}@champion")
     scores = (
         f"{100 * put_up.test.accuracy:.1f} % against {100 * last.record.test.accuracy:.1f} % of"

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import read_json, write_text
 from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.ladder import Effort, Rung, front_of, rungs_of
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role, with_waves
 from ttsgraph.models.client import ModelClient
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.lengths import as_measured
-from ttsgraph.stages.schemas import Questions, read_table
+from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, read_table
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.questions import questions_of, questions_path
@@ -56,6 +57,7 @@ class Deployed:
     shots: tuple[Question, ...] = ()
     version: str = ""
     tested: Figures = field(default=Figures(), compare=False)
+    front: tuple[Rung, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         self.profile.task(self.task)
@@ -93,6 +95,20 @@ class Deployed:
         return self.profile.model_copy(
             update={"pool": {name: self.profile.pool[name] for name in models}}
         )
+
+    @property
+    def rungs(self) -> dict[Effort, Deployed]:
+        """The graphs of other cost that the same search left, each with its effort."""
+        return {
+            effort: replace(
+                self,
+                graph=rung.graph,
+                version=f"{self.version}-{effort}",
+                tested=Figures(),
+                front=(),
+            )
+            for effort, rung in rungs_of(self.front).items()
+        }
 
     def runner(self, client: ModelClient, prompt: Prompt | None = None) -> GraphRunner:
         """The graph made ready to answer many questions, with its own prompt or another."""
@@ -165,7 +181,17 @@ class Deployed:
             profile,
             read_shots(profile_name, profile, task),
         )
-        return replace(read, version=read.bundle_hash[:12])
+        return replace(read, version=read.bundle_hash[:12], front=_front_in(folder))
+
+
+def _front_in(folder: Path) -> tuple[Rung, ...]:
+    """What the search of a results folder left; nothing where it has not been tested."""
+    archive = folder / "archive.parquet"
+    tested = folder / "test.parquet"
+    if not (archive.exists() and tested.exists()):
+        return ()
+    candidates = read_table(Candidates, archive, "search")
+    return front_of(candidates, read_table(Evaluations, tested, "evaluate"))
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -72,7 +73,10 @@ def create_app(
 
     @keyed.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [model_of(live, started) for live in deployments.all()]}
+        return {
+            "object": "list",
+            "data": [model_of(live, started) for live in deployments.listed()],
+        }
 
     @keyed.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
@@ -124,6 +128,11 @@ class _Chats:
         outcomes = self._deployments.outcomes
         rival = self._deployments.rival(champion)
         live, arm = outcomes.side(champion, rival, request.state.trace_id)
+        if asked.effort and champion.rungs:
+            live = champion.rungs[asked.effort]
+            arm = None
+        elif asked.effort:
+            asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
         request.state.model = live.name
         try:
             self._gate.check(asked.tier)

@@ -18,6 +18,7 @@ from typing import Any
 
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import Deployed, Loader
+from ttsgraph.deployment.ladder import Effort
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.endpoints.retry_budget import RetryBudget
@@ -45,7 +46,9 @@ class Live:
         client: ModelClient,
         connection: AsyncExitStack,
         steady: Steady | None = None,
+        foot: Live | None = None,
     ) -> None:
+        self._foot = foot  # the version whose rung this is, and whose connections it uses
         self.name = name
         self.steady = steady
         self.deployed = deployed
@@ -57,6 +60,7 @@ class Live:
             for node in deployed.graph.nodes
             if get_role(node.role).calls_model
         }
+        self.rungs: dict[Effort, Live] = {}
         self.takes_conversations = styles <= {"chat"}  # few-shot prompts have no place for them
         self._connection = connection
         self._users = 0
@@ -67,6 +71,8 @@ class Live:
         not begun yet counts too.
         """
         self._users += 1
+        if self._foot is not None:
+            self._foot.hold(work)
         work.add_done_callback(self._release)
 
     def _release(self, _work: asyncio.Task[Any]) -> None:
@@ -106,10 +112,13 @@ class Deployments:
 
     def get(self, name: str) -> Live:
         """What a name stands for. Raises ApiError 404 that lists the served names."""
+        if name not in self._names and (rung := self._rungs().get(name)) is not None:
+            return rung
         if name not in self._live or name not in self._names:
+            there = ", ".join(live.name for live in self.listed())
             raise ApiError(
                 404,
-                f"unknown model {name!r}; served: {', '.join(self._live) or 'none'}",
+                f"unknown model {name!r}; served: {there or 'none'}",
                 "model",
                 "model_not_found",
             )
@@ -118,6 +127,21 @@ class Deployments:
     def all(self) -> list[Live]:
         """What is served, in the order the names were given."""
         return [self._live[name] for name in self._names if name in self._live]
+
+    def listed(self) -> list[Live]:
+        """What is served, and the rungs beside it."""
+        return [*self.all(), *self._rungs().values()]
+
+    def _rungs(self) -> dict[str, Live]:
+        """Name -> rung, of the first version of its task that has any; a name that was given is
+        that version's.
+        """
+        found: dict[str, Live] = {}
+        for live in self.all():
+            for rung in live.rungs.values():
+                if rung.name not in self._names:
+                    found.setdefault(rung.name, rung)
+        return found
 
     def rival(self, live: Live) -> Live | None:
         """The challenger of what a name stands for."""
@@ -172,7 +196,11 @@ class Deployments:
         if before is not None and _same(before.deployed, deployed):
             return
         steady = self._settings.steady
-        profile = deployed.profile_with(*standing_in(deployed, steady))
+        rungs = deployed.rungs
+        profile = deployed.profile_with(
+            *(model for one in (deployed, *rungs.values()) for model in one.used_models),
+            *(model for one in (deployed, *rungs.values()) for model in standing_in(one, steady)),
+        )
         budget = RetryBudget(steady.retry_share)
         # Servers that are started for one version may be used by the next, so they run until the
         # service ends.
@@ -190,7 +218,12 @@ class Deployments:
         except BaseException:
             await connection.aclose()
             raise
-        await self._replace(name, Live(name, deployed, client, connection, calls))
+        live = Live(name, deployed, client, connection, calls)
+        live.rungs = {
+            effort: Live(f"{one.task}@{effort}", one, client, AsyncExitStack(), calls, live)
+            for effort, one in rungs.items()
+        }
+        await self._replace(name, live)
 
     def _policy(self, profile: Profile, budget: RetryBudget) -> tuple[Retries, FailurePolicy]:
         """A search waits for a server that is down and stops in the end; a service says so at once,

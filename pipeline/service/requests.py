@@ -34,6 +34,7 @@ from pydantic import (
 )
 
 from ttsgraph.agent.context import estimate_tokens
+from ttsgraph.deployment.ladder import Effort
 from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import Form, FormedTask, parse_form
@@ -47,7 +48,6 @@ IGNORED = {
         "seed",
         "presence_penalty",
         "frequency_penalty",
-        "reasoning_effort",
         "verbosity",
         "prediction",
     ),
@@ -128,10 +128,19 @@ class _Body(BaseModel):
     max_completion_tokens: PositiveInt | None = None
     ttsgraph_trace: bool | None = False
     timeout_s: PositiveFloat | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     service_tier: Literal["auto", "default", "scale", "flex", "priority"] | None = None
 
 
 _BODY = TypeAdapter(_Body)
+_EFFORTS: dict[str, Effort] = {
+    "none": "low",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,7 @@ class ChatRequest:
     form: Form | None = None
     echo: Mapping[str, Any] | None = None
     tier: Tier = "default"
+    effort: Effort | None = None
 
     def prompt(self, prompt: Prompt, has_place: bool) -> Prompt | None:
         """The version's prompt with the conversation in it, and a way to count answers of this
@@ -228,6 +238,7 @@ def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
         tuple(message for message in messages[last + 1 :] if message.role != "system"),
         form,
         tier=body.service_tier if body.service_tier in ("flex", "priority") else "default",
+        effort=_EFFORTS.get(body.reasoning_effort or ""),
     )
 
 

@@ -1,0 +1,146 @@
+"""What a trial in service came to, in the registry and in the lineage; drift as a Prefect event."""
+
+from __future__ import annotations
+
+import json
+
+import mlflow
+import pytest
+from mlflow.tracking import MlflowClient
+
+from tests.support.service import graph_of, profile_of
+from ttsgraph.base.errors import DataError
+from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.deployment.figures import Drift, figures_of
+from ttsgraph.deployment.promotion import Decision
+from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
+from ttsgraph.flows import alerts
+from ttsgraph.flows.lineage import lineage
+from ttsgraph.flows.registry import TRIAL, Registry, RegistryLoader
+from ttsgraph.flows.served import write_served
+from ttsgraph.models.client import Usage
+from ttsgraph.service.book import Book, Entry
+from ttsgraph.service.outcomes import Notices
+
+BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory):
+    found = f"sqlite:///{tmp_path_factory.mktemp('registry')}/mlflow.db"
+    mlflow.set_tracking_uri(found)
+    return found
+
+
+def registered(registry, number, promote="better"):
+    """A version with hardly any past: enough to be served and judged."""
+    client = MlflowClient(registry.uri)
+    run = client.create_run(client.create_experiment(f"trial-{promote}-{number}"))
+    profile = profile_of("http://127.0.0.1:9/v1")
+    profile = profile.model_copy(
+        update={"deploy": profile.deploy.model_copy(update={"promote": promote})}
+    )
+    graph = graph_of("fuser", *["small"] * number)
+    deployed = Deployed(f"math{promote}", graph, profile_for(profile, f"math{promote}"))
+    record = Provenance(
+        task=deployed.task,
+        profile="none",
+        method="random",
+        seed=0,
+        run_id=run.info.run_id,
+        graph_hash=graph.content_hash,
+        candidates=0,
+        agent_exchanges=0,
+        files={},
+        dataset=Dataset(path="q", md5="0", source={}, splits={}),
+        code=Code(commit=None, changed=False),
+        bundle_sha256="",
+        settings_sha256="",
+        prompt_sha256="",
+        agent_prompts_sha256="",
+        models={},
+        budget={},
+        test=TestResult(accuracy=0.5, low=0.4, high=0.6, questions="q", outcomes={}),
+    )
+    return registry.register(deployed, record)
+
+
+def profile_for(profile, task):
+    return profile.model_copy(update={"tasks": {task: profile.tasks["math"]}})
+
+
+def test_a_trial_moves_the_alias_and_its_reason_stands_in_the_lineage(uri):
+    registry = Registry(uri)
+    first = registered(registry, 1)
+    registry.promote(first)
+    second = registered(registry, 2)
+    registry.note_figures(second, Figures(0.5, 0.001, 0.75))
+    loader = RegistryLoader(uri)
+    assert isinstance(loader, Notices)
+    assert loader.resolve("mathbetter@challenger").tested == Figures(0.5, 0.001, 0.75)
+    assert loader.resolve("mathbetter@champion").tested == Figures(accuracy=0.5)
+    loader.settled("mathbetter", second.number, BETTER)
+    champion = registry.champion("mathbetter")
+    assert champion.number == second.number
+    assert (champion.tags[TRIAL], champion.tags["replaced"]) == (BETTER.reason, first.number)
+    links = {link.name: link.detail for link in lineage("mathbetter@champion", uri).links}
+    assert links["trial"] == BETTER.reason
+
+
+def test_what_lost_or_is_left_to_people_is_told_and_not_promoted(uri):
+    registry = Registry(uri)
+    first = registered(registry, 1, "by_hand")
+    registry.promote(first)
+    second = registered(registry, 2, "by_hand")
+    registry.settle("mathby_hand", second.number, BETTER)
+    assert registry.find("mathby_hand@champion").number == first.number
+    assert registry.find("mathby_hand@challenger").tags["decision"].startswith("the settings say")
+    worse = Decision(False, "worse: 20.0 % of 50 answers", 1.0)
+    registry.settle("mathby_hand", second.number, worse)
+    assert registry.find("mathby_hand@challenger").tags[TRIAL] == worse.reason
+
+
+def test_drift_is_an_event_that_the_tasks_deployment_waits_for(monkeypatch):
+    sent = []
+    monkeypatch.setattr(alerts, "emit_event", lambda *a, **k: sent.append((a, k)) or object())
+    alerts.tell_of_drift(Drift("math", "3", "accuracy", 0.5, 0.9, 500))
+    ((name,), told), trigger = sent[0], alerts.on_drift("math")
+    assert {name} == set(trigger.expect)
+    assert told["resource"] == dict(trigger.match.root)
+    assert told["payload"]["version"] == "math/3"
+    assert trigger.parameters == {"task": "math", "reason": "drift"}
+    monkeypatch.setattr(alerts, "emit_event", lambda *a, **k: None)
+    with pytest.raises(alerts.NotTold, match="PREFECT_API_URL"):
+        alerts.tell_of_drift(Drift("math", "3", "accuracy", 0.5, 0.9, 500))
+
+
+def test_figures_of_a_test_are_what_service_is_held_against():
+    graph = graph_of("voter", "small", "small", "small")
+    forms = [("7", "7", "8"), ("7", "7", "7")]
+    results = tuple(
+        QuestionResult(str(k), True, nodes={i: NodeResult(1.0, f) for i, f in enumerate(one)})
+        for k, one in enumerate(forms)
+    )
+    feedback = Feedback(results, Usage(dollars=0.5), 1.0)
+    assert figures_of(feedback, graph) == Figures(1.0, 0.25, pytest.approx((1 / 3 + 1) / 2))
+
+
+def test_served_questions_are_written_for_their_owner_alone(tmp_path):
+    book = Book(tmp_path / "served.db", 100)
+    path = tmp_path / "inputs" / "math-served.jsonl"
+    with pytest.raises(DataError, match="found none"):
+        write_served(tmp_path / "served.db", 100, "math", path)
+    with pytest.raises(DataError, match="there is none"):
+        write_served(tmp_path / "nowhere.db", 100, "math", path)
+    for k in range(3):
+        book.add(Entry(f"{k:032x}", "m", "math", "1", 0.1, question=f"{k} + 1", answer="1"))
+        book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, 0.95, 10)
+    assert write_served(tmp_path / "served.db", 100, "math", path) == 3
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["question"], row["answer"]) for row in rows] == [
+        ("0 + 1", "1"),
+        ("1 + 1", "2"),
+        ("2 + 1", "3"),
+    ]
+    assert path.stat().st_mode & 0o777 == 0o600

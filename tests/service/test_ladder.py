@@ -1,0 +1,111 @@
+"""One search, several costs: the front of cost and score, and its rungs as models of the server."""
+
+from __future__ import annotations
+
+import math
+
+import httpx
+import pandas as pd
+import pytest
+
+from tests.service.test_service import ask, chat, post
+from tests.support.service import NAME, PoolStub, Shelf, graph_of, profile_of, running, serving
+from ttsgraph.base.errors import DataError
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.ladder import Rung, front_of, ladder_text, read_ladder, rungs_of
+
+GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
+
+
+@pytest.fixture(scope="module")
+def pool():
+    stub = PoolStub()
+    with running(stub.app) as url:
+        stub.url = f"{url}/v1"
+        yield stub
+
+
+def table(rows, **columns):
+    """Rows of nodes -> score; a graph costs as many units as it has answering nodes."""
+    return pd.DataFrame(
+        [
+            {
+                "graph": GRAPHS[count].to_json(),
+                "graph_hash": GRAPHS[count].content_hash,
+                "budget_units": float(count),
+                "accuracy": score,
+            }
+            | {name: values[k] for name, values in columns.items()}
+            for k, (count, score) in enumerate(rows)
+        ]
+    )
+
+
+def test_the_front_links_both_splits_by_the_found_graph():
+    # Validation is easier by 20 points: as they stand, its scores would beat all that was tested.
+    candidates = table(
+        [(1, 0.5), (2, 0.6), (3, 0.9), (4, 0.8), (5, 0.95)],
+        split=["val", "train", "val", "val", "val"],
+        status=["ok", "ok", "failed", "ok", "ok"],
+    )
+    tested = table([(4, 0.6), (1, 0.45), (6, 0.62)], arm=["found", "single", "fixed_topology"])
+    front = front_of(candidates, tested)
+    assert [(rung.units, round(rung.ahead, 9), rung.split) for rung in front] == [
+        (1.0, -0.15, "test"),  # as it was tested, not as it was validated
+        (4.0, 0.0, "test"),
+        (5.0, 0.15, "val"),
+    ]
+    assert read_ladder(ladder_text(front), "here") == front
+    with pytest.raises(DataError, match="here: expected a list of graphs"):
+        read_ladder("[{}]", "here")
+
+
+def test_without_a_score_of_the_found_graph_there_is_no_front():
+    none = table([(4, math.nan)], arm=["found"])
+    assert front_of(table([(1, 0.5)], split=["val"], status=["ok"]), none) == ()
+    assert front_of(none.assign(split="val", status="ok"), none.iloc[:0]) == ()
+
+
+def rung(count, ahead):
+    return Rung(GRAPHS[count], float(count), ahead, "test")
+
+
+def test_rungs_are_the_cheapest_the_best_and_what_is_between():
+    four = [rung(1, -0.3), rung(2, -0.1), rung(4, 0.0), rung(6, 0.1)]
+    assert [found.units for found in rungs_of(four).values()] == [1.0, 2.0, 6.0]
+    assert [found.units for found in rungs_of(four[:2]).values()] == [1.0, 2.0, 2.0]
+    assert rungs_of(four[:1]) == {}
+
+
+def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
+    pool.reset()
+    front = (rung(1, -0.3), rung(2, -0.1), rung(4, 0.1))
+    version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3", front=front)
+    with serving(Shelf(math_champion=version)) as service:
+        listed = [one["id"] for one in httpx.get(f"{service.url}/v1/models").json()["data"]]
+        assert listed == [NAME, "math@low", "math@medium", "math@high"]
+        for name, effort, graph in (
+            (NAME, None, GRAPHS[3]),
+            ("math@low", None, GRAPHS[1]),
+            ("math@high", None, GRAPHS[4]),
+            (NAME, "minimal", GRAPHS[1]),
+            (NAME, "medium", GRAPHS[2]),
+            (NAME, "high", GRAPHS[4]),
+        ):
+            more = {"reasoning_effort": effort} if effort else {}
+            found = post(service.url, chat(model=name, **more)).json()
+            assert found["ttsgraph"]["graph_hash"] == graph.content_hash
+            assert found["choices"][0]["message"]["content"] == "7"
+            assert found["ttsgraph"]["ignored"] == []
+        assert post(service.url, chat(reasoning_effort="huge")).status_code == 400
+        assert post(service.url, chat(model="math@medium", stream=True)).status_code == 200
+
+
+def test_without_a_ladder_the_effort_is_named_as_ignored(pool):
+    pool.reset()
+    version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3")
+    with serving(Shelf(math_champion=version)) as service:
+        assert ask(service.url, reasoning_effort="low").model_extra["ttsgraph"]["ignored"] == [
+            "reasoning_effort"
+        ]
+        assert [one["id"] for one in httpx.get(f"{service.url}/v1/models").json()["data"]] == [NAME]
