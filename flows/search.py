@@ -20,6 +20,7 @@ from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment, Evaluator
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import run_state
+from ttsgraph.evaluation.snapshot import Snapshot
 from ttsgraph.flows.ending import say
 from ttsgraph.flows.live import live
 from ttsgraph.flows.provenance_tags import graph_note
@@ -124,7 +125,7 @@ def tracked_search(
         environment.client = MeteredClient(environment.client, meter, environment.paid)
         environment = environment.with_free_node_grades()
         paying = None if speak is None else metered(speak, meter)
-        archive = Archive(journal)
+        archive = Archive(journal, snapshot)
         async with meter.watched():
             searcher, settings = await prepare(environment, questions, paying)
             driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
@@ -141,11 +142,17 @@ def tracked_search(
     run_path = folder / "run.json"
     told_params = params | search_params(stage.profile)
     account = Account(folder / "spent.json", identity)
+    snapshot = Snapshot(folder / "journal.snapshot.json")
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(folder),
         closing(
-            Journal(folder / "journal.jsonl", {"type": "search", "identity": identity}, say)
+            Journal(
+                folder / "journal.jsonl",
+                {"type": "search", "identity": identity},
+                say,
+                snapshot.mark,
+            )
         ) as journal,
         closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
         SearchTracker(

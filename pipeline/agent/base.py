@@ -191,6 +191,14 @@ class SearchAgent(Protocol):
         """
         ...
 
+    def state(self) -> dict[str, Any]:
+        """Plain data (JSON) of what it remembers from one update to the next."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up such a state."""
+        ...
+
 
 def family_size_trials(brief: Brief) -> list[Counts]:
     """Stage 1's trials: each model once, and each family's smallest model twice (section 5.2); only

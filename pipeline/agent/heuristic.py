@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -334,6 +335,19 @@ class HeuristicAgent:
     def take_exchanges(self) -> list[Exchange]:
         """None: no language model is asked."""
         return []
+
+    def state(self) -> dict[str, Any]:
+        """The shapes aimed at, and those that fit, which are looked up once for each set of
+        nodes.
+        """
+        ids, shapes = self._fits
+        return {"aimed": sorted(self._aimed), "fits": [list(ids), sorted(shapes)]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self._aimed = {(width, depth) for width, depth in state["aimed"]}
+        ids, shapes = state["fits"]
+        self._fits = tuple(ids), {(width, depth) for width, depth in shapes}
 
     def _edge_credit(
         self,

@@ -94,6 +94,14 @@ class LLMAgent:
         self._exchanges = []
         return taken
 
+    def state(self) -> dict[str, Any]:
+        """That of its rules; an answer is forgotten once it is applied."""
+        return self._rules.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self._rules.restore(state)
+
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Ask for a ranking of the models that fit the budget; those it leaves out follow by their
         accuracy alone.

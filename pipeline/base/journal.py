@@ -8,6 +8,8 @@ Journals from before lines had numbers are read too.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import itertools
 import json
 import math
@@ -15,14 +17,13 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ttsgraph.base.bookkeeping import without_bookkeeping
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.files import write_text
 
 Entry = dict[str, Any]
 _LINE = re.compile(
@@ -41,6 +42,33 @@ class Read:
     torn: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a journal: the offset of its next line, how many lines stand before it, and the
+    SHA-256 of these.
+    """
+
+    end: int
+    lines: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A whole line: its offset and its bytes."""
+
+    at: int
+    data: bytes
+
+    @property
+    def entry(self) -> Entry:
+        return _entry(self.data)
+
+    @property
+    def end(self) -> int:
+        return self.at + len(self.data)
+
+
 def read(path: Path) -> Read:
     """Read a journal. Raises DataError when a line other than the last is damaged: a crash can't do
     that.
@@ -50,40 +78,63 @@ def read(path: Path) -> Read:
 
 def read_content(data: bytes, where: str) -> Read:
     """As `read`, from a journal's content."""
-    entries: list[tuple[int, Entry]] = []
-    at = 0
-    for line in data.splitlines(keepends=True):
-        number, entry = _entry(line)
+    lines = list(_whole_lines(io.BytesIO(data), len(data), where))
+    end = lines[-1].end if lines else 0
+    return Read([(line.at, line.entry) for line in lines], end, len(data) - end)
+
+
+def _whole_lines(
+    file: BinaryIO, size: int, where: str, header: bytes = b"", before: int = 0
+) -> Iterator[_Line]:
+    """The lines of a journal of `size` bytes from where the file stands, up to a torn tail.
+
+    `before` lines have been read, the first of which is `header`. Raises DataError as `read` does.
+    """
+    at = file.tell()
+    for place, data in enumerate(file, before):
+        number, text = _parts(data)
         # Lines that are whole and not in their place, or a header among them: two journals were put
         # into one file.
-        misplaced = entry is not None and (
-            number not in (None, len(entries)) or (entries and entry == entries[0][1])
-        )
-        if entry is None or misplaced:
-            if misplaced or at + len(line) < len(data):
+        misplaced = text is not None and (number not in (None, place) or text == header)
+        if text is None or misplaced:
+            if misplaced or at + len(data) < size:
                 raise DataError(
-                    f"{where}: expected a journal, but line {len(entries) + 1} is damaged; move the"
-                    " file away to start anew"
+                    f"{where}: expected a journal, but line {place + 1} is damaged; move the file"
+                    " away to start anew"
                 )
-            break
-        entries.append((at, entry))
-        at += len(line)
-    return Read(entries, at, len(data) - at)
+            return
+        header = header or text
+        yield _Line(at, data)
+        at += len(data)
 
 
 def read_journal(path: Path) -> list[Entry]:
     """The entries of a journal after its header; a torn tail is left out. Raises DataError when it
     is damaged.
     """
-    return [entry for _, entry in read(path).entries[1:]]
+    return list(entries_of(path))
+
+
+def entries_of(path: Path) -> Iterator[Entry]:
+    """As `read_journal`, one after another, however long the journal is."""
+    with path.open("rb") as file:
+        for line in itertools.islice(
+            _whole_lines(file, os.fstat(file.fileno()).st_size, str(path)), 1, None
+        ):
+            yield line.entry
 
 
 def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
     """A journal of these entries, whole or not at all, without what the clock or the call cache
     said: the same search, the same bytes.
     """
-    lines = [{"type": "search"}, *(without_bookkeeping(entry) for entry in entries)]
-    write_text(path, b"".join(_line(entry, number) for number, entry in enumerate(lines)).decode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    kept = itertools.chain([{"type": "search"}], map(without_bookkeeping, entries))
+    with unfinished.open("wb") as file:
+        for number, entry in enumerate(kept):
+            file.write(_line(entry, number))
+    os.replace(unfinished, path)
 
 
 def _line(entry: Mapping[str, Any], number: int) -> bytes:
@@ -96,51 +147,90 @@ def _line(entry: Mapping[str, Any], number: int) -> bytes:
     )
 
 
-def _entry(line: bytes) -> tuple[int | None, Entry | None]:
-    """The number of a line, if it has one, and its entry, or None when it is not whole."""
+def _parts(line: bytes) -> tuple[int | None, bytes | None]:
+    """The number of a line, if it has one, and its entry's text, or None when it is not whole."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None, None
     length, checksum, number, text = match.groups()
     if length != b"%d" % len(text) or zlib.crc32(text) != int(checksum, 16):
         return None, None
-    return None if number is None else int(number[:18]), dict(json.loads(text))
+    return None if number is None else int(number[:18]), text
 
 
 class Journal:
     """A journal that is open for writing, positioned at its start: what it holds is replayed before
     anything is added.
 
+    Where a `mark` is given and the journal still begins as it did then, it is positioned there
+    instead, and `marked` is true: what stands before is not replayed, but can be read (`passed`).
+
     `tell` hears, in one line each, what was cut or set aside. A journal under another header is set
     aside as `<name>.previous-<number>`.
     """
 
     def __init__(
-        self, path: Path, header: Mapping[str, Any], tell: Callable[[str], None] = lambda line: None
+        self,
+        path: Path,
+        header: Mapping[str, Any],
+        tell: Callable[[str], None] = lambda line: None,
+        mark: Mark | None = None,
     ) -> None:
         self.path = path
         self._tell = tell
-        self._pending: deque[tuple[int, Entry]] = deque()
+        self._pending: deque[_Line] = deque()
         self._lines = 0
+        self._begin = 0
+        self._sha = hashlib.sha256()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            self._resume_or_set_aside(header)
+            self._resume_or_set_aside(header, mark)
+        self.marked = self._begin > 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         if os.fstat(self._file).st_size == 0:
             self._write(header)
             _sync_folder(path.parent)
 
-    def _resume_or_set_aside(self, header: Mapping[str, Any]) -> None:
-        found = read(self.path)
-        if found.torn:
-            self._tell(f"{self.path}: cut {found.torn} bytes that a crash left unfinished")
-            os.truncate(self.path, found.end)
-        if not found.entries:
-            return
-        if found.entries[0][1] == _without_nan(header):
-            self._pending.extend(found.entries[1:])
-            self._lines = len(found.entries)
-            return
+    def _resume_or_set_aside(self, header: Mapping[str, Any], mark: Mark | None) -> None:
+        size = self.path.stat().st_size
+        with self.path.open("rb") as file:
+            first = next(_whole_lines(file, size, str(self.path)), None)
+            ours = first is not None and first.entry == _without_nan(header)
+            file.seek(0)
+            if first is not None and ours and mark is not None and self._begins_as(file, mark):
+                _, text = _parts(first.data)
+                lines = _whole_lines(file, size, str(self.path), text or b"", mark.lines)
+            else:
+                file.seek(0)
+                lines = _whole_lines(file, size, str(self.path))
+            self._pending.extend(lines)
+        end = self._pending[-1].end if self._pending else self._begin
+        if end < size:
+            self._tell(f"{self.path}: cut {size - end} bytes that a crash left unfinished")
+            os.truncate(self.path, end)
+        self._lines += len(self._pending)
+        if ours and not self._begin:
+            self._sha.update(self._pending.popleft().data)
+        elif first is not None and not ours:
+            self._pending.clear()
+            self._lines = 0
+            self._set_aside()
+
+    def _begins_as(self, file: BinaryIO, mark: Mark) -> bool:
+        """Whether the journal begins as it did at this mark; then the file stands at it."""
+        digest = hashlib.sha256()
+        left = mark.end
+        while left and (data := file.read(min(left, 1 << 20))):
+            digest.update(data)
+            left -= len(data)
+        if left or digest.hexdigest() != mark.sha256:
+            return False
+        self._sha = digest
+        self._begin = mark.end
+        self._lines = mark.lines
+        return True
+
+    def _set_aside(self) -> None:
         aside = next(
             path
             for n in itertools.count(1)
@@ -154,7 +244,31 @@ class Journal:
     @property
     def pending(self) -> list[Entry]:
         """What is still to be replayed."""
-        return [entry for _, entry in self._pending]
+        return [line.entry for line in self._pending]
+
+    @property
+    def replaying(self) -> bool:
+        """Whether anything is still to be replayed."""
+        return bool(self._pending)
+
+    @property
+    def mark(self) -> Mark:
+        """Where it stands; nothing may be left to replay."""
+        assert not self._pending, "a mark before the end of the replay"
+        return Mark(os.fstat(self._file).st_size, self._lines, self._sha.hexdigest())
+
+    def passed(self) -> Iterator[tuple[int, Entry]]:
+        """The entries between the header and the mark it was opened at, with their offsets; none
+        without a mark. Their lines were whole when the mark was made, and are the same bytes.
+        """
+        if not self._begin:
+            return
+        with self.path.open("rb") as file:
+            at = len(file.readline())
+            while at < self._begin:
+                data = file.readline()
+                yield at, _entry(data)
+                at += len(data)
 
     def replay(self, expected: Callable[[Entry], bool]) -> Entry | None:
         """The next entry from the disk if it is the expected one. Where it is another, the run has
@@ -162,10 +276,21 @@ class Journal:
         """
         if not self._pending:
             return None
-        if not expected(self._pending[0][1]):
+        entry = self._pending[0].entry
+        if not expected(entry):
             self.cut()
             return None
-        return self._pending.popleft()[1]
+        self._sha.update(self._pending.popleft().data)
+        return entry
+
+    def cut_from(self, wrong: Callable[[Entry], bool]) -> None:
+        """Remove what is pending from the first entry on that is `wrong`, if there is one."""
+        self.cut(
+            next(
+                (k for k, line in enumerate(self._pending) if wrong(line.entry)),
+                len(self._pending),
+            )
+        )
 
     def cut(self, keep: int = 0) -> None:
         """Remove what is pending, but for the first `keep` entries."""
@@ -174,7 +299,7 @@ class Journal:
         self._tell(
             f"{self.path}: cut {len(self._pending) - keep} entries that this run does not repeat"
         )
-        os.ftruncate(self._file, self._pending[keep][0])
+        os.ftruncate(self._file, self._pending[keep].at)
         os.fsync(self._file)
         while len(self._pending) > keep:
             self._pending.pop()
@@ -199,10 +324,29 @@ class Journal:
             os.ftruncate(self._file, end)
             raise
         self._lines += 1
+        self._sha.update(line)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+
+def entry_at(path: Path, at: int) -> Entry:
+    """The entry of a journal whose line starts at this offset."""
+    return next(entries_at(path, [at]))
+
+
+def entries_at(path: Path, offsets: Iterable[int]) -> Iterator[Entry]:
+    """The entries of a journal whose lines start at these offsets."""
+    with path.open("rb") as file:
+        for at in offsets:
+            file.seek(at)
+            yield _entry(file.readline())
+
+
+def _entry(line: bytes) -> Entry:
+    """The entry of a line that is known to be whole."""
+    return dict(json.loads(line)["entry"])
 
 
 def _sync_folder(folder: Path) -> None:

@@ -179,12 +179,20 @@ class Race:
         for text, graph in contenders.items():
             if environment.failed(self._known[text]):
                 del self._known[text]
-            elif self.settle and not self._known[text].stopped:
-                value = self.objective.value(self._known[text])
-                self._best = max(
-                    self._best or (value, graph), (value, graph), key=lambda best: best[0]
-                )
+            else:
+                self._lead(graph, self._known[text])
         return [*recalled, *found[len(recalled) :]]
+
+    def recall(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """Take in what came of a graph in an earlier run of this race; it did not fail."""
+        self._known[graph.to_json()] = again(feedback)
+        self._lead(graph, feedback)
+
+    def _lead(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """Make it the rival of later races if it is the best so far."""
+        if self.settle and not feedback.stopped:
+            value = self.objective.value(feedback)
+            self._best = max(self._best or (value, graph), (value, graph), key=lambda best: best[0])
 
     async def _race(
         self, contenders: dict[str, CollaborationGraph], environment: Evaluator, publish: Publish

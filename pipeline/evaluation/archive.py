@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, overload
 
 import pandas as pd
 
-from ttsgraph.base.journal import Journal
+from ttsgraph.base.journal import Entry, Journal, entries_at, entry_at
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NodeAnswers, short_form
+from ttsgraph.evaluation.snapshot import Snapshot, State
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 
@@ -122,24 +125,143 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
     }
 
 
+class _Records(Sequence[Record]):
+    """Records in the order of evaluation: those of an earlier start stay in the journal until they
+    are asked for, the others are in memory.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path()
+        self._offsets = array("q")
+        self._fresh: list[Record] = []
+
+    def kept_at(self, offset: int) -> None:
+        """One more that is in the journal at this offset."""
+        self._offsets.append(offset)
+
+    def append(self, record: Record) -> None:
+        """One more."""
+        self._fresh.append(record)
+
+    def __len__(self) -> int:
+        return len(self._offsets) + len(self._fresh)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Record]: ...
+
+    def __getitem__(self, place: int | slice) -> Record | list[Record]:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        k = range(len(self))[place]
+        if k >= len(self._offsets):
+            return self._fresh[k - len(self._offsets)]
+        return _record(entry_at(self.path, self._offsets[k]))
+
+    def __iter__(self) -> Iterator[Record]:
+        if self._offsets:
+            yield from map(_record, entries_at(self.path, self._offsets))
+        yield from self._fresh
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """An evaluation of an earlier start that is not replayed."""
+
+    record: Record
+    entry: Entry
+
+    @property
+    def graph(self) -> CollaborationGraph:
+        """The graph."""
+        return CollaborationGraph.from_json(self.record.graph)
+
+    @property
+    def feedback(self) -> Feedback:
+        """What came of it."""
+        return _feedback(self.entry)
+
+
 class Archive:
     """Records in memory and, where there is a journal, on disk; `events` are journalled beside the
     records.
 
     A journal that an earlier run of the same search left is replayed: what it holds is not
-    evaluated or written again. `answers` are those of the nodes, where they were graded.
+    evaluated or written again. With a `snapshot` that the journal was opened at, what stands before
+    is not replayed either: `state` is what the search kept then. `answers` are those of the nodes,
+    where they were graded.
     """
 
-    def __init__(self, journal: Journal | None = None) -> None:
-        self.records: list[Record] = []
+    def __init__(self, journal: Journal | None = None, snapshot: Snapshot | None = None) -> None:
+        self._records = _Records()
         self.answers = NodeAnswers()
         self._journal = journal
+        self._snapshot = snapshot
+        self.state: State | None = None
+        self._failed = False
         if journal is not None:
-            journal.cut(_keep(journal.pending))
+            self._records.path = journal.path
+            if snapshot is not None and journal.marked:
+                self.state = snapshot.state
+            # Up to the first evaluation that failed for want of answers. It is tried again, and
+            # what followed it is worked out anew, from the call cache where that is the same.
+            journal.cut_from(_is_failed)
+        self._kept = 0
 
-    def recall(self, iteration: int, split: Split, graph: CollaborationGraph) -> Feedback | None:
-        """The feedback of this evaluation, if it is what the journal has next; then its record is
-        in the archive again.
+    @property
+    def records(self) -> Sequence[Record]:
+        """All evaluations, in their order."""
+        return self._records
+
+    def take_up(self) -> Iterator[Passed | Entry]:
+        """What stands before the snapshot, in order: evaluations, whose records are in the archive
+        again, and the other entries of the journal.
+        """
+        assert self._journal is not None, "a state without a journal"
+        for offset, entry in self._journal.passed():
+            if entry["type"] == "record":
+                self._records.kept_at(offset)
+                record = _record(entry)
+                if entry.get(BY_NODE):
+                    graph = CollaborationGraph.from_json(record.graph)
+                    self.answers.add(record.candidate_id, graph, _feedback(entry).results)
+                yield Passed(record, entry)
+            else:
+                yield entry
+        self._kept = len(self._records)
+
+    def told(self) -> Iterator[Passed]:
+        """The evaluations on training questions that stand before the snapshot, in order."""
+        assert self._journal is not None, "a state without a journal"
+        for _, entry in self._journal.passed():
+            if entry["type"] == "record" and entry["split"] == "train":
+                yield Passed(_record(entry), entry)
+
+    @property
+    def wants_state(self) -> bool:
+        """Whether it is time for a snapshot. Not after a failure: that is tried again."""
+        return (
+            self._journal is not None
+            and self._snapshot is not None
+            and not self._failed
+            and not self._journal.replaying
+            and self._snapshot.due(len(self._records), self._kept)
+        )
+
+    def keep(self, state: State) -> None:
+        """Make a snapshot of what the search is now, after all that the archive holds."""
+        assert self._journal is not None, "a snapshot without a journal"
+        assert self._snapshot is not None, "nowhere to keep a snapshot"
+        self._snapshot.write(self._journal.mark, state)
+        self._kept = len(self._records)
+
+    def recall(
+        self, iteration: int, split: Split, graph: CollaborationGraph
+    ) -> tuple[Record, Feedback] | None:
+        """The record and feedback of this evaluation, if it is what the journal has next; then the
+        record is in the archive again.
         """
         text = graph.to_json()
 
@@ -153,20 +275,11 @@ class Archive:
         entry = self._journal.replay(expected) if self._journal is not None else None
         if entry is None:
             return None
-        values: dict[str, Any] = {
-            key: math.nan if entry[key] is None else entry[key] for key in COLUMNS
-        }
-        self.records.append(Record(**values))
-        by_node = entry.get(BY_NODE) or [[]] * len(entry["results"])
-        results = [
-            QuestionResult(
-                i, c, "", math.nan if latency is None else latency, e, _node_results(nodes)
-            )
-            for (i, c, latency, e), nodes in zip(entry["results"], by_node, strict=True)
-        ]
-        self.answers.add(entry["candidate_id"], graph, results)
-        usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
-        return Feedback(tuple(results), usage, entry["wall_s"], entry["status"] == "stopped")
+        record = _record(entry)
+        self._records.append(record)
+        feedback = _feedback(entry)
+        self.answers.add(record.candidate_id, graph, feedback.results)
+        return record, feedback
 
     def append(self, record: Record, feedback: Feedback) -> None:
         """Add one evaluation; it is on disk when this returns. Texts of answers are not kept here:
@@ -181,7 +294,8 @@ class Archive:
             by_node = {BY_NODE: [_plain_nodes(result) for result in feedback.results]}
             entry = {"type": "record", **asdict(record), "results": results}
             self._journal.append(entry | by_node if graded else entry)
-        self.records.append(record)
+        self._failed |= record.status == "failed"
+        self._records.append(record)
         if graded:
             graph = CollaborationGraph.from_json(record.graph)
             self.answers.add(record.candidate_id, graph, feedback.results)
@@ -198,7 +312,11 @@ class Archive:
 
     def table(self) -> pd.DataFrame:
         """All records, one row each, in the order of evaluation."""
-        return pd.DataFrame([asdict(record) for record in self.records], columns=list(COLUMNS))
+        values: dict[str, list[Any]] = {column: [] for column in COLUMNS}
+        for record in self._records:
+            for column, cells in values.items():
+                cells.append(getattr(record, column))
+        return pd.DataFrame(values, columns=list(COLUMNS))
 
 
 def _plain_nodes(result: QuestionResult) -> list[list[Any]]:
@@ -219,19 +337,32 @@ def _node_results(plain: Sequence[Sequence[Any]]) -> dict[int, NodeResult]:
     return {i: NodeResult(*values) for i, *values in plain}
 
 
-def without_nodes(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_nodes(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """A journal's entries without what each node answered, which has a table of its own."""
-    return [{key: value for key, value in entry.items() if key != BY_NODE} for entry in entries]
+    for entry in entries:
+        yield {key: value for key, value in entry.items() if key != BY_NODE}
 
 
-def _keep(pending: Sequence[dict[str, Any]]) -> int:
-    """How many entries to replay: up to the first evaluation that failed for want of answers. It is
-    tried again, and what followed it is worked out anew, from the call cache where that is the
-    same.
-    """
-    failed = (
-        k
-        for k, entry in enumerate(pending)
-        if entry["type"] == "record" and entry["status"] == "failed"
+def _record(entry: Entry) -> Record:
+    """The record in a journal's entry."""
+    values: dict[str, Any] = {
+        key: math.nan if entry[key] is None else entry[key] for key in COLUMNS
+    }
+    return Record(**values)
+
+
+def _feedback(entry: Entry) -> Feedback:
+    """The feedback that a record was made of, but for answers."""
+    by_node = entry.get(BY_NODE) or [[]] * len(entry["results"])
+    results = tuple(
+        QuestionResult(
+            i, correct, "", math.nan if latency is None else latency, error, _node_results(nodes)
+        )
+        for (i, correct, latency, error), nodes in zip(entry["results"], by_node, strict=True)
     )
-    return next(failed, len(pending))
+    usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
+    return Feedback(results, usage, entry["wall_s"], entry["status"] == "stopped")
+
+
+def _is_failed(entry: Entry) -> bool:
+    return bool(entry["type"] == "record" and entry["status"] == "failed")

@@ -271,6 +271,26 @@ class Budget:
             )
 
 
+def within(
+    nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel, budget: float
+) -> CollaborationGraph | None:
+    """As `prune_and_trim`, but that nothing is trimmed: None where what is left of the nodes costs
+    more than the budget. Most draws of a wide distribution do, so they are told apart before a
+    graph is made of them.
+    """
+    alive = _reaching_last(adjacency)
+    live = adjacency & alive[:, None] & alive[None, :]
+    _drop_stranded(live, alive, np.array([get_role(node.role).min_in_degree for node in nodes]))
+    degrees = live.sum(axis=0).tolist()
+    costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
+    # A sink that lacks predecessors becomes an assistant, which may cost more but never less.
+    least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
+    if least > budget:
+        return None
+    graph = prune_and_trim(nodes, adjacency, cost, np.inf)
+    return graph if cost.graph_cost(graph) <= budget else None
+
+
 def prune_and_trim(
     nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel, budget: float
 ) -> CollaborationGraph:
@@ -338,9 +358,11 @@ def _reaching_last(adjacency: BoolArray) -> BoolArray:
     """(n,) which nodes can reach the last one."""
     alive = np.zeros(len(adjacency), dtype=bool)
     alive[-1] = True
-    for k in range(len(adjacency) - 2, -1, -1):
-        alive[k] = (adjacency[k] & alive).any()
-    return alive
+    while True:
+        grown = alive | adjacency[:, alive].any(axis=1)
+        if (grown == alive).all():
+            return alive
+        alive = grown
 
 
 def _total(adjacency: BoolArray, alive: BoolArray, table: FloatArray, metric: Metric) -> float:

@@ -25,7 +25,7 @@ from scipy.special import expit, log_expit, log_softmax, logit, softmax
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
-from ttsgraph.graphs.budget import Budget
+from ttsgraph.graphs.budget import Budget, within
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
 
@@ -193,11 +193,19 @@ class GraphDistribution:
         """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises
         BudgetError if it can't be.
         """
-        nodes = [
+        return budget.pruned(self._nodes(roles, models), edges)
+
+    def graph_within(
+        self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
+    ) -> CollaborationGraph | None:
+        """One draw as a graph with dead nodes pruned, or None if it is over the budget."""
+        return within(self._nodes(roles, models), edges, budget.cost, budget.limit)
+
+    def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
+        return [
             Node(i, self.roles[r], self.models[m])
-            for i, r, m in zip(self.ids, roles, models, strict=True)
+            for i, r, m in zip(self.ids, roles.tolist(), models.tolist(), strict=True)
         ]
-        return budget.pruned(nodes, edges)
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
         """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed.

@@ -5,7 +5,7 @@ Algorithm 1).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ttsgraph.agent.history import History
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, register, scored
+from ttsgraph.search.base import Problem, Searcher, Told, register, retold, scored
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
@@ -111,6 +111,28 @@ class AgentReinforce(Searcher):
         edits = self.agent.update(self.distribution, self.history, self.problem.brief)
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
         self._reason = edits.reason
+
+    def state(self) -> dict[str, Any]:
+        """Distribution and generator, what the agent remembers, and its last word."""
+        proposal = None if self._proposal is None else self._proposal.to_json()
+        return super().state() | {
+            "agent": self.agent.state(),
+            "distribution": self.distribution.to_dict(),
+            "iteration": self.iteration,
+            "proposal": proposal,
+            "said": [self._reason, self._refused],
+        }
+
+    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+        """The inverse of `state`."""
+        super().restore(state, told)
+        self.agent.restore(state["agent"])
+        self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
+        self.iteration = state["iteration"]
+        proposal = state["proposal"]
+        self._proposal = None if proposal is None else CollaborationGraph.from_json(proposal)
+        self._reason, self._refused = state["said"]
+        self.history.extend(retold(told, self.problem.brief.objective))
 
     def initial(self) -> CollaborationGraph | None:
         """The start's decoding: with it among the results, no update can make the outcome worse

@@ -11,7 +11,7 @@ Searcher and register it:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -45,6 +45,10 @@ class Problem:
     seed: int
     speak: Chat | None = None
     contenders: Sequence[Contender] = ()
+
+
+Told = tuple[int, CollaborationGraph, Feedback]
+"""An iteration, one of its candidates, and the feedback that a searcher was told."""
 
 
 class Searcher(ABC):
@@ -130,6 +134,27 @@ class Searcher(ABC):
         """
         return {}
 
+    def state(self) -> dict[str, Any]:
+        """Plain data (JSON) of all that a method has learnt by the end of a `tell`, from which
+        `restore` makes the same searcher again, so that a search that is started again need not be
+        replayed.
+
+        A class that has it defines it itself, and calls `super()`'s: what it inherits knows nothing
+        of what it remembers beyond its parent (`keeps_state`).
+        """
+        return {"rng": self.rng.bit_generator.state}
+
+    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+        """Take up a state, in a searcher that has just been made of the same problem; `told` is
+        what had been told until then.
+        """
+        self.rng.bit_generator.state = state["rng"]
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether this very class says what its state is; other searches are replayed."""
+        return "state" in vars(type(self))
+
 
 def scored(
     graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
@@ -145,6 +170,11 @@ def scored(
         feedback.stopped,
         graph_tallies(graph, feedback.results),
     )
+
+
+def retold(told: Iterable[Told], objective: Objective) -> Iterator[Scored]:
+    """What was told, as agents were told of it."""
+    return (scored(graph, feedback, iteration, objective) for iteration, graph, feedback in told)
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:

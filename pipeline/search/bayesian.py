@@ -11,7 +11,7 @@ time; BoTorch and Optuna's GP sampler would bring torch. The defaults are the be
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, register
+from ttsgraph.search.base import Problem, Searcher, Told, register
 from ttsgraph.search.uniform import decoded, uniform_start, with_affordable_sink
 
 COST_DRAWS = 8
@@ -32,6 +32,12 @@ COST_DRAWS = 8
 LOOKED_AT = 2000
 """Random points among which the acquisition function is maximised; climbing it from them took twice
 the time and gained nothing.
+"""
+
+
+MOST_POINTS = 256
+"""Points that the Gaussian process is fitted to at most, as a fit takes the cube of them: beyond,
+it goes on with half, those that are best within the constraint and the latest ones.
 """
 
 
@@ -44,6 +50,15 @@ class _Point:
     x: FloatArray
     excess: float
     graphs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A point with the mean value of its graphs, and by how many budgets it is over the budget."""
+
+    x: FloatArray
+    mean: float
+    excess: float
 
 
 @register("bayesian")
@@ -75,10 +90,17 @@ class Bayesian(Searcher):
         self.points = points
         self._forward = self.shape.forward
         self.dimensions = int(self._forward.sum()) + self.shape.pi.size + self.shape.psi.size
-        self._optimizer = _optimizer(self.dimensions, bound, noise, int(self.rng.integers(2**31)))
+        self.noise = noise
+        self._optimizer = self._fresh_optimizer()
         self._waiting: list[_Point] = []
-        self._told: list[tuple[float, FloatArray]] = []
+        self._known: list[_Known] = []
+        self._best: tuple[float, FloatArray] | None = None
+        self._told = 0
         self._feasible = False
+
+    def _fresh_optimizer(self) -> Any:
+        seed = int(self.rng.integers(2**31))
+        return _optimizer(self.dimensions, self.bound, self.noise, seed)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Graphs sampled from the points of highest constrained expected improvement, trimmed to
@@ -103,7 +125,7 @@ class Bayesian(Searcher):
         return graphs
 
     def _suggest(self) -> FloatArray:
-        if len(self._told) < self.starts or not self._feasible:
+        if self._told < self.starts or not self._feasible:
             return self.rng.uniform(-self.bound, self.bound, self.dimensions)
         with warnings.catch_warnings():
             warnings.simplefilter(
@@ -124,9 +146,49 @@ class Bayesian(Searcher):
             ]
             if values:
                 mean = float(np.mean(values))
-                self._optimizer.register(point.x, mean, point.excess)
-                self._told.append((mean, point.x))
+                self._register(_Known(point.x, mean, point.excess))
+                if self._best is None or mean > self._best[0]:
+                    self._best = mean, point.x
+                self._told += 1
                 self._feasible |= point.excess <= 0
+        if len(self._known) > MOST_POINTS:
+            self._forget()
+
+    def _register(self, known: _Known) -> None:
+        """Tell the optimiser of a point, past its log, which goes through all points each time."""
+        self._optimizer.space.register(known.x, known.mean, known.excess)
+        self._known.append(known)
+
+    def _forget(self) -> None:
+        """Go on with the points that are best within the constraint, and with the latest ones."""
+        half = MOST_POINTS // 4
+        early = sorted(self._known[:-half], key=lambda known: (known.excess > 0, -known.mean))
+        kept = {id(known) for known in (*early[:half], *self._known[-half:])}
+        points = [known for known in self._known if id(known) in kept]
+        self._known = []
+        self._optimizer = self._fresh_optimizer()
+        for known in points:
+            self._register(known)
+
+    def state(self) -> dict[str, Any]:
+        """The points that the optimiser knows, its generator and ours, and the best point."""
+        return super().state() | {
+            "known": [[known.x.tolist(), known.mean, known.excess] for known in self._known],
+            "random": _plain(self._optimizer._random_state.get_state()),
+            "best": None if self._best is None else [self._best[0], self._best[1].tolist()],
+            "told": [self._told, self._feasible],
+        }
+
+    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+        """The inverse of `state`."""
+        super().restore(state, told)
+        for x, mean, excess in state["known"]:
+            self._register(_Known(np.array(x), mean, excess))
+        self._optimizer._random_state.set_state(tuple(state["random"]))
+        self._best = (
+            None if state["best"] is None else (state["best"][0], np.array(state["best"][1]))
+        )
+        self._told, self._feasible = state["told"]
 
     def distribution(self, x: FloatArray) -> GraphDistribution:
         """The distribution at a point: (D,) logits of forward edges, then roles, then models."""
@@ -141,16 +203,20 @@ class Bayesian(Searcher):
 
     def result(self) -> CollaborationGraph:
         """Deterministic decoding of the point with the highest mean."""
-        assert self._told, "result() before the first tell()"
-        _, x = max(self._told, key=lambda told: told[0])
-        return decoded(self.distribution(x), self.problem)
+        assert self._best is not None, "result() before the first tell()"
+        return decoded(self.distribution(self._best[1]), self.problem)
 
     def snapshot(self) -> dict[str, Any]:
         """The distribution at the best point so far."""
-        if not self._told:
+        if self._best is None:
             return {}
-        mean, x = max(self._told, key=lambda told: told[0])
+        mean, x = self._best
         return {"distribution": self.distribution(x).to_dict(), "mean": mean}
+
+
+def _plain(state: tuple[Any, ...]) -> list[Any]:
+    """The state of numpy's older generator as plain data."""
+    return [value.tolist() if isinstance(value, np.ndarray) else value for value in state]
 
 
 def _names(dimensions: int) -> list[str]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -37,7 +37,7 @@ from ttsgraph.agent.base import Brief, Exchange
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.contest.racing import Race
-from ttsgraph.evaluation.archive import Archive, Record, Split, Status, record_of
+from ttsgraph.evaluation.archive import Archive, Passed, Record, Split, Status, record_of
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
 from ttsgraph.graphs.budget import CostModel
@@ -216,6 +216,27 @@ class _Choice:
             self.rows.append(_trajectory_row(1, [], best.graph, self.cost, validation, values))
         self.publish(Best(validation.accuracy, *validation.interval, best.label))
 
+    def state(self) -> dict[str, Any]:
+        """Plain data (JSON) of it, but for the validations, which the archive has."""
+        best = None if self.best is None else [*self.best[0], self.best[1].to_json()]
+        return {
+            "best": best,
+            "error": self.error,
+            "last_improvement": self.last_improvement,
+            "rows": self.rows,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up such a state, once what was validated is in `seen` again."""
+        self.rows = list(state["rows"])
+        self.last_improvement = state["last_improvement"]
+        self.error = state["error"]
+        if state["best"] is not None:
+            value, units, number, text = state["best"]
+            validation = self.seen[text]
+            self.best = (value, units, number), CollaborationGraph.from_json(text), validation
+            self.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
+
     def found(self, contenders: Sequence[Contender], stopped_by: str, terms: Terms) -> Found:
         """The outcome: the method's best result, or the best contender. Raises RunStopped where
         nothing could be validated.
@@ -319,16 +340,19 @@ class Driver:
         validation = self._batch("val", val, brief, settle=False)
         standing = searcher.problem.contenders
         terms = terms_of(brief, self.settings, batch.questions, val, standing)
-        self.archive.event("terms", **plain_terms(terms))
         choice = _Choice(searcher, environment, self.cost, self.settings.patience, self.publish)
-        await self._stand(choice, standing, environment, validation)
-        if standing and searcher.finished:
-            return choice.found(standing, "finished", terms)
-        initial = searcher.initial()
-        turn: _Turn | None = None
+        initial: CollaborationGraph | None = None
+        turn = self._take_up(choice, batch, validation) if self.archive.state else None
+        done = turn.iteration if turn is not None else 0
+        if turn is None:
+            self.archive.event("terms", **plain_terms(terms))
+            await self._stand(choice, standing, environment, validation)
+            if standing and searcher.finished:
+                return choice.found(standing, "finished", terms)
+            initial = searcher.initial()
         most = self.settings.max_iterations
         each = terms.candidates * len(batch.questions) + len(val)
-        for iteration in range(1, most + 1):
+        for iteration in range(done + 1, most + 1):
             if turn is not None and (choice.may_end(turn) or not turn.work.rest):
                 await self._close(choice, turn)
                 turn = None
@@ -344,21 +368,58 @@ class Driver:
             if turn is not None:
                 await self._close(choice, turn)
             scores = await self._learn(searcher, environment, work)
-            results = [(0, initial)] if iteration == 1 and initial is not None else []
-            results.append((iteration, searcher.result()))
-            contenders = choice.contenders(
-                [graph for _, graph in results], validation.race is not None
-            )
-            turn = _Turn(
-                scores,
-                results,
-                self._begin(contenders, validation, iteration),
-                searcher.snapshot(),
-                searcher.finished,
-            )
+            self._keep(iteration, scores, choice)
+            turn = self._turn(iteration, scores, choice, validation, initial)
         if turn is not None:
             await self._close(choice, turn)
         return choice.found(standing, choice.stopped_by or "max_iterations", terms)
+
+    def _turn(
+        self,
+        iteration: int,
+        scores: list[float],
+        choice: _Choice,
+        validation: Batch,
+        initial: CollaborationGraph | None,
+    ) -> _Turn:
+        """What follows from an iteration that the searcher was told of; `initial` is validated with
+        the first one's result.
+        """
+        searcher = choice.searcher
+        results = [(0, initial)] if iteration == 1 and initial is not None else []
+        results.append((iteration, searcher.result()))
+        contenders = choice.contenders([graph for _, graph in results], validation.race is not None)
+        work = self._begin(contenders, validation, iteration)
+        return _Turn(scores, results, work, searcher.snapshot(), searcher.finished)
+
+    def _keep(self, iteration: int, scores: list[float], choice: _Choice) -> None:
+        """From time to time, what the search is now, for a later start to go on from."""
+        searcher = choice.searcher
+        if iteration > 1 and searcher.keeps_state and self.archive.wants_state:
+            state = {"iteration": iteration, "scores": scores}
+            self.archive.keep(state | {"choice": choice.state(), "searcher": searcher.state()})
+
+    def _take_up(self, choice: _Choice, batch: Batch, validation: Batch) -> _Turn:
+        """Go on from what an earlier start kept: its records are told again, nothing is asked."""
+        state = self.archive.state
+        assert state is not None, "nothing was kept"
+        standing = len(choice.searcher.problem.contenders)  # they don't race
+        for passed in self.archive.take_up():
+            if not isinstance(passed, Passed):
+                if passed["type"] == "agent":
+                    self.exchanges.append(_exchange(passed))
+                continue
+            self.on_record(passed.record)
+            race = batch.race
+            if passed.record.split == validation.split:
+                race = validation.race if len(choice.seen) >= standing else None
+                choice.seen[passed.record.graph] = passed.feedback
+            if race is not None:
+                race.recall(passed.graph, passed.feedback)
+        choice.restore(state["choice"])
+        told = ((p.record.iteration, p.graph, p.feedback) for p in self.archive.told())
+        choice.searcher.restore(state["searcher"], told)
+        return self._turn(state["iteration"], state["scores"], choice, validation, None)
 
     async def _stand(
         self,
@@ -426,11 +487,12 @@ class Driver:
         """
         work = _Work(graphs, batch, iteration)
         for graph in graphs:
-            feedback = self.archive.recall(iteration, batch.split, graph)
-            if feedback is None:
+            recalled = self.archive.recall(iteration, batch.split, graph)
+            if recalled is None:
                 break
+            record, feedback = recalled
             work.feedbacks.append(feedback)
-            self.on_record(self.archive.records[-1])
+            self.on_record(record)
             for _ in feedback.results:
                 self.publish(Answered(recalled=True))
         return work
@@ -476,6 +538,11 @@ class Driver:
             )
             self.archive.append(record, feedback)
             self.on_record(record)
+
+
+def _exchange(entry: Mapping[str, Any]) -> Exchange:
+    """The agent's exchange in an entry of the journal."""
+    return Exchange(**{key: entry[key] for key in Exchange.__dataclass_fields__})
 
 
 def _trajectory_row(

@@ -8,7 +8,7 @@ released code 55.8 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,9 @@ import numpy as np
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.graphs.budget import Budget
-from ttsgraph.graphs.distribution import Draws, Gradients
+from ttsgraph.graphs.distribution import Draws, Gradients, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, register
+from ttsgraph.search.base import Problem, Searcher, Told, register
 from ttsgraph.search.uniform import decoded, uniform_start
 
 TRIES = 20
@@ -110,8 +109,7 @@ class GPTSwarm(Searcher):
                 return self.distribution.graph(*row, brief.budget)
             except BudgetError:
                 return None
-        graph = self.distribution.graph(*row, Budget(brief.cost))
-        return graph if brief.budget.fits(graph) else None
+        return self.distribution.graph_within(*row, brief.budget)
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """One step up the estimated gradient (equation 5)."""
@@ -143,6 +141,29 @@ class GPTSwarm(Searcher):
             )
             for (table, terms), optimizer in zip(tables, self.optimizers, strict=True):
                 table += optimizer.step(np.mean(terms, axis=0))
+
+    def state(self) -> dict[str, Any]:
+        """Generator, distribution, optimisers and baseline."""
+        return super().state() | {
+            "distribution": self.distribution.to_dict(),
+            "optimizers": [
+                [optimizer.steps, optimizer.first.tolist(), optimizer.second.tolist()]
+                for optimizer in self.optimizers
+            ],
+            "mean": self._mean,
+        }
+
+    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+        """The inverse of `state`."""
+        super().restore(state, told)
+        self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
+        for optimizer, (steps, first, second) in zip(
+            self.optimizers, state["optimizers"], strict=True
+        ):
+            optimizer.steps = steps
+            optimizer.first = np.array(first)
+            optimizer.second = np.array(second)
+        self._mean = state["mean"]
 
     def initial(self) -> CollaborationGraph | None:
         """Decoding of the uniform start."""

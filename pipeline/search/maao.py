@@ -4,7 +4,7 @@ A.13).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ttsgraph.agent import make_agent
@@ -12,7 +12,7 @@ from ttsgraph.agent.base import Exchange, apply_edits
 from ttsgraph.agent.history import History
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, register, scored, without_insights
+from ttsgraph.search.base import Problem, Told, register, retold, scored, without_insights
 from ttsgraph.search.gptswarm import GPTSwarm
 
 
@@ -61,6 +61,26 @@ class MaaO(GPTSwarm):
         edits = self.agent.update(self.distribution, self.history, self.problem.brief)
         self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
         self._reason = edits.reason
+
+    def state(self) -> dict[str, Any]:
+        """Of GPTSwarm, what the agent remembers, and its last word."""
+        proposal = None if self._proposal is None else self._proposal.to_json()
+        return super().state() | {
+            "agent": self.agent.state(),
+            "iteration": self.iteration,
+            "proposal": proposal,
+            "said": [self._reason, self._refused],
+        }
+
+    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+        """The inverse of `state`."""
+        super().restore(state, told)
+        self.agent.restore(state["agent"])
+        self.iteration = state["iteration"]
+        proposal = state["proposal"]
+        self._proposal = None if proposal is None else CollaborationGraph.from_json(proposal)
+        self._reason, self._refused = state["said"]
+        self.history.extend(retold(told, self.problem.brief.objective))
 
     def take_exchanges(self) -> list[Exchange]:
         """What the agent asked a language model and was answered."""

@@ -11,13 +11,13 @@ a node, so most graphs kept have far fewer nodes than the budget holds calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, register
+from ttsgraph.search.base import Problem, Searcher, Told, register
 
 
 @register("random")
@@ -29,6 +29,7 @@ class RandomSearcher(Searcher):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self._best: tuple[float, CollaborationGraph] | None = None
+        self._uniform: dict[int, GraphDistribution] = {}
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Graphs that are independent draws; the same one may come twice."""
@@ -46,13 +47,28 @@ class RandomSearcher(Searcher):
             ),
         )
         while True:
-            uniform = GraphDistribution.uniform(
-                int(self.rng.integers(1, most + 1)), brief.roles, models, self.rng
-            )
+            nodes = int(self.rng.integers(1, most + 1))
+            if nodes not in self._uniform:
+                self._uniform[nodes] = GraphDistribution.uniform(
+                    nodes, brief.roles, models, self.rng
+                )
+            uniform = self._uniform[nodes]
             draw = uniform.sample(1)
-            graph = uniform.graph(draw.edges[0], draw.roles[0], draw.models[0], Budget(brief.cost))
-            if brief.budget.fits(graph):
+            graph = uniform.graph_within(draw.edges[0], draw.roles[0], draw.models[0], brief.budget)
+            if graph is not None:
                 return graph
+
+    def state(self) -> dict[str, Any]:
+        """The generator and the best graph."""
+        best = None if self._best is None else [self._best[0], self._best[1].to_json()]
+        return super().state() | {"best": best}
+
+    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+        """The inverse of `state`."""
+        super().restore(state, told)
+        if state["best"] is not None:
+            value, graph = state["best"]
+            self._best = value, CollaborationGraph.from_json(graph)
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Remember the best; one that was stopped in a race was beaten."""

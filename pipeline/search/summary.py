@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def edge_table(entries: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Edge probabilities after each iteration, from a journal's entries (columns of schemas.Edges);
     no rows where the method learns no distribution.
     """

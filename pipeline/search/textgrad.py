@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ttsgraph.agent.base import Brief, Counts, legal_counts
 from ttsgraph.search.agent_reinforce import AgentReinforce
@@ -25,6 +26,10 @@ class TextGrad(AgentReinforce):
                 problem, agent=without_insights(problem.agent), start=maximal_counts(problem.brief)
             )
         )
+
+    def state(self) -> dict[str, Any]:
+        """As Agent-REINFORCE's: nothing else is remembered."""
+        return super().state()
 
 
 def maximal_counts(brief: Brief) -> Counts:

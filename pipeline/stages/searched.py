@@ -10,7 +10,7 @@ from typing import Any
 
 from ttsgraph.agent.base import Exchange
 from ttsgraph.base.files import md5, write_text
-from ttsgraph.base.journal import read_journal, write_history
+from ttsgraph.base.journal import entries_of, write_history
 from ttsgraph.evaluation.archive import Archive, without_nodes
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.search.driver import Found
@@ -32,9 +32,9 @@ def write_search(
     write_table(archive.table(), Candidates, folder / "archive.parquet")
     write_table(evidence, Evidence, folder / "evidence.parquet")
     write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
-    entries = read_journal(folder / "journal.jsonl")
-    write_history(without_nodes(entries), folder / "history.jsonl")
-    write_table(edge_table(entries), Edges, folder / "edges.parquet")
+    journal = folder / "journal.jsonl"
+    write_history(without_nodes(entries_of(journal)), folder / "history.jsonl")
+    write_table(edge_table(entries_of(journal)), Edges, folder / "edges.parquet")
     summary = search_summary(found, archive.table(), spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),
         "trajectory_md5": md5(folder / "trajectory.csv"),
