@@ -27,7 +27,7 @@ BENCHMARKS = (
     "wall",
     "peers",
     "growth",
-    "archive",
+    "resume",
     "page",
     "workers",
     "racing",

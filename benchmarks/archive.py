@@ -1,7 +1,6 @@
-"""How long a search with an archive of 10,000 candidates takes to go on: its journal replayed, each
-candidate recalled.
+"""A project whose search has tried thousands of candidates, for what has to be quick with so many.
 
-The archive is made by the real stages, searcher, driver and journal on the simulated pool's
+It is made by the real stages, searcher, driver and journal on the simulated pool's
 settings; only the candidates' scores are made up, as to answer all their questions would take
 hours.
 """
@@ -10,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass
@@ -21,7 +18,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.measured import Ratio
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import Journal, read_journal
@@ -30,12 +26,13 @@ from ttsgraph.deployment.provenance import settings_sha256
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.evaluation.snapshot import Snapshot
 from ttsgraph.flows.stage import Stage, load_stage
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Completion, Request, Usage
 from ttsgraph.models.collector import rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
-from ttsgraph.search import Problem
+from ttsgraph.search import Problem, Searcher
 from ttsgraph.search.driver import Driver, Found
 from ttsgraph.search.random import RandomSearcher
 from ttsgraph.search.summary import edge_table
@@ -60,7 +57,6 @@ from ttsgraph.tasks.base import Question
 
 CANDIDATES = 10_000
 PER_ITERATION = 100
-LONGEST_RESUME_S = 5.0
 NAME = "simulated-archive"
 TASK = "math"
 METHOD = "random"
@@ -130,6 +126,14 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
     `python -m ttsgraph.flows.report` runs there. The stages before the search are real
     ones on the simulated pool, made small.
     """
+    made = project(folder, candidates)
+    with chdir(folder):
+        _write_results(load_stage(TASK), made.method)
+    return made
+
+
+def project(folder: Path, candidates: int) -> BigArchive:
+    """The same as it is before its search, which will try so many candidates."""
     from ttsgraph.flows import init_family, init_instances, pilot, profile, sample
 
     _write_settings(folder, -(-candidates // PER_ITERATION))
@@ -146,7 +150,6 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
     with chdir(folder):
         for stage in stages:
             stage.fn(TASK)
-        _write_results(load_stage(TASK), made.method)
     return made
 
 
@@ -224,19 +227,23 @@ def environment(stage: Stage, kind: type[Environment]) -> Environment:
     return kind(prompt, settings.sampling.sampling(), profile.model_pool(), NoClient())
 
 
-def search(stage: Stage, folder: Path, kind: type[Environment]) -> tuple[Found, Archive]:
+def search(
+    stage: Stage, folder: Path, kind: type[Environment], searcher: Searcher | None = None
+) -> tuple[Found, Archive]:
     """The search as its stage runs it, with its journal in the folder, in an environment that asks
-    no model.
+    no model; at random unless another searcher is given.
     """
     profile = stage.profile
     brief = stage.brief()
     questions = stage.questions()
-    searcher = RandomSearcher(Problem(brief, profile.search, profile.agent, {}, stage.params.seed))
+    searcher = searcher or RandomSearcher(problem(stage))
+    header = {"type": "search", "identity": NAME}
+    snapshot = Snapshot(folder / "journal.snapshot.json")
     with (
         rare_collections(),
-        closing(Journal(folder / "journal.jsonl", {"type": "search", "identity": NAME})) as journal,
+        closing(Journal(folder / "journal.jsonl", header, mark=snapshot.mark)) as journal,
     ):
-        archive = Archive(journal)
+        archive = Archive(journal, snapshot)
         driver = Driver(brief.cost, profile.search, archive)
         found = asyncio.run(
             driver.run(searcher, environment(stage, kind), questions["train"], questions["val"])
@@ -244,31 +251,9 @@ def search(stage: Stage, folder: Path, kind: type[Environment]) -> tuple[Found, 
     return found, archive
 
 
-def measure() -> list[Ratio]:
-    """One ratio: processor seconds until the search is where its archive ends, the searcher's
-    proposals made again among them.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        made = big_archive(Path(name))
-        with chdir(made.folder):
-            stage = load_stage(TASK)
-            started = time.process_time()
-            clock = time.perf_counter()
-            _, archive = search(stage, made.method, Forbidden)
-            seconds = time.process_time() - started
-            clock = time.perf_counter() - clock
-        size = (made.method / "journal.jsonl").stat().st_size
-    details = {
-        "candidates": len(archive.records),
-        "seconds by the clock": round(clock, 2),
-        "journal, MB": round(size / 1e6, 1),
-    }
-    return [
-        Ratio(
-            "a random search with an archive of 10,000 candidates resumes, s",
-            round(seconds, 2),
-            "at most",
-            LONGEST_RESUME_S,
-            details,
-        )
-    ]
+def problem(stage: Stage) -> Problem:
+    """What a searcher of the made-up project is told; its nodes are those that fit the budget."""
+    profile = stage.profile
+    brief = stage.brief()
+    cheapest = min(brief.cost.pool, key=brief.cost.single)
+    return Problem(brief, profile.search, profile.agent, {cheapest: 8}, stage.params.seed)

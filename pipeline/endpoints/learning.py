@@ -96,6 +96,11 @@ class Learned:
     known: bool = False
     _first: asyncio.Event | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether no attempt has to wait for what comes of another one."""
+        return self.known and self._first is None
+
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """For one attempt; while the first one is new, the others wait for what comes of it, as

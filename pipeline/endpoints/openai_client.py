@@ -22,7 +22,7 @@ from ttsgraph.endpoints.learning import Learned, said_in
 from ttsgraph.endpoints.posting import Poster
 from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.endpoints.streaming import read_stream
-from ttsgraph.endpoints.transport import backoff, connect, fault_of, reason_of
+from ttsgraph.endpoints.transport import MAX_BODY_BYTES, backoff, connect, fault_of, reason_of
 from ttsgraph.endpoints.wire import Endpoint as Endpoint
 from ttsgraph.endpoints.wire import body_of, probe
 from ttsgraph.models.client import Completion, Request, whole_text
@@ -93,7 +93,9 @@ class OpenAIClient:
                     self._clients[url] = connect(url, endpoint.api_key(), retries.timeout_s)
                     self._servers[url] = Server(url, patience)
         self._posters = {
-            (url, name): Poster(self._clients[url], "/chat/completions", self._options[name])
+            (url, name): Poster(
+                self._clients[url], "/chat/completions", self._options[name], MAX_BODY_BYTES
+            )
             for name, endpoint in endpoints.items()
             for url in endpoint.base_urls
         }
@@ -290,6 +292,9 @@ class OpenAIClient:
 
         async def attempt() -> Completion:
             nonlocal used
+            if how.settled:  # as it mostly is: then there is no turn to wait for
+                used = await place(servers)
+                return await self._attempt(used, request, ask)
             async with how.turn():
                 used = await place(servers)
                 return await self._attempt(used, request, ask)
@@ -314,6 +319,12 @@ class OpenAIClient:
         text = redact(completion.text, self._secrets)
         reasoning = redact(completion.reasoning, self._secrets)
         choices = redact(completion.choices, self._secrets)
+        if (text, reasoning, choices) == (
+            completion.text,
+            completion.reasoning,
+            completion.choices,
+        ):
+            return completion
         return replace(completion, text=text, reasoning=reasoning, choices=choices)
 
     async def _retried(

@@ -58,6 +58,17 @@ class Task(Protocol):
 
 
 @runtime_checkable
+class QuickTask(Task, Protocol):
+    """A task that can tell most grades from the extracted answer alone, without leaving the event
+    loop.
+    """
+
+    def at_once(self, question: Question, answer: str | None) -> float | None:
+        """What `grade` says of a text with this extracted answer; None where that takes longer."""
+        ...
+
+
+@runtime_checkable
 class CodeTask(Task, Protocol):
     """A task whose grader runs programs that models wrote."""
 

@@ -105,6 +105,12 @@ class MathTask:
         answer = self.extract(text)
         return answer is not None and same_value(normalise(question.answer), answer)
 
+    def at_once(self, question: Question, answer: str | None) -> bool | None:
+        """The same grade where texts or plain numbers tell it; None where formulas have to be
+        compared.
+        """
+        return False if answer is None else same_plainly(normalise(question.answer), answer)
+
 
 def last_boxed(text: str) -> str | None:
     r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested
@@ -152,16 +158,22 @@ def normalise(answer: str) -> str:
     return f"{number:f}".rstrip("0").rstrip(".") if number % 1 else str(int(number))
 
 
+def same_plainly(right: str, answer: str) -> bool | None:
+    """Whether two normalised answers are equal as texts or numbers; None where neither tells."""
+    if right == answer:
+        return True
+    numbers = fraction_of(right), fraction_of(answer)
+    return None if None in numbers else numbers[0] == numbers[1]
+
+
 @lru_cache(maxsize=4096)
 def same_value(right: str, answer: str) -> bool:
     """Whether two normalised answers are equal: as text, as numbers, or by math-verify (which plain
     numbers never need).
     """
-    if right == answer:
-        return True
-    numbers = fraction_of(right), fraction_of(answer)
-    if None not in numbers:
-        return numbers[0] == numbers[1]
+    plainly = same_plainly(right, answer)
+    if plainly is not None:
+        return plainly
     if max(len(right), len(answer)) > MAX_SYMBOLIC:
         return False
     return _comparer.equal(right, answer)

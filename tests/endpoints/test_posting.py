@@ -9,7 +9,7 @@ import httpx2
 import openai
 import pytest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from tests.support.service import running
 from ttsgraph.endpoints.posting import Poster
@@ -40,11 +40,17 @@ def recorder():
         yield found
 
 
-async def both(recorder):
+@pytest.fixture(params=[-1, 1000], ids=["the package's way", "plain answers as they come"])
+def most(request):
+    """Bytes up to which a plain answer is read as it comes."""
+    return request.param
+
+
+async def both(recorder, most):
     """The same request by the package, and by a Poster."""
     async with client_of(recorder.url) as client:
         await client.post("/chat/completions", cast_to=httpx2.Response, body=BODY)
-        return await Poster(client, "/chat/completions").post(BODY)
+        return await Poster(client, "/chat/completions", max_bytes=most).post(BODY)
 
 
 def client_of(url, **more):
@@ -54,13 +60,15 @@ def client_of(url, **more):
     )
 
 
-async def posted(url, **more):
+async def posted(url, most=-1, **more):
     async with client_of(url, **more) as client:
-        return await Poster(client, "/chat/completions").post(BODY)
+        return await Poster(client, "/chat/completions", max_bytes=most).post(BODY)
 
 
-def test_url_headers_and_body_are_the_packages_own_but_for_what_tells_of_this_machine(recorder):
-    assert json.loads(asyncio.run(both(recorder))) == {"ok": True}
+def test_url_headers_and_body_are_the_packages_own_but_for_what_tells_of_this_machine(
+    recorder, most
+):
+    assert json.loads(asyncio.run(both(recorder, most))) == {"ok": True}
     (method, url, headers, body), ours = recorder.heard
     kept = {name: value for name, value in headers.items() if not name.startswith("x-stainless-")}
     assert ours == (method, url, kept, body)
@@ -69,40 +77,104 @@ def test_url_headers_and_body_are_the_packages_own_but_for_what_tells_of_this_ma
 
 
 @pytest.mark.parametrize("status", [302, 400, 429, 503])
-def test_other_statuses_raise_what_the_package_raises(recorder, status):
+def test_other_statuses_raise_what_the_package_raises(recorder, status, most):
     recorder.reply = lambda: (
         RedirectResponse("/elsewhere", 302)
         if status == 302
         else JSONResponse({"error": "no"}, status)
     )
     with pytest.raises(openai.APIStatusError) as found:
-        asyncio.run(posted(recorder.url))
+        asyncio.run(posted(recorder.url, most))
     assert found.value.status_code == status
     assert len(recorder.heard) == 1  # the prompt goes nowhere else
 
 
-def test_a_server_that_is_not_there_is_a_broken_connection():
+def test_a_server_that_is_not_there_is_a_broken_connection(most):
     with pytest.raises(openai.APIConnectionError) as found:
-        asyncio.run(posted("http://127.0.0.1:9/v1"))
+        asyncio.run(posted("http://127.0.0.1:9/v1", most))
     assert isinstance(found.value.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
 
 
-def test_the_clients_response_hooks_see_what_comes_back(recorder):
-    class Broken(Exception):
-        pass
-
-    async def refuse(response):
-        raise Broken
-
-    with pytest.raises(Broken):
-        asyncio.run(posted(recorder.url, event_hooks={"response": [refuse]}))
+def test_without_a_bound_the_clients_response_hooks_see_what_comes_back(recorder):
+    with pytest.raises(Refused):
+        asyncio.run(posted(recorder.url, **HOOKS))
 
 
-def test_a_proxy_of_the_environment_is_asked(recorder, monkeypatch):
+class Refused(Exception):
+    pass
+
+
+async def refuse(response):
+    raise Refused
+
+
+HOOKS = {"event_hooks": {"response": [refuse]}}
+PLAIN = {"content-type": "application/json"}
+
+
+def test_a_plain_answer_within_the_bound_needs_no_hook(recorder):
+    assert json.loads(asyncio.run(posted(recorder.url, 1000, **HOOKS))) == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda: JSONResponse({"text": "x" * 1000}),
+        lambda: JSONResponse({"ok": True}, headers={"content-encoding": "gzip"}),
+        lambda: StreamingResponse(iter([b"{}"]), headers=PLAIN),  # in chunks, of no told length
+        lambda: JSONResponse({"error": "no"}, 400),
+    ],
+    ids=["longer", "packed", "of unknown length", "no success"],
+)
+def test_any_other_answer_goes_through_the_hooks(recorder, reply):
+    recorder.reply = reply
+    with pytest.raises(Refused):
+        asyncio.run(posted(recorder.url, 1000, **HOOKS))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n{}", b""],
+    ids=["shorter than told", "nothing"],
+)
+def test_a_broken_answer_is_a_broken_connection(reply, most):
+    async def run():
+        async def speak(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(reply)
+            writer.close()
+
+        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await posted(f"http://127.0.0.1:{port}/v1", most)
+
+    with pytest.raises(openai.APIConnectionError):
+        asyncio.run(run())
+
+
+def test_a_server_that_says_nothing_times_out(most):
+    async def run():
+        async def wait(reader, writer):
+            await reader.read()
+
+        async with await asyncio.start_server(wait, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            http = openai.DefaultAioHttpClient(timeout=0.05)
+            url = f"http://127.0.0.1:{port}/v1"
+            async with openai.AsyncOpenAI(
+                base_url=url, api_key="sesame", timeout=0.05, max_retries=0, http_client=http
+            ) as client:
+                await Poster(client, "/chat/completions", max_bytes=most).post(BODY)
+
+    with pytest.raises(openai.APITimeoutError):
+        asyncio.run(run())
+
+
+def test_a_proxy_of_the_environment_is_asked(recorder, monkeypatch, most):
     proxy = recorder.url.removesuffix("/v1")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HTTP_PROXY", proxy)
     monkeypatch.setenv("http_proxy", proxy)
-    asyncio.run(posted("http://models.invalid/v1"))
+    asyncio.run(posted("http://models.invalid/v1", most))
     assert [heard[2]["host"] for heard in recorder.heard] == ["models.invalid"]
