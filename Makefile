@@ -11,6 +11,7 @@ TASK ?= math
 TEST_PROCESSES ?= 2
 # A file's tests share what is made once, so they stay in one process; real models have the machine for themselves.
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
+IN_ORDER = -p tests.support.until --no-loadscope-reorder
 
 .PHONY: help dvc.yaml setup repro verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
@@ -67,9 +68,10 @@ test: setup check ## lint, types, layers and tests, those with real models too; 
 	python -m pytest $(TOGETHER) -m "not slow and not long and not models"
 	python -m pytest -m "models and not slow and not long"
 
-test-slow: setup ## the tests of whole stages, attacks and calibration
-	python -m pytest $(TOGETHER) -m "slow and not long and not models"
-	python -m pytest -m "slow and models and not long"
+test-slow: setup ## the tests of whole stages, attacks and calibration; MINUTES=n for those that can be begun in n minutes, the most telling first
+	@until=$(if $(MINUTES),$$(( $$(date +%s) + 60 * $(MINUTES) )),inf); set -x; \
+	python -m pytest $(TOGETHER) $(IN_ORDER) --until $$until -m "slow and not long and not models" && \
+	python -m pytest $(IN_ORDER) --until $$until -m "slow and models and not long"
 
 test-long: setup ## the tests that take minutes
 	python -m pytest -m long || test $$? = 5
