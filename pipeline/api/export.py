@@ -1,83 +1,129 @@
-"""A found graph as one Python file of its own: the openai package is all that it needs, and a
-person can read it.
+"""A found graph as one file of its own, that a person can read: a Python program that needs the
+openai package alone, or a LangGraph program.
 
-It asks the same models the same prompts as the executor does, so that with the same replies it
-gives the same answer. Roles whose prompts are not those of chat, and votes on answers that only a
-kind's own code can read, can't be written so.
+It asks the same models the same prompts as the executor does, and gates and votes go by the same
+rules, so that with the same replies it gives the same answer. What can't be written so is named:
+prompts other than those of chat, roles of one's own that ask a model, answers whose form needs
+more than the standard library.
 """
 
 from __future__ import annotations
 
-import inspect
+import json
 import pprint
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jinja2
+
+from ttsgraph.api.portable import ahead_of_all, ahead_of_one
+from ttsgraph.api.written import Written
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.evaluation.executor import manner_of
-from ttsgraph.models.client import Sampling
+from ttsgraph.evaluation.executor import Manner, manner_of
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import CHOOSE, chosen, get_role, majority, with_waves
+from ttsgraph.graphs.stopping import decided, disagreement
+from ttsgraph.models.client import cut_at_stop
+from ttsgraph.models.reasoning import without_thoughts
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.tasks import plain
+from ttsgraph.tasks.base import ReadableTask, Task
 from ttsgraph.tasks.prompts import QUOTED, REQUESTS, mark_for
 
-PURPOSES = {"assistant": "refine", "fuser": "fuse"}
-READABLE_VOTES = ("exact",)
-"""Kinds whose way to read an answer is written into the file where a graph votes."""
+FORMS = ("python", "langgraph")
+
+SPOKEN = {"assistant": REQUESTS["refine"], "fuser": REQUESTS["fuse"], "judge": CHOOSE}
+"""Roles that ask a model, and what they ask for once the answers that they read are shown."""
+
+TEMPLATES = Path(__file__).with_name("templates")
+WIDTH = 100
+_IMPORTS = {"import asyncio", "import os", "import sys"}
+_OF_LANGGRAPH = {"import operator", "from typing import Annotated", "from typing import TypedDict"}
 
 
-def to_python(deployed: Deployed) -> str:
-    """The file. Raises InputError that names what can't be written."""
-    graph = deployed.graph
-    prompt = deployed.prompt
-    roles = {node.role for node in graph.nodes}
-    if odd := sorted(roles - {*PURPOSES, "voter"}):
+def export(deployed: Deployed, form: str = "python") -> str:
+    """The file, in one of FORMS. Raises InputError that names what can't be written."""
+    graph = with_waves(deployed.graph, deployed.profile.budget.wave)
+    adaptive = graph.adaptive
+    nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
+    roles = {node.role: get_role(node.role) for node in graph.nodes}
+    decides = {name: role.decide for name, role in roles.items() if role.decide is not None}
+    spoken = [entry for entry in nodes.values() if "model" in entry]
+    facts = {
+        "judges": "judge" in roles,
+        "stops": any("stop" in entry["sampling"] for entry in spoken),
+        "gates": any(node.gate for node in graph.nodes),
+        "waves": any(node.waves for node in graph.nodes),
+        "confident": any(node.stop.confident for node in graph.nodes),
+        "systemless": any(not entry["system_role"] for entry in spoken),
+    }
+    written = Written({*_IMPORTS, *(_OF_LANGGRAPH if form == "langgraph" else ())})
+    used: list[Callable[..., Any]] = [mark_for, without_thoughts, *decides.values()]
+    used += [chosen] if facts["judges"] else []
+    used += [cut_at_stop] if facts["stops"] else []
+    used += [majority] if adaptive else []
+    used += [disagreement] if facts["gates"] else []
+    used += [decided] if facts["waves"] else []
+    used += [ahead_of_one, ahead_of_all] if facts["confident"] else []
+    written.take(used)
+    written.imports |= {"from collections import Counter"} if facts["confident"] else set()
+    reads = _reading(deployed.prompt.task, decides, written) if decides or adaptive else ""
+    for entry in spoken if not facts["systemless"] else []:
+        del entry["system_role"]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    names = ", ".join(f"{name!r}: {decide.__name__}" for name, decide in decides.items())
+    return environment.get_template("answers.py.j2").render(
+        facts,
+        task=deployed.task,
+        imports=_in_order(written.imports),
+        requests=_shown({name: SPOKEN[name] for name in roles if name in SPOKEN}),
+        nodes=_shown(nodes),
+        sink=graph.sink,
+        quoted=repr(QUOTED),
+        code=written.code,
+        reads=reads,
+        decides=f"{{{names}}}" if decides else "",
+        adaptive=adaptive,
+        langgraph=form == "langgraph",
+    )
+
+
+def _shown(value: Any) -> str:
+    return pprint.pformat(value, width=WIDTH, sort_dicts=False)
+
+
+def _in_order(imports: set[str]) -> str:
+    """Imports in blocks of one kind, by name."""
+    return "\n".join(sorted(imports, key=lambda line: (line.startswith("from"), line)))
+
+
+def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
+    """A node as the file has it: what it reads, and how its model is asked."""
+    if node.top_k is not None:
+        raise InputError(f"node {node.id}: expected no top_k to export, found {node.top_k}")
+    entry: dict[str, Any] = {"role": node.role, "reads": list(graph.reads[node.id])}
+    if graph.adaptive:
+        entry["stages"] = [list(stage) for stage in graph.stages[node.id]]
+        if any(other.gate for other in graph.nodes):
+            entry["gate"] = None if node.gate is None else node.gate.over
+        entry |= {"stop": (node.stop.rule, node.stop.level)} if node.waves else {}
+    role = get_role(node.role)
+    if role.decide is not None:
+        return entry
+    if node.role not in SPOKEN:
         raise InputError(
-            f"expected roles among assistant, fuser and voter to export, found {odd[0]}"
+            f"node {node.id}: expected a role among {', '.join(SPOKEN)} or one that picks an answer"
+            f" itself, to export, found {node.role}; serve it with `ttsgraph serve` instead"
         )
-    votes = "voter" in roles
-    if votes and prompt.task.name not in READABLE_VOTES:
-        raise InputError(
-            f"expected a graph without votes, or of kind {', '.join(READABLE_VOTES)}, to export:"
-            f" how answers of kind {prompt.task.name} are read is more than one readable file"
-            " holds; serve it with `ttsgraph serve` instead"
-        )
-    nodes = {}
-    for i in graph.order:
-        node = graph.node(i)
-        entry: dict[str, Any] = {"role": node.role, "reads": list(graph.predecessors[i])}
-        if node.role != "voter":
-            entry |= _asking(deployed, node.model)
-        if node.top_k is not None:
-            raise InputError(f"node {i}: expected no top_k to export, found {node.top_k}")
-        if node.gate or node.stop.confident:  # waves alone change no answer
-            raise InputError(
-                f"node {i}: expected no gate and no stop that changes answers to export; use"
-                " `ttsgraph serve`"
-            )
-        nodes[i] = entry
-    parts = [
-        _HEAD.format(
-            task=deployed.task, sink=graph.sink, requests=pprint.pformat(REQUESTS, width=110)
-        ),
-        f"NODES = {pprint.pformat(nodes, width=110, sort_dicts=False)}",
-        f"QUOTED = {QUOTED!r}\nINSTRUCTION = {prompt.instruction!r}\nSINK = {graph.sink}\n",
-        inspect.getsource(mark_for),
-        (
-            _VOTE.format(
-                stated=plain._STATED.pattern,
-                edges=plain._EDGES,
-                articles=sorted(plain._ARTICLES),
-                code="\n\n".join(
-                    inspect.getsource(each)
-                    for each in (plain.words_of, plain.normalised, plain.stated)
-                ),
-            )
-            if votes
-            else ""
-        ),
-        _TAIL if votes else _TAIL.replace(_VOTING, ""),
-    ]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    return entry | _asking(deployed, node.model)
 
 
 def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
@@ -85,116 +131,70 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
     pool = deployed.profile.model_pool()
     settings = deployed.profile.task(deployed.task)
     manner = manner_of(pool[member], settings.sampling.sampling(), deployed.prompt)
-    if manner.prompt.style != "chat" or manner.prompt.instruction != deployed.prompt.instruction:
-        raise InputError(f"{member}: expected chat prompts with the task's instruction to export")
+    if manner.prompt.style != "chat":
+        raise InputError(f"{member}: expected chat prompts to export, found {manner.prompt.style}")
     model = deployed.profile.pool[manner.model]
     if not model.base_urls:
         raise InputError(
             f"{member}: expected a model with a base_url to export, found one that is served here"
         )
+    for key in ("api_key_header", "query"):
+        if getattr(model, key):
+            raise InputError(f"{member}: expected a model without {key} to export")
     return {
         "model": model.served_as or manner.model,
         "base_url": model.base_urls[0],
         "api_key_env": model.api_key_env,
-        "sampling": _body(manner.sampling, model),
+        "instruction": manner.prompt.instruction,
+        "system_role": model.system_role,
+        "sampling": _sampling(manner, model),
     }
 
 
-def _body(sampling: Sampling, model: ModelSettings) -> dict[str, Any]:
-    body: dict[str, Any] = {model.tokens_key: sampling.max_tokens, "top_p": sampling.top_p}
-    if sampling.temperature is not None:
-        body["temperature"] = sampling.temperature
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
-    body |= model.extra_body
-    return {
-        key: value
-        for key, value in body.items()
-        if key not in (*model.left_out, *sampling.left_out)
+def _sampling(manner: Manner, model: ModelSettings) -> dict[str, Any]:
+    """The arguments of a call beside model and messages."""
+    sampling = manner.sampling
+    asked = {
+        model.tokens_key: sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "stop": list(sampling.stop) or None,
+        "reasoning_effort": sampling.reasoning_effort,
     }
+    left_out = {*model.left_out, *sampling.left_out}
+    sent = {key: value for key, value in asked.items() if value is not None and key not in left_out}
+    extra = model.extra_body | json.loads(sampling.extra_body or "{}")
+    return sent | ({"extra_body": extra} if extra else {})
 
 
-_HEAD = '''"""Answers questions of the task {task} with a graph; made by `ttsgraph export`.
-
-    python this_file.py "a question"
-"""
-
-from __future__ import annotations
-
-import asyncio
-import hashlib
-import os
-import re
-import sys
-import unicodedata
-from collections import Counter
-from collections.abc import Sequence
-
-from openai import AsyncOpenAI
-
-REQUESTS = {requests}'''
-
-_VOTE = '''_STATED = re.compile({stated!r})
-_EDGES = {edges!r}
-_ARTICLES = set({articles!r})
-
-
-{code}
-
-
-def majority(answers):
-    """The most frequent answer in normal form, the earliest on a tie; as it came."""
-    forms = [normalised(stated(answer)) or None for answer in answers]
-    votes = Counter(form for form in forms if form is not None)
-    if not votes:
-        return answers[0]
-    return answers[forms.index(max(votes, key=lambda form: votes[form]))]'''
-
-_VOTING = """    if node["role"] == "voter":
-        return majority(answers)
-"""
-
-_TAIL = '''def messages(role, question, answers):
-    """What a node is asked: the question, and what the nodes that it reads have answered."""
-    parts = [question]
-    if answers:
-        texts = [answer.strip() for answer in answers]
-        mark = mark_for(parts + texts)
-        parts.append(QUOTED.format(mark=mark))
-        parts += [
-            f"Solution {number}: {mark}\\n{text}\\n{mark}" for number, text in enumerate(texts, 1)
-        ]
-        parts.append(REQUESTS["fuse" if role == "fuser" else "refine"])
-    system = [{"role": "system", "content": INSTRUCTION}] if INSTRUCTION else []
-    return [*system, {"role": "user", "content": "\\n\\n".join(parts)}]
-
-
-async def ask(node, question, answers):
-    """One node's answer."""
-    if node["role"] == "voter":
-        return majority(answers)
-    key = os.environ[node["api_key_env"]] if node["api_key_env"] else "none"
-    async with AsyncOpenAI(base_url=node["base_url"], api_key=key) as client:
-        told = messages(node["role"], question, answers)
-        reply = await client.chat.completions.create(
-            model=node["model"], messages=told, **node["sampling"]
+def _reading(task: Task, decides: dict[str, Any], written: Written) -> str:
+    """The call that reads an answer; what it needs is added. Raises InputError for a kind whose
+    answers can't be read so.
+    """
+    serve = "serve it with `ttsgraph serve` instead"
+    reader = task.reader() if isinstance(task, ReadableTask) and _says_how(task) else None
+    if reader is None:
+        raise InputError(
+            f"expected a graph that compares no answers, or of a kind with a `reader`, to export:"
+            f" how answers of kind {task.name} are read is more than one file holds; {serve}"
         )
-    return reply.choices[0].message.content or ""
+    checks = getattr(task, "checks", "an answer in its own way") if hasattr(task, "passes") else ""
+    if "verifier" in decides and checks:
+        raise InputError(
+            f"expected no verifier to export where kind {task.name} checks {checks}; {serve}"
+        )
+    written.take([reader.func])
+    written.imports.add("from types import SimpleNamespace")
+    settings = "".join(f", {name}={value!r}" for name, value in reader.keywords.items())
+    return f"{reader.func.__name__}(text{settings})"
 
 
-async def answer(question):
-    """The graph's answer: each node starts once those that it reads have answered."""
-    running = {}
-
-    async def run(number):
-        answers = [await running[before] for before in NODES[number]["reads"]]
-        return await ask(NODES[number], question, answers)
-
-    for number in NODES:
-        running[number] = asyncio.ensure_future(run(number))
-    await asyncio.gather(*running.values())
-    return running[SINK].result()
-
-
-if __name__ == "__main__":
-    print(asyncio.run(answer(" ".join(sys.argv[1:]))))'''
+def _says_how(task: Task) -> bool:
+    """Whether a kind's `reader` is of the class that has its `extract`, or of one derived from it:
+    else it may read answers otherwise.
+    """
+    owners = [
+        next(place for place, each in enumerate(type(task).__mro__) if name in vars(each))
+        for name in ("reader", "extract")
+    ]
+    return owners[0] <= owners[1]

@@ -130,22 +130,28 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
+    form: Annotated[
+        str, typer.Option("--form", help="python (needs the openai package alone) or langgraph")
+    ] = "python",
 ) -> None:
-    """Write a found graph as one readable Python file that needs the openai package alone.
+    """Write a found graph as one readable Python file, or as a LangGraph program.
 
     Example: ttsgraph export results/mine/sample/found --out answers.py
     """
-    from ttsgraph.api.export import to_python
+    from ttsgraph.api.export import FORMS
+    from ttsgraph.api.export import export as written
     from ttsgraph.base.files import write_text
     from ttsgraph.deployment.bundle import FileLoader
 
+    if form not in FORMS:
+        raise InputError(f"expected --form as one of {', '.join(FORMS)}, found {form!r}")
     if not folder.is_dir():
         raise InputError(
             f"{folder}: expected a folder with a bundle.json, but there is none; `ttsgraph run`"
             " makes one"
         )
     loader = FileLoader((folder,))
-    write_text(out, to_python(loader.resolve(loader.names[0])))
+    write_text(out, written(loader.resolve(loader.names[0]), form))
     _echo(f'{out} answers questions: python {out} "a question"')
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -100,6 +101,15 @@ class AskingTask(Task, Protocol):
         self, question: Question, text: str, client: ModelClient, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
         """The grade of a text, and the calls that it took. Raises CallFailed."""
+        ...
+
+
+@runtime_checkable
+class ReadableTask(Task, Protocol):
+    """A kind whose way to read answers can be written into a file of its own."""
+
+    def reader(self) -> partial[str | None]:
+        """A function of a module that does what `extract` does, with plain settings as keywords."""
         ...
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 from pydantic import field_validator
@@ -113,27 +113,40 @@ class ChoiceTask(PlainTask):
         """The letter or the label that a reply gives, stated ones first, the last that it names
         otherwise.
         """
-        return self._label(text) if self.options.choices else _letter(text)
+        return self._read(text)
+
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function."""
+        choices = self.options.choices
+        return partial(label_in, choices=choices) if choices else partial(letter_in)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is the right one."""
         return self.extract(text) == question.answer
 
     @cached_property
-    def _labels(self) -> tuple[dict[str, str], re.Pattern[str]]:
-        forms = {normalised(choice): choice for choice in self.options.choices}
-        longest_first = sorted(forms, key=len, reverse=True)
-        return forms, re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
-
-    def _label(self, text: str) -> str | None:
-        forms, pattern = self._labels
-        for said in (stated(text), text):
-            if found := pattern.findall(normalised(said)):
-                return forms[found[0] if said != text else found[-1]]
-        return None
+    def _read(self) -> partial[str | None]:
+        return self.reader()
 
 
-def _letter(text: str) -> str | None:
+def label_in(text: str, choices: tuple[str, ...]) -> str | None:
+    """Which of these labels a reply gives: the stated one, the last that it names otherwise."""
+    forms, pattern = _labels(choices)
+    for said in (stated(text), text):
+        if found := pattern.findall(normalised(said)):
+            return forms[found[0] if said != text else found[-1]]
+    return None
+
+
+@cache
+def _labels(choices: tuple[str, ...]) -> tuple[dict[str, str], re.Pattern[str]]:
+    forms = {normalised(choice): choice for choice in choices}
+    longest_first = sorted(forms, key=len, reverse=True)
+    return forms, re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+
+def letter_in(text: str) -> str | None:
+    """The letter that a reply gives."""
     if said := _SAID.findall(text):
         return str(said[-1])
     if leading := _LEADING.match(text):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ttsgraph.tasks.base import Question, register_task
@@ -66,35 +66,12 @@ class MathTask:
         return question.text
 
     def extract(self, text: str) -> str | None:
-        r"""The final answer in normal form (see `normalise`), by the first rule that applies.
+        r"""The answer in normal form, by the rules of `answer_in`."""
+        return answer_in(text)
 
-        1. the last \boxed{...};
-        2. what follows the last "answer is", "answer:" or "####", up to the end of the sentence: a
-           formula as it is, the first number of a phrase ("12 apples"), else the phrase;
-        3. a first line of nothing but numbers ("12", "12, 13, 14") gives its first number;
-        4. a one-line reply without words is a formula: what stands after "=" where the left side is
-           arithmetic, else all of it;
-        5. the last number of the text.
-        """
-        boxed = last_boxed(text)
-        if boxed is not None:
-            return normalise(boxed) or None
-        plain = text.replace("−", "-").replace("$", "").strip()
-        stated = _STATED.findall(text)
-        if stated and (answer := _phrase(stated[-1])):
-            return answer
-        first, _, rest = plain.partition("\n")
-        if numbers := _ONLY_NUMBERS.fullmatch(first):
-            return normalise(numbers[1])
-        if (
-            plain
-            and not rest.strip()
-            and not _has_words(plain)
-            and (answer := _right_side(normalise(plain)))
-        ):
-            return answer
-        found = _NUMBER.findall(plain)
-        return normalise(found[-1]) if found else None
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function."""
+        return partial(answer_in)
 
     def grade(self, question: Question, text: str) -> bool:
         r"""Whether the reply's answer equals the question's in value: \frac{1}{2} is 0.5. Safe in
@@ -110,6 +87,38 @@ class MathTask:
         compared.
         """
         return False if answer is None else same_plainly(normalise(question.answer), answer)
+
+
+def answer_in(text: str) -> str | None:
+    r"""The final answer in normal form (see `normalise`), by the first rule that applies.
+
+    1. the last \boxed{...};
+    2. what follows the last "answer is", "answer:" or "####", up to the end of the sentence: a
+       formula as it is, the first number of a phrase ("12 apples"), else the phrase;
+    3. a first line of nothing but numbers ("12", "12, 13, 14") gives its first number;
+    4. a one-line reply without words is a formula: what stands after "=" where the left side is
+       arithmetic, else all of it;
+    5. the last number of the text.
+    """
+    boxed = last_boxed(text)
+    if boxed is not None:
+        return normalise(boxed) or None
+    plain = text.replace("−", "-").replace("$", "").strip()
+    stated = _STATED.findall(text)
+    if stated and (answer := _phrase(stated[-1])):
+        return answer
+    first, _, rest = plain.partition("\n")
+    if numbers := _ONLY_NUMBERS.fullmatch(first):
+        return normalise(numbers[1])
+    if (
+        plain
+        and not rest.strip()
+        and not _has_words(plain)
+        and (answer := _right_side(normalise(plain)))
+    ):
+        return answer
+    found = _NUMBER.findall(plain)
+    return normalise(found[-1]) if found else None
 
 
 def last_boxed(text: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from ttsgraph.base.errors import DataError
@@ -59,25 +60,34 @@ class MmluTask:
         )
 
     def extract(self, text: str) -> str | None:
-        """The letter a reply gives.
+        """The letter a reply gives, by the rules of `letter_in`."""
+        return letter_in(text)
 
-        The first rule that applies: the last "answer is X"; a letter that starts the reply ("B",
-        "(B)", "**B**", "B. foo"); the last letter in parentheses or in a box.
-        """
-        stated = _STATED.findall(text)
-        if stated:
-            return str(stated[-1])
-        leading = _LEADING.match(text)
-        if leading:
-            return leading[1] or leading[2]
-        if alone := _LOWERCASE.fullmatch(text):
-            return alone[1].upper()
-        marked = _MARKED.findall(text)
-        return "".join(marked[-1]) if marked else None
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function."""
+        return partial(letter_in)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether the reply gives the right letter."""
         return self.extract(text) == question.answer
+
+
+def letter_in(text: str) -> str | None:
+    """The letter a reply gives.
+
+    The first rule that applies: the last "answer is X"; a letter that starts the reply ("B",
+    "(B)", "**B**", "B. foo"); the last letter in parentheses or in a box.
+    """
+    stated = _STATED.findall(text)
+    if stated:
+        return str(stated[-1])
+    leading = _LEADING.match(text)
+    if leading:
+        return leading[1] or leading[2]
+    if alone := _LOWERCASE.fullmatch(text):
+        return alone[1].upper()
+    marked = _MARKED.findall(text)
+    return "".join(marked[-1]) if marked else None
 
 
 def _choices(row: Mapping[str, Any], where: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -11,10 +12,8 @@ from pydantic import Field
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.math import MathTask, fraction_of
+from ttsgraph.tasks.math import answer_in, fraction_of
 from ttsgraph.tasks.plain import PlainTask
-
-_READER = MathTask()
 
 
 class NumberOptions(Closed):
@@ -48,9 +47,11 @@ class NumberTask(PlainTask):
 
     def extract(self, text: str) -> str | None:
         """The number that the reply gives as its answer, in its shortest form."""
-        found = _READER.extract(text)
-        value = None if found is None else fraction_of(found)
-        return None if value is None else _shortest(value)
+        return number_in(text)
+
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function."""
+        return partial(number_in)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is as near to the right number as it has to be."""
@@ -67,6 +68,13 @@ class NumberTask(PlainTask):
             Fraction(self.options.tolerance), Fraction(self.options.relative) * abs(Fraction(right))
         )
         return off <= room
+
+
+def number_in(text: str) -> str | None:
+    """The number that a reply gives as its answer, in its shortest form."""
+    found = answer_in(text)
+    value = None if found is None else fraction_of(found)
+    return None if value is None else _shortest(value)
 
 
 def _shortest(value: Fraction) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -66,8 +67,11 @@ class JsonTask(PlainTask):
 
     def extract(self, text: str) -> str | None:
         """The last object or list in a reply, in one spelling."""
-        found = _last_value(text)
-        return None if found is None else canonical(found)
+        return value_in(text)
+
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function."""
+        return partial(value_in)
 
     def grade(self, question: Question, text: str) -> float:
         """The share of the fields that are right; of a list, whether it is the answer. 0 for what
@@ -84,6 +88,11 @@ class JsonTask(PlainTask):
         if not keys:
             return float(wanted == found)
         return sum(key in there and _same(wanted.get(key), there[key]) for key in keys) / len(keys)
+
+    @property
+    def checks(self) -> str:
+        """What `passes` looks at beside whether there is a value, in words; "" for nothing."""
+        return "a JSON schema" if self.options.schema_ else ""
 
     def passes(self, text: str) -> bool:
         """Whether a reply has a value that keeps the schema: what can be checked without knowing
@@ -103,6 +112,12 @@ class JsonTask(PlainTask):
             jsonschema.validators.validator_for(schema)(schema).iter_errors(value)
         )
         return "" if error is None else f"{error.json_path}: {error.message[:120]}"
+
+
+def value_in(text: str) -> str | None:
+    """The last object or list in a reply, in one spelling."""
+    found = _last_value(text)
+    return None if found is None else canonical(found)
 
 
 def canonical(value: Any) -> str:

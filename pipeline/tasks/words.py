@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from ttsgraph.base.errors import SettingsError
@@ -25,11 +25,20 @@ class ExactTask(PlainTask):
 
     def extract(self, text: str) -> str | None:
         """What the reply says its answer is, else all of it, in normal form."""
-        return normalised(stated(text)) or None
+        return form_in(text)
+
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function."""
+        return partial(form_in)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether it is one of the answers."""
         return self.extract(text) in {normalised(answer) for answer in self.accepted(question)}
+
+
+def form_in(text: str) -> str | None:
+    """What a reply says its answer is, else all of it, in normal form."""
+    return normalised(stated(text)) or None
 
 
 class ContainsTask(PlainTask):

@@ -1,4 +1,6 @@
-"""A found graph as a Python file: with the same replies it gives the executor's answer."""
+"""A found graph as a Python file and as a LangGraph program: with the same replies, both give the
+executor's answer, after the same calls.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +9,46 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.api.export import to_python
+from ttsgraph import app
+from ttsgraph.api.export import FORMS, export
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import _ROLES, Role, get_role, register_role
+from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.runtime.asking import ask_graph
+from ttsgraph.tasks.base import TASKS, register_task
+from ttsgraph.tasks.words import ExactTask
+
+QUESTIONS = [f"What is thing {k}?" for k in range(4)]
 
 
 class Telling(StubServer):
     """Its reply follows from all that it is asked, so that equal answers mean equal prompts, on the
-    whole way.
+    whole way. A question alone has one of two answers, so that votes are sometimes split.
     """
 
     def completion(self, body, count):
         made = super().completion(body, count)
-        asked = json.dumps(
-            [body["model"], body["messages"], body.get("temperature"), body.get("max_tokens")]
-        )
-        digest = hashlib.sha256(asked.encode()).hexdigest()
+        asked = [body["model"], body["messages"], body.get("temperature"), body.get("max_tokens")]
+        digest = hashlib.sha256(json.dumps([asked, body.get("stop")]).encode()).hexdigest()
+        text = body["messages"][-1]["content"]
+        said = digest[:6] if len(text) > 40 else str(int(digest, 16) % 2)
+        number = 1 + int(digest, 16) % 3
         made["choices"][0]["message"]["content"] = (
-            "I think.\nAnswer:"
-            f" {digest[:6] if len(body['messages'][-1]['content']) > 40 else 'one'}"
+            f"<think>Best: 9</think>I think. Best: {number}\nAnswer: {said}\nENDS here"
         )
         return made
 
@@ -42,46 +56,177 @@ class Telling(StubServer):
 def deployed(folder: Path, url: str, graph: CollaborationGraph, kind: str = "exact") -> Deployed:
     rows = [{"question": f"q{k}?", "answer": f"{k}"} for k in range(20)]
     (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    profile = profile_of(["a", "b"], folder / "qa.jsonl", 20, kind, "$1", base_url=url, price=1.0)
-    return Deployed(TASK, graph, profile)
+    variants = {"curt": {"temperature": 0.0, "stop": ["ENDS"], "instruction": "Be curt."}}
+    shared = {"base_url": url, "price": 1.0}
+    models = {
+        "a": shared | {"variants": variants},
+        "b": shared,
+        "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
+    }
+    return Deployed(TASK, graph, profile_of(models, folder / "qa.jsonl", 20, kind, "$1"))
+
+
+def votes(models: list[str], rule: Stop, waves: tuple[int, ...]) -> CollaborationGraph:
+    nodes = [Node(k, "assistant", model) for k, model in enumerate(models)]
+    sink = Node(len(models), "voter", models[0], stop=rule, waves=waves)
+    return CollaborationGraph((*nodes, sink), tuple((k, sink.id) for k in range(len(models))))
+
+
+def gated(over: float, role: str) -> CollaborationGraph:
+    """Two cheap answers; where they differ, a third and, of all, one; then a check of that."""
+    nodes = (
+        Node(0, "assistant", "a"),
+        Node(1, "assistant", "b"),
+        Node(2, "assistant", "c"),
+        Node(3, role, "b", gate=Gate(over, (0, 1))),
+        Node(4, "assistant", "a:curt"),
+    )
+    return CollaborationGraph(nodes, ((0, 3), (1, 3), (2, 3), (3, 4)))
 
 
 GRAPHS = {
-    "one call": topologies.single("a"),
-    "a vote": topologies.parallel(["a", "a", "b"], "b", "voter"),
+    "one call": topologies.single("a:curt"),
+    "a vote": topologies.parallel(["a", "c", "b"], "b", "voter"),
+    "a check": topologies.parallel(["a", "c", "b"], "b", "verifier"),
     "a fan": topologies.parallel(["a", "b"], "b", "fuser"),
-    "chains that vote": topologies.branches([["a", "b"], ["b", "a"]], "a", "voter"),
+    "a choice": topologies.parallel(["a", "b", "c"], "c", "judge"),
+    "chains that vote": topologies.branches([["a", "b"], ["b", "c"]], "a", "voter"),
+    "a vote in waves": votes(["a", "b", "c", "a:curt", "b"], Stop("lossless"), (2, 1)),
+    "a sure vote": votes(["a", "b", "c", "a:curt", "b"], Stop("beta", 0.8), (1,)),
+    "a surer vote": votes(["a", "b", "c", "a:curt", "b"], Stop("dirichlet", 0.6), (1,)),
+    "a gate": gated(0.3, "fuser"),
+    "a gate with a vote": gated(0.3, "voter"),
 }
+DRIVER = """
+import asyncio, json, runpy, sys
+found = {}
+for name in sys.argv[2:]:
+    answer = runpy.run_path(f"{name}.py")["answer"]
+    found[name] = [asyncio.run(answer(question)) for question in json.loads(sys.argv[1])]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def answered(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[list[str], list[str], int, int]]]:
+    """Graph -> the file's answers, the executor's, and the calls of both, in one form."""
+    if request.param == "langgraph" and find_spec("langgraph") is None:
+        pytest.skip("langgraph is not installed")
+    folder = tmp_path_factory.mktemp(request.param)
+    with ExitStack() as held:
+        held.enter_context(pytest.MonkeyPatch.context()).chdir(folder)
+        stubs = {name: Telling(("a", "b", "c")) for name in GRAPHS}
+        made = {}
+        for name, graph in GRAPHS.items():
+            made[name] = deployed(folder, held.enter_context(serve(stubs[name])), graph)
+            (folder / f"{name}.py").write_text(export(made[name], request.param))
+        told = run(folder)
+        calls = {name: len(stub.requests) for name, stub in stubs.items()}
+        found = {}
+        for name, graph in GRAPHS.items():
+            wanted = [asyncio.run(ask_graph(graph, q, made[name].profile, TASK)) for q in QUESTIONS]
+            used = sum(answer.usage.calls for answer in wanted)
+            found[name] = told[name], [str(answer.text) for answer in wanted], calls[name], used
+        yield found
+
+
+def run(folder: Path) -> dict[str, list[str]]:
+    """The answers of all files, in a process without this project."""
+    command = [sys.executable, "-I", "-c", DRIVER, json.dumps(QUESTIONS), *GRAPHS]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_file_answers_as_the_executor_does(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_file_answers_as_the_executor_does(answered: dict, name: str) -> None:
+    told, wanted, calls, made = answered[name]
+    assert told == wanted
+    assert calls == made
+
+
+def test_graphs_that_stop_ask_for_less_in_some_questions(answered: dict) -> None:
+    for name in ("a vote in waves", "a sure vote", "a gate"):
+        calls = sum(node.role != "voter" for node in GRAPHS[name].nodes)
+        assert answered[name][2] < calls * len(QUESTIONS), name
+
+
+def test_files_know_nothing_of_this_package(tmp_path: Path) -> None:
+    for form in FORMS:
+        for graph in GRAPHS.values():
+            text = export(deployed(tmp_path, "http://x/v1", graph), form)
+            assert "pipeline" not in text.replace("ttsgraph", "")
+            assert ("langgraph.graph" in text) == (form == "langgraph")
+
+
+@pytest.mark.parametrize("kind", ["exact", "number", "math", "json", "choice"])
+def test_votes_of_kinds_that_say_how_they_read_are_written(kind: str, tmp_path: Path) -> None:
+    task = TASKS[kind]
+    text = export(replaced(deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]), kind))
+    scope = {"__name__": "answers"}
+    exec(compile(text, "answers.py", "exec", dont_inherit=True), scope)
+    for reply in ("So.\nAnswer: 1,200", '{"a": [1]} or {"b": 2}', "The answer is (B).", "no", ""):
+        assert scope["extract"](reply) == task.extract(reply)
+
+
+def replaced(made: Deployed, kind: str) -> Deployed:
+    settings = made.profile.task(TASK).model_copy(update={"kind": kind})
+    return replace(made, profile=made.profile.model_copy(update={"tasks": {TASK: settings}}))
+
+
+def test_what_one_file_cannot_hold_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    with serve(Telling(("a", "b"))) as url:
-        found = deployed(tmp_path, url, GRAPHS[name])
-        (tmp_path / "answers.py").write_text(to_python(found))
-        done = subprocess.run(
-            [sys.executable, "-I", "answers.py", "What is it?"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        wanted = asyncio.run(ask_graph(found.graph, "What is it?", found.profile, TASK))
-    assert done.stdout.rstrip("\n") == wanted.text
-    assert "import pipeline" not in (tmp_path / "answers.py").read_text()
-
-
-def test_what_one_file_cannot_hold_is_named(tmp_path: Path) -> None:
-    vote = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"], "number")
+    monkeypatch.setattr("ttsgraph.graphs.roles._ROLES", dict(_ROLES))
+    made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
+    with pytest.raises(InputError, match="how answers of kind regex are read is more than one"):
+        export(replaced(made, "regex"))
+    assert export(replaced(replace(made, graph=GRAPHS["a fan"]), "regex"))
+    judged = get_role("judge")
+    register_role(Role("critic", speak=judged.speak, min_in_degree=1))
+    critic = replace(made, graph=topologies.parallel(["a"], "b", "critic"))
     with pytest.raises(
-        InputError,
-        match=(
-            "expected a graph without votes, or of kind exact, to export: how answers of kind"
-            " number"
-        ),
+        InputError, match="node 1: expected a role among assistant, fuser, judge or"
     ):
-        to_python(vote)
-    assert to_python(deployed(tmp_path, "http://x/v1", GRAPHS["a fan"], "number"))
+        export(critic)
+    register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
+    with pytest.raises(InputError, match="expected a function with a name in its module"):
+        export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
+    few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
+    task = made.profile.task(TASK).model_copy(update={"prompt": few})
+    shown = replace(made, profile=made.profile.model_copy(update={"tasks": {TASK: task}}))
+    with pytest.raises(InputError, match="a: expected chat prompts to export, found few_shot"):
+        export(shown)
+
+
+class Otherwise(ExactTask):
+    name = "otherwise"
+
+    def extract(self, text: str) -> str | None:
+        return text[:1] or None
+
+
+def test_a_kind_that_reads_otherwise_than_its_reader_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttsgraph.tasks.base.TASKS", TASKS | {"otherwise": Otherwise()})
+    monkeypatch.setitem(TASKS, "otherwise", Otherwise())
+    register_task(Otherwise())
+    made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
+    with pytest.raises(InputError, match="how answers of kind otherwise are read"):
+        export(replaced(made, "otherwise"))
+
+
+def test_the_command_writes_either_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "found"
+    folder.mkdir()
+    deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]).write(folder)
+    for form in FORMS:
+        done = CliRunner().invoke(app, ["export", "found", "--form", form, "--out", f"{form}.py"])
+        assert done.exit_code == 0, done.output
+        compile((tmp_path / f"{form}.py").read_text(), form, "exec")
+    error = CliRunner().invoke(app, ["export", "found", "--form", "java"]).exception
+    assert "expected --form as one of python, langgraph, found 'java'" in str(error)
