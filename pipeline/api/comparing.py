@@ -6,13 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ttsgraph.api.whole import Searched, search_whole
+from ttsgraph.api.result import Result, result_of
+from ttsgraph.api.whole import METHOD, Searched, search_whole
 from ttsgraph.base.errors import InputError
+from ttsgraph.deployment.promotion import paired
 from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.search import searcher_class
 from ttsgraph.settings.profile import Profile
-from ttsgraph.study.stats import Mean, mean_of, paired_p
+from ttsgraph.stages.trials import Case
+from ttsgraph.study.stats import TEST_OVER_SEEDS as TEST
+from ttsgraph.study.stats import Mean, mean_of, paired_p, smallest_p
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions, split_questions
 
@@ -30,6 +36,9 @@ class MethodScores:
     units: tuple[float, ...]
     accuracy: Mean
     p: float | None
+    seeds: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+    """Different calls that each search and its test asked for."""
 
     def line(self) -> str:
         """For people."""
@@ -38,7 +47,7 @@ class MethodScores:
         compared = "" if self.p is None else f"  p = {self.p:.3g}"
         return (
             f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
-            f" per question{compared}"
+            f" per question  {sum(self.calls) / len(self.calls):.0f} calls{compared}"
         )
 
 
@@ -84,9 +93,98 @@ async def compare_methods(
             tuple(units[method]),
             mean_of(scores[method]),
             None if method == methods[0] else paired_p(first, scores[method]),
+            tuple(seeds),
+            tuple(each.calls for each in found[method]),
         )
         for method in methods
     ]
+
+
+def told_of(profile: Profile, found: Sequence[MethodScores]) -> dict[str, Any]:
+    """A comparison of methods as plain data: each row with its seed."""
+    rows = [
+        {
+            "method": scores.method,
+            "seed": seed,
+            "accuracy": accuracy,
+            "units": units,
+            "calls": calls,
+        }
+        for scores in found
+        for seed, accuracy, units, calls in zip(
+            scores.seeds, scores.accuracies, scores.units, scores.calls, strict=True
+        )
+    ]
+    tests = [{"method": scores.method, "p": scores.p} for scores in found if scores.p is not None]
+    return {
+        "budget": profile.budget.model_dump(mode="json"),
+        "rows": rows,
+        "against": found[0].method,
+        "test": TEST,
+        "tests": tests,
+        "smallest_p": smallest_p(len(found[0].seeds), 1),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TeamTest:
+    """A team on the test questions beside what a search found that may cost as much, and whether it
+    is worth it.
+    """
+
+    result: Result
+    team: str
+    seed: int
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        table = self.result.compare()
+        rows = [dict(row) for row in table]
+        return {
+            "team": self.team,
+            "seed": self.seed,
+            "rows": rows,
+            "used": table.used,
+            "reason": table.reason,
+            "verdict": self.verdict,
+        }
+
+
+async def compare_team(
+    profile: Profile,
+    task: str,
+    team: CollaborationGraph,
+    label: str,
+    seed: int,
+    method: str = METHOD,
+    publish: Publish = ignore,
+    say: Callable[[str], None] = lambda line: None,
+) -> TeamTest:
+    """Search within what a team costs, and test both on the same questions. Raises as
+    `search_whole`.
+    """
+    splits = splits_of(profile, task, seed)
+    case = Case(team, {"arm": "team", "label": label})
+    searched = await search_whole(
+        profile, task, splits, seed, method, publish=publish, say=say, team=case
+    )
+    return TeamTest(result_of(searched), label, seed, _verdict(searched))
+
+
+def _verdict(searched: Searched) -> str:
+    """Whether the team, the last of the arms, is worth what it costs."""
+    team = searched.arms[-1]
+    used = searched.arms[searched.choice.place]
+    if used is team:
+        return f"worth it: nothing that was tested does as well as {team.label} for less"
+    p = paired(used.outcomes, team.outcomes).p_value()
+    shares = searched.table["accuracy"]
+    share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""
+    return (
+        f"not worth it: {used.label} has {shares[searched.choice.place]:.1%} {share}"
+        f"where {team.label} has {shares.iloc[-1]:.1%} (p = {p:.3g}, paired on the same questions)"
+    )
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:

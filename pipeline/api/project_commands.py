@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import redact
+
+if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
+    from ttsgraph.settings.profile import Params, Profile
 
 
 def init(
@@ -85,12 +89,19 @@ def run(
 
 def compare(
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="search methods with commas between; the others are compared with the first"
         ),
-    ],
-    seeds: Annotated[int, typer.Option(help="how many seeds", min=2)] = 10,
+    ] = None,
+    preset: Annotated[
+        Path | None,
+        typer.Option(
+            help="a team of yours, proposers and an aggregator (YAML) or a graph (JSON): is it"
+            " worth what it costs?"
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="how many seeds, for --methods", min=2)] = 10,
     task: Annotated[
         str | None, typer.Option(help="a task of the profile (default: the first of params.yaml)")
     ] = None,
@@ -98,28 +109,64 @@ def compare(
         str | None, typer.Option(help="a profile of profiles/ (default: that of params.yaml)")
     ] = None,
 ) -> None:
-    """Compare methods over seeds: the same test questions, paired tests with the smallest p that
-    they can give.
+    """Compare methods over seeds, or a team of yours with what a search finds for the same cost.
 
-    Example: ttsgraph compare --methods agent_reinforce,random --seeds 10
+    The test questions stay, tests are paired. Example: ttsgraph compare --preset team.yaml
     """
-    from ttsgraph.api.comparing import compare_methods
     from ttsgraph.settings.profile import load_params, load_profile
-    from ttsgraph.study.stats import smallest_p
 
+    if (methods is None) == (preset is None):
+        raise InputError("expected --methods a,b or --preset team.yaml, one of them")
     params = load_params()
-    loaded = load_profile(profile or params.profile)
+    name = profile or params.profile
+    loaded = load_profile(name)
     chosen = task or next(
         iter(name for name in params.tasks if name in loaded.tasks), next(iter(loaded.tasks))
     )
-    named = [name.strip() for name in methods.split(",") if name.strip()]
+    loaded.task(chosen)
+    if preset is not None:
+        _compare_team(loaded, params, name, chosen, preset)
+        return
+    from ttsgraph.api.comparing import compare_methods, told_of
+    from ttsgraph.study.stats import smallest_p
+
+    named = [name.strip() for name in (methods or "").split(",") if name.strip()]
     numbers = range(params.seed, params.seed + seeds)
     found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=_echo))
-    least = smallest_p(seeds, 1)
     _echo(
         *(scores.line() for scores in found),
-        f"paired Wilcoxon tests over {seeds} seeds; p is never below {least:.3g}",
+        f"paired Wilcoxon tests over {seeds} seeds; p is never below {smallest_p(seeds, 1):.3g}",
+        _written(name, chosen, "-".join(named), told_of(loaded, found)),
     )
+
+
+def _compare_team(loaded: Profile, params: Params, name: str, task: str, preset: Path) -> None:
+    from ttsgraph.api.comparing import compare_team
+    from ttsgraph.api.presets import read_preset
+    from ttsgraph.api.result import shown_progress
+
+    team = read_preset(preset, loaded)
+    label = preset.stem
+    with shown_progress(True) as publish:
+        work = compare_team(
+            loaded, task, team, label, params.seed, params.methods[0], publish, _echo
+        )
+        found = asyncio.run(work)
+    _echo(
+        str(found.result.compare()),
+        found.verdict,
+        _written(name, task, label, found.to_dict()),
+    )
+
+
+def _written(profile: str, task: str, name: str, told: dict[str, Any]) -> str:
+    """Keep a comparison below results/; returns a line that says where."""
+    from ttsgraph.base.files import write_text
+
+    path = Path("results") / profile / task / "compare" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(told, indent=1))
+    return f"{path} has it, with seeds"
 
 
 def export(

@@ -5,7 +5,7 @@ the stages run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,14 @@ import pandas as pd
 
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.contest import Contest
-from ttsgraph.deployment.promotion import Choice, against_first, arms_of, choose
+from ttsgraph.deployment.promotion import Arm, Choice, against_first, arms_of, choose
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.judging import checked
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Completion, ModelClient, Request
+from ttsgraph.pool.spec import ModelPool
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import environment_for
@@ -50,6 +52,23 @@ class Searched:
     task: str
     shots: tuple[Question, ...]
     spent: Spent
+    arms: tuple[Arm, ...] = ()
+    """What was tested, in the table's order, with each question's grade."""
+
+    calls: int = 0
+    """Different calls that search and test asked for, whether or not the cache had them."""
+
+
+class CountingClient(MeteredClient):
+    """A metered client that also counts different calls."""
+
+    def __init__(self, inner: ModelClient, meter: Meter, pool: ModelPool) -> None:
+        super().__init__(inner, meter, pool)
+        self.asked: set[str] = set()
+
+    def _paid(self, request: Request, completion: Completion) -> Completion:
+        self.asked.add(request.key())
+        return super()._paid(request, completion)
 
 
 async def search_whole(
@@ -61,17 +80,20 @@ async def search_whole(
     state: Path = STATE,
     publish: Publish = ignore,
     say: Callable[[str], None] = lambda line: None,
+    team: Case | None = None,
 ) -> Searched:
     """Search with one method and test what it found on the test questions, within the profile's
     limits.
 
-    `questions` are by split. Raises InputError for what can't be used, RunStopped when calls fail
-    for good or a limit is reached.
+    `questions` are by split. With a `team`, a graph may cost what that does, in place of the
+    profile's budget, and the team is tested with the others. Raises InputError for what can't be
+    used, RunStopped when calls fail for good or a limit is reached.
     """
     meter = Meter(profile.limits, tell=publish)
     async with open_client(profile, state) as client, meter.watched():
         environment = environment_for(profile, task, client, questions["shots"])
-        environment.client = MeteredClient(client, meter, environment.paid)
+        counting = CountingClient(client, meter, environment.paid)
+        environment.client = counting
         for line in await checked(environment.prompt.task, environment.client):
             say(line)
         train = questions["train"]
@@ -81,10 +103,13 @@ async def search_whole(
             profile, task, list(profile.model_pool()), environment, train, publish
         )
         measured = with_lengths(profile, task, alone)
+        if team is not None:
+            measured = _within(measured, task, team.graph)
         graph = await _found(measured, task, alone, environment, train, val, seed, method, publish)
-        cases = _rivals(measured, task, alone, graph)
+        cases = _rivals(measured, task, alone, graph) + ([] if team is None else [team])
         feedbacks = await cases_feedback(cases, environment, test, publish)
-    return _searched(measured, task, cases, feedbacks, tuple(questions["shots"]), meter.spent)
+    found = _searched(measured, task, cases, feedbacks, tuple(questions["shots"]), meter.spent)
+    return replace(found, calls=len(counting.asked))
 
 
 async def _found(
@@ -110,6 +135,14 @@ async def _found(
     return found.graph
 
 
+def _within(profile: Profile, task: str, team: CollaborationGraph) -> Profile:
+    """The profile with what this graph costs as its budget; its own where nothing is paid."""
+    cost = profile.cost_model(task)
+    limit = max(cost.graph_cost(team), cost.smallest_call())
+    budget = profile.budget.model_copy(update={"limit": limit or profile.budget.limit})
+    return profile.model_copy(update={"budget": budget})
+
+
 def _rivals(
     profile: Profile, task: str, alone: pd.DataFrame, found: CollaborationGraph
 ) -> list[Case]:
@@ -129,6 +162,7 @@ def _searched(
     """Which graph to use, by the gate, and all that was tested."""
     cost = profile.cost_model(task)
     deploy = profile.deploy
-    choice = choose(arms_of(cases, feedbacks, cost), deploy.margin, deploy.confidence)
+    arms = tuple(arms_of(cases, feedbacks, cost))
+    choice = choose(arms, deploy.margin, deploy.confidence)
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
-    return Searched(cases[choice.place].graph, choice, table, profile, task, shots, spent)
+    return Searched(cases[choice.place].graph, choice, table, profile, task, shots, spent, arms)

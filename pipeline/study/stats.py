@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import t, wilcoxon
 
 CONFIDENCE = 0.95
+TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
 TEST = (
     "two-sided Wilcoxon signed-rank tests over seeds, ties split, Holm-corrected over the"
     " comparisons of one block"
