@@ -36,7 +36,8 @@ def settle(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArr
     """What a node with a gate, or one that calls no model, comes to, by the classes (C,) of its
     predecessors' answers.
 
-    Classes don't say which answers pass a check, so that a verifier counts as a vote.
+    Classes don't say which answers pass a check nor what they weigh, so that a verifier and a
+    weighted vote count as a vote.
     """
     node = graph.node(node_id)
     before = graph.predecessors[node_id]

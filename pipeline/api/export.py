@@ -23,7 +23,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.evaluation.executor import Manner, manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import CHOOSE, chosen, get_role, majority, with_waves
+from ttsgraph.graphs.roles import CHOOSE, Ballot, chosen, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
 from ttsgraph.models.client import cut_at_stop
 from ttsgraph.models.reasoning import without_thoughts
@@ -48,7 +48,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
     adaptive = graph.adaptive
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
     roles = {node.role: get_role(node.role) for node in graph.nodes}
-    decides = {name: role.decide for name, role in roles.items() if role.decide is not None}
+    decides = {name: way for name, role in roles.items() if (way := role.decide or role.pick)}
     spoken = [entry for entry in nodes.values() if "model" in entry]
     facts = {
         "judges": "judge" in roles,
@@ -60,6 +60,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
     }
     written = Written({*_IMPORTS, *(_OF_LANGGRAPH if form == "langgraph" else ())})
     used: list[Callable[..., Any]] = [mark_for, without_thoughts, *decides.values()]
+    used += [Ballot] if any(role.pick for role in roles.values()) else []
     used += [chosen] if facts["judges"] else []
     used += [cut_at_stop] if facts["stops"] else []
     used += [majority] if adaptive else []
@@ -91,6 +92,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
         code=written.code,
         reads=reads,
         decides=f"{{{names}}}" if decides else "",
+        picks=[name for name, role in roles.items() if role.pick is not None],
         adaptive=adaptive,
         langgraph=form == "langgraph",
     )
@@ -116,7 +118,13 @@ def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[st
             entry["gate"] = None if node.gate is None else node.gate.over
         entry |= {"stop": (node.stop.rule, node.stop.level)} if node.waves else {}
     role = get_role(node.role)
-    if role.decide is not None:
+    if role.pick is not None:
+        known = deployed.profile.model_pool(deployed.task)
+        models = [graph.node(i) for i in graph.reads[node.id]]
+        entry["accuracies"] = [
+            known[one.model].accuracy if get_role(one.role).calls_model else None for one in models
+        ]
+    if not role.calls_model:
         return entry
     if node.role not in SPOKEN:
         raise InputError(
@@ -178,7 +186,7 @@ def _reading(task: Task, decides: dict[str, Any], written: Written) -> str:
             f"expected a graph that compares no answers, or of a kind with a `reader`, to export:"
             f" how answers of kind {task.name} are read is more than one file holds; {serve}"
         )
-    checks = getattr(task, "checks", "an answer in its own way") if hasattr(task, "passes") else ""
+    checks = getattr(task, "checks", "an answer in its own way") if _checks(task) else ""
     if "verifier" in decides and checks:
         raise InputError(
             f"expected no verifier to export where kind {task.name} checks {checks}; {serve}"
@@ -187,6 +195,10 @@ def _reading(task: Task, decides: dict[str, Any], written: Written) -> str:
     written.imports.add("from types import SimpleNamespace")
     settings = "".join(f", {name}={value!r}" for name, value in reader.keywords.items())
     return f"{reader.func.__name__}(text{settings})"
+
+
+def _checks(task: Task) -> bool:
+    return hasattr(task, "passes") or hasattr(task, "passes_on")
 
 
 def _says_how(task: Task) -> bool:

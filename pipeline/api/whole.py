@@ -105,6 +105,7 @@ async def search_whole(
         measured = with_lengths(profile, task, alone)
         if team is not None:
             measured = _within(measured, task, team.graph)
+        environment.pool = measured.model_pool(task)
         graph = await _found(measured, task, alone, environment, train, val, seed, method, publish)
         cases = _rivals(measured, task, alone, graph) + ([] if team is None else [team])
         feedbacks = await cases_feedback(cases, environment, test, publish)

@@ -28,6 +28,15 @@ MOST_SOURCES = 12
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
 
+SELECTORS = ("weighted", "verifier", "judge")
+"""Roles that select one of several answers, tried where a profile allows them."""
+
+WORDS = {
+    "voter": "majority",
+    "weighted": "weighted majority",
+    "verifier": "majority of what passes the check",
+}
+
 FEW = 3
 MANY = 7
 """Reviewers of a panel."""
@@ -78,6 +87,7 @@ class Contenders:
         self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
         self.cheapest = min(self.ranked, key=brief.cost.single)
         self.sinks = [role for role in ("fuser", "voter") if role in brief.roles]
+        self.selectors = [role for role in SELECTORS if role in brief.roles]
         for model in self.ranked:
             self._add(topologies.single(model), f"one call of {model}")
         for model in self.ranked:
@@ -137,6 +147,11 @@ class Contenders:
         for sink in self._helpers(model) if "fuser" in self.sinks and repeats else []:
             fan = f"{{}} x {model}, fused by {sink}"
             self._grow(partial(_fan, model, sink, "fuser"), fan, 2, MOST_SOURCES)
+        for role in self.selectors if repeats else []:
+            if role != "weighted":  # answers of one model weigh the same
+                for sink in self._helpers(model) if get_role(role).calls_model else [model]:
+                    several = f"{{}} x {model}, {_ends(role, sink)}"
+                    self._grow(partial(_fan, model, sink, role), several, 2, MOST_SOURCES)
         self._grow(
             partial(_chain, model, []), f"chain of {{}} x {model}", 2, LONGEST_CHAIN, (2, 3, 4)
         )
@@ -228,7 +243,7 @@ class Contenders:
                     )
 
     def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
-        for role in self.sinks:
+        for role in (*self.sinks, *self.selectors):
             for sink in dict.fromkeys(
                 [model, self.cheapest] if get_role(role).calls_model else [model]
             ):
@@ -283,7 +298,9 @@ def contenders(brief: Brief) -> dict[CollaborationGraph, str]:
 
 
 def _ends(role: str, sink: str) -> str:
-    return "majority" if role == "voter" else f"fused by {sink}"
+    if role in WORDS:
+        return WORDS[role]
+    return f"{'chosen' if role == 'judge' else 'fused'} by {sink}"
 
 
 def _named(models: Sequence[str]) -> str:

@@ -115,7 +115,7 @@ class Deployed:
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
         return GraphRunner(
-            graph, prompt or self.prompt, sampling, self.profile.model_pool(), client
+            graph, prompt or self.prompt, sampling, self.profile.model_pool(self.task), client
         )
 
     def to_dict(self) -> dict[str, Any]:

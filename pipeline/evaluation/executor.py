@@ -21,7 +21,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.demand import Demand, run_times
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Role, get_role, head_of, majority
+from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import disagreement, stops
 from ttsgraph.models.client import (
     Begin,
@@ -216,8 +216,8 @@ class Run:
                     continue
             role = self.runner.roles[i]
             answers = self._heard(self.runner.graph.reads[i])
-            if role.decide is not None:
-                self.texts[i] = role.decide(self.runner.prompt.task, answers)
+            if not role.calls_model:
+                self.texts[i] = role.choose(self._ballot(i, answers))
                 queue += self._reached(i)
                 continue
             try:
@@ -330,6 +330,16 @@ class Run:
     def _heard(self, nodes: Iterable[int]) -> list[str]:
         """What these nodes answered."""
         return [self.texts[p] for p in nodes]
+
+    def _ballot(self, i: int, answers: list[str]) -> Ballot:
+        """What a node knows that picks one of these answers."""
+        runner = self.runner
+        known = [
+            runner.pool[runner.nodes[p].model].accuracy if runner.roles[p].calls_model else None
+            for p in runner.graph.reads[i]
+            if p in self.texts
+        ]
+        return Ballot(runner.prompt.task, self.question, answers, known)
 
     def _reached(self, i: int) -> list[int]:
         """The nodes that can go on now that this one has answered."""

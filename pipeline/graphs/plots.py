@@ -29,7 +29,14 @@ matplotlib.rcParams.update(
 )
 
 PALETTE = SERIES["light"]
-MARKERS = {"assistant": "o", "fuser": "s", "voter": "D"}
+MARKERS = {
+    "assistant": "o",
+    "fuser": "s",
+    "voter": "D",
+    "weighted": "d",
+    "verifier": "P",
+    "judge": "^",
+}
 
 
 def save(figure: Figure, path: Path) -> Path:

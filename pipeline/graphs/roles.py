@@ -4,10 +4,12 @@ assistant  refines what its predecessors said; with none, it answers         (pa
 fuser      weighs several answers and gives one; with none, it answers       (paper, section 3)
 voter      the most frequent extracted answer, without a model call, cost 0  (ours)
 verifier   the same among answers that pass what their kind can check         (ours)
+weighted   a vote in which an answer counts by how often its model is right alone (ours)
 judge      has its model choose one of the answers, which it gives as it came (ours)
 
 To add a role, write one function and register it: `speak` builds the messages of a role that calls
-a model, `decide` picks an answer for a role that does not.
+a model, `decide` picks an answer for a role that does not, and `pick` does so knowing the question
+and how often each model is right.
 
     register_role(Role("critic", speak=critic_messages, does="says what is wrong with them, then
     answers"))
@@ -17,6 +19,7 @@ CONTRIBUTING.md does it step by step.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
@@ -34,14 +37,30 @@ Read = Callable[[str, Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
+class Ballot:
+    """What a node knows that picks one of the answers which it reads: the question, and with each
+    answer the accuracy of its model alone, None where that was not measured.
+    """
+
+    task: Task
+    question: Question
+    answers: Sequence[str]
+    accuracies: Sequence[float | None]
+
+
+Pick = Callable[[Ballot], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
-    """A node's role: exactly one of `speak` (calls a model) and `decide` (does not), and how many
-    predecessors it needs.
+    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (do not), and how
+    many predecessors it needs.
 
     `does` says in words what a node makes of the answers that it reads. A role that `votes` counts
     equal answers, so it is offered only where a kind of task says what these are. `read` is for a
     role whose model says something about the answers that it reads, rather than giving one: it
-    makes the node's answer of what the model said and these answers.
+    makes the node's answer of what the model said and these answers. A role that `weighs` looks at
+    how often models are right alone.
     """
 
     name: str
@@ -51,10 +70,19 @@ class Role:
     does: str = ""
     votes: bool = False
     read: Read | None = None
+    pick: Pick | None = None
+    weighs: bool = False
 
     def __post_init__(self) -> None:
-        if (self.speak is None) == (self.decide is None):
-            raise GraphError(f"role {self.name!r}: expected exactly one of speak and decide")
+        if sum(way is not None for way in (self.speak, self.decide, self.pick)) != 1:
+            raise GraphError(f"role {self.name!r}: expected exactly one of speak, decide and pick")
+
+    def choose(self, ballot: Ballot) -> str:
+        """The answer that a role takes which calls no model."""
+        if self.pick is not None:
+            return self.pick(ballot)
+        assert self.decide is not None
+        return self.decide(ballot.task, ballot.answers)
 
     @property
     def calls_model(self) -> bool:
@@ -100,15 +128,47 @@ def head_of(task: Task) -> Head | None:
     return getattr(task, "head", None)
 
 
-def passing(task: Task, answers: Sequence[str]) -> str:
-    """The most frequent of the answers that pass what their kind can check of an answer alone (a
-    schema, a form); where none passes, of all.
+def passing(ballot: Ballot) -> str:
+    """The most frequent of the answers that pass what their kind can check without knowing the
+    right one (a schema, a form); where none passes, of all.
 
-    A kind has `passes(text)` for that; answers to others pass if they can be read.
+    A kind has `passes_on(question, text)` or `passes(text)` for that; answers to others pass if
+    they can be read.
     """
-    passes = getattr(task, "passes", None) or (lambda text: task.extract(text) is not None)
-    kept = [answer for answer in answers if answer.strip() and passes(answer)] or list(answers)
-    return majority(task, kept)
+    task = ballot.task
+    if (check := getattr(task, "passes_on", None)) is not None:
+        passed = [check(ballot.question, answer) for answer in ballot.answers]
+    else:
+        passes = getattr(task, "passes", None) or (lambda text: task.extract(text) is not None)
+        passed = [passes(answer) for answer in ballot.answers]
+    kept = [answer for answer, ok in zip(ballot.answers, passed, strict=True) if ok]
+    return majority(task, [answer for answer in kept if answer.strip()] or list(ballot.answers))
+
+
+def by_weight(ballot: Ballot) -> str:
+    """The answer with the most weight, the earliest on a tie; answers without a form don't count if
+    others have one.
+
+    Of a model that is right with probability p, an answer weighs -log(1 - p): what several that
+    agree weigh together says how unlikely it is that all of them are wrong. A model that was not
+    measured weighs as one that is right half of the time.
+    """
+    weights: dict[str, float] = {}
+    forms = [ballot.task.extract(answer) for answer in ballot.answers]
+    for form, accuracy in zip(forms, ballot.accuracies, strict=True):
+        if form is not None:
+            known = 0.5 if accuracy is None else min(max(accuracy, SURE), 1 - SURE)
+            weights[form] = weights.get(form, 0.0) - math.log(1 - known)
+    if not weights:
+        return ballot.answers[0]
+    most = max(weights.values())
+    # Rounding must not tell equal sums apart.
+    winner = next(form for form in forms if form is not None and weights[form] > most - 1e-9)
+    return ballot.answers[forms.index(winner)]
+
+
+SURE = 0.02
+"""No accuracy is taken to be nearer to 0 or 1."""
 
 
 def judge_messages(
@@ -226,8 +286,16 @@ for _role in (
         votes=True,
     ),
     Role(
+        "weighted",
+        pick=by_weight,
+        min_in_degree=1,
+        does="takes the answer with the most weight, by how often each model is right alone",
+        votes=True,
+        weighs=True,
+    ),
+    Role(
         "verifier",
-        decide=passing,
+        pick=passing,
         min_in_degree=1,
         does="drops those that fail the check, and takes the most frequent of the rest",
     ),

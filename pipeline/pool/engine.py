@@ -4,10 +4,14 @@ again for them.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -44,6 +48,34 @@ class ServeSettings(Closed):
     extra_args: tuple[str, ...] = ()
 
 
+class Engine(Protocol):
+    """An engine of one's own: it starts servers of models that have no base_url."""
+
+    name: str
+
+    def servers(
+        self, models: Mapping[str, Any], settings: EngineSettings, state: Path
+    ) -> AbstractContextManager[Mapping[str, tuple[str, ...]]]:
+        """Start a server, or several, of each of these models (name -> ModelSettings); gives their
+        base URLs by name, and ends all of them with the context. `state` is a folder for logs.
+
+        Servers speak the OpenAI API, and know a model by `served_as` or by its name. Raises
+        EndpointError when one can't be had.
+        """
+        ...
+
+
+BUILT_IN = ("vllm", "transformers", "external", "simulated")
+ENGINES: dict[str, Engine] = {}
+
+
+def register_engine(engine: Engine) -> None:
+    """Make an engine known by its name. Raises SettingsError for the name of one that is here."""
+    if engine.name in BUILT_IN:
+        raise SettingsError(f"engine {engine.name!r}: expected a name of its own, there is one")
+    ENGINES[engine.name] = engine
+
+
 class EngineSettings(Closed):
     """How models are served: by servers that are started here, or by endpoints that run already
     (external).
@@ -51,7 +83,7 @@ class EngineSettings(Closed):
     A model with a base_url is reached there, whatever the engine.
     """
 
-    kind: Literal["vllm", "transformers", "external", "simulated"]
+    kind: str
     device: Literal["auto", "cpu", "gpu"] = Field(
         default="auto", description="auto: what the installed vLLM was built for"
     )
@@ -110,6 +142,14 @@ class EngineSettings(Closed):
         default=None, description="sustained TFLOP/s of all devices, for estimates of time"
     )
     extra_args: tuple[str, ...] = ()
+
+    @field_validator("kind")
+    @classmethod
+    def _known_kind(cls, kind: str) -> str:
+        if kind not in (*BUILT_IN, *ENGINES):
+            known = ", ".join(map(repr, (*BUILT_IN, *ENGINES)))
+            raise ValueError(f"expected one of {known}, found {kind!r}")
+        return kind
 
     @model_validator(mode="after")
     def _offline_vllm(self) -> EngineSettings:

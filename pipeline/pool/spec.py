@@ -66,6 +66,8 @@ class ModelSpec:
     speed: tuple[float, float] | None = None
     variant_of: str | None = None
     variant: VariantSettings | None = None
+    accuracy: float | None = None
+    """Alone on a task's training questions, where that was measured and weighs votes."""
 
     @property
     def model(self) -> str:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:  # slow to import
     import pandas as pd
 
 UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
+ENDINGS = {
+    "voter": "their majority",
+    "weighted": "their weighted majority",
+    "verifier": "the majority of what passes the check",
+}
 MOST_NAMED = 6
 """Nodes that are named one by one; more are named from the first to the last."""
 
@@ -248,7 +253,7 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
         for k, (model, count) in enumerate(ranked)
     ]
     if not get_role(sink.role).calls_model:
-        ending = "their majority" if sink.role == "voter" else f"a {sink.role}"
+        ending = ENDINGS.get(sink.role, f"a {sink.role}")
     elif graph.depth == len(graph.nodes):  # a chain: each node reads the one before
         ending = f"one of {pool[sink.model].words} that has the last word"
     else:

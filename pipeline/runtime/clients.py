@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -32,6 +32,7 @@ from ttsgraph.models.draws import DrawingClient
 from ttsgraph.models.lazy import LazyClient
 from ttsgraph.models.recording import REPLAY, ReplayClient, read_calls
 from ttsgraph.models.shared_cache import SharedCallCache
+from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.builds import CONVERT, vllm_build
@@ -82,7 +83,9 @@ async def open_client(
     )
     opened = partial(_offline if offline else _online, profile, state)
     with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
-        if not profile.hosted:  # what is started already is checked before any work
+        if not (
+            profile.hosted or profile.elsewhere
+        ):  # what is started already is checked before any work
             async with opened() as client:
                 yield CachedClient(client, cache)
             return
@@ -226,6 +229,9 @@ def running_servers(
     """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not
     up, and stops it.
     """
+    if profile.elsewhere:
+        yield from _of_plugin(profile, state)
+        return
     if not profile.hosted:
         yield {}
         return
@@ -233,6 +239,17 @@ def running_servers(
         state / RECORD, profile.hosted, partial(_launcher, profile, state), profile.engine.startup_s
     ) as urls:
         yield {name: urls[name] for name in profile.hosted}
+
+
+def _of_plugin(profile: Profile, state: Path) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """What an engine of a plug-in started."""
+    models = profile.elsewhere
+    with ENGINES[profile.engine.kind].servers(models, profile.engine, state) as urls:
+        if missing := [name for name in models if not urls.get(name)]:
+            raise EndpointError(
+                f"engine {profile.engine.kind}: expected a base URL of {missing[0]!r}, found none"
+            )
+        yield {name: tuple(urls[name]) for name in models}
 
 
 def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextManager[object]:
@@ -268,10 +285,11 @@ def local_specs(
     """
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
+    kind: Literal["vllm", "transformers"] = "vllm" if engine.kind == "vllm" else "transformers"
     device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
     gpu_gib = dict(enumerate(gpu_memory_gib())) if device == "gpu" else {}
     return server_specs(
-        engine.kind,
+        kind,
         {
             name: replace(
                 _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ())),
@@ -330,7 +348,10 @@ def endpoints(
     python = profile.engine.python
     seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build(python).seeds
     for name, model in profile.pool.items():
-        if name in local:
+        if name in local and profile.engine.kind in ENGINES:
+            here = model.model_copy(update={"base_url": local[name]})
+            found[name] = replace(endpoint_of(name, here, profile.engine.seeds), local=True)
+        elif name in local:
             # A server of transformers goes by what it was started with, and by no other name.
             vllm = profile.engine.kind == "vllm"
             served_as = name if vllm else hosted(name, model, state, python).source_at_revision

@@ -123,7 +123,7 @@ def environment_for(
     sampling = settings.sampling.sampling()
     unscored = profile.engine.max_unscored
     waves = profile.budget.wave
-    return Environment(prompt, sampling, profile.model_pool(), client, unscored, waves=waves)
+    return Environment(prompt, sampling, profile.model_pool(task), client, unscored, waves=waves)
 
 
 class SpreadEnvironment:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import socket
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import Role, check_roles, get_role, role_names
+from ttsgraph.graphs.roles import Ballot, Role, check_roles, get_role, role_names
 from ttsgraph.models.client import Message, Usage
+from ttsgraph.pool.engine import ENGINES, Engine, EngineSettings
+from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.search import SEARCHERS, Problem, make_searcher
 from ttsgraph.search.terms import terms_of
@@ -49,6 +56,7 @@ def check_module(name: str) -> list[Check]:
     or registers nothing.
     """
     before = dict(TASKS), {role: get_role(role) for role in role_names()}, dict(SEARCHERS)
+    engines_before = dict(ENGINES)
     (module,) = load_modules([name])
     tasks = [
         kind for kind, task in TASKS.items() if before[0].get(kind) is not task or _of(task, name)
@@ -63,19 +71,27 @@ def check_module(name: str) -> list[Check]:
         for method, found in SEARCHERS.items()
         if before[2].get(method) is not found or found.__module__ == name
     ]
-    if not (tasks or roles or methods):
+    engines = [
+        each
+        for kind, each in ENGINES.items()
+        if engines_before.get(kind) is not each or _of(each, name)
+    ]
+    if not (tasks or roles or methods or engines):
         raise SettingsError(
-            f"{name}: expected it to register a kind of task, a role or a method, but it registers"
-            " nothing (register_task, register_role, @register)"
+            f"{name}: expected it to register a kind of task, a role, a method or an engine, but it"
+            " registers nothing (register_task, register_role, @register, register_engine)"
         )
     examples = getattr(module, EXAMPLES, {})
     found = [check for kind in tasks for check in check_task(TASKS[kind], _rows(examples, kind))]
     found += [check for role in roles for check in check_role(get_role(role))]
-    return found + [check for method in methods for check in check_method(method)]
+    found += [check for method in methods for check in check_method(method)]
+    return found + [
+        check for each in engines for check in check_engine(each, examples.get(each.name, {}))
+    ]
 
 
 def _of(thing: Any, module: str) -> bool:
-    made_by = thing.speak or thing.decide if isinstance(thing, Role) else type(thing)
+    made_by = thing.speak or thing.decide or thing.pick if isinstance(thing, Role) else type(thing)
     return getattr(made_by, "__module__", None) == module
 
 
@@ -204,13 +220,59 @@ def check_role(role: Role) -> list[Check]:
             )
 
     def decides() -> None:
-        assert role.decide is not None
-        chosen = role.decide(prompt.task, ANSWERS)
+        ballot = Ballot(prompt.task, SUM, ANSWERS, (0.4, None, 0.9))
+        chosen = role.choose(ballot)
         _require(chosen in ANSWERS, f"expected one of the answers as it came, found {chosen!r}")
-        _require(chosen == role.decide(prompt.task, ANSWERS), "expected the same choice each time")
+        _require(chosen == role.choose(ballot), "expected the same choice each time")
 
     promise = {"asks its model": speaks} if role.calls_model else {"chooses an answer": decides}
     return list(_tried(f"role {role.name}", promise))
+
+
+def check_engine(engine: Engine, example: Mapping[str, Any]) -> list[Check]:
+    """An engine on a model, name -> the entry of a pool, that it can serve."""
+    what = f"engine {engine.name}"
+    if not example:
+        missing = f"expected {EXAMPLES} = {{{engine.name!r}: {{'name': {{'price': 0}}}}}}"
+        return [Check(what, "has a model to try", f"{missing} in its module, found none")]
+    models = {name: ModelSettings.model_validate(entry) for name, entry in example.items()}
+    settings = EngineSettings(kind=engine.name)
+    used: list[str] = []
+
+    def serves() -> None:
+        with TemporaryDirectory() as folder, engine.servers(models, settings, Path(folder)) as urls:
+            for name, model in models.items():
+                _require(bool(urls.get(name)), f"expected a base URL of {name!r}, found none")
+                used.extend(urls[name])
+                body = {
+                    "model": model.served_as or name,
+                    "messages": [{"role": "user", "content": SUM.text}],
+                    "max_tokens": 8,
+                }
+                said = _posted(f"{urls[name][0]}/chat/completions", body)
+                _require(
+                    bool(said.get("choices")) and bool(said.get("usage")),
+                    f"expected a completion with choices and usage, found {sorted(said)}",
+                )
+
+    def ends() -> None:
+        _require(bool(used), "expected servers that were up")
+        for url in used:
+            place = urlsplit(url)
+            with socket.socket() as connection:
+                connection.settimeout(5)
+                closed = connection.connect_ex((place.hostname or "", place.port or 80)) != 0
+            _require(closed, f"expected nothing at {url} once the engine is done")
+
+    promises = {"its servers answer by the OpenAI API": serves, "its servers end with it": ends}
+    return list(_tried(what, promises))
+
+
+def _posted(url: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer none"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return dict(json.loads(response.read()))
 
 
 _POOL = ModelPool(

@@ -1,14 +1,14 @@
-"""Kinds of task, roles and methods that live elsewhere: in an installed package's entry points, or
-in modules that a profile names.
+"""Kinds of task, roles, methods and engines that live elsewhere: in an installed package's entry
+points, or in modules that a profile names.
 
-    [project.entry-points."ttsgraph.tasks"]      # also .roles and .methods
+    [project.entry-points."ttsgraph.tasks"]      # also .roles, .methods, .engines
     label = "my_package.tasks:LabelTask"
 
     plugins: [my_module]                         # in a profile: a module of the project's folder,
     or an installed one
 
-A task is an instance of its class or the class itself, a role a Role, a method a registered
-Searcher; a module registers what it has when it is imported.
+A task or an engine is an instance of its class or the class itself, a role a Role, a method a
+registered Searcher; a module registers what it has when it is imported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from ttsgraph.base.errors import SettingsError
 
-GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods")
+GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods", "ttsgraph.engines")
 
 
 def load_for(profile: Any) -> None:
@@ -45,8 +45,11 @@ def load_for(profile: Any) -> None:
 
 def _all_known(profile: Mapping[str, Any]) -> bool:
     from ttsgraph.graphs.roles import role_names
+    from ttsgraph.pool.engine import BUILT_IN, ENGINES
     from ttsgraph.tasks.base import TASKS
 
+    engine = profile.get("engine")
+    kind = engine.get("kind") if isinstance(engine, Mapping) else None
     tasks = profile.get("tasks")
     roles = profile.get("roles")
     kinds = (
@@ -55,7 +58,11 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
         else []
     )
     named = roles if isinstance(roles, list | tuple) else ()
-    return all(kind in TASKS for kind in kinds) and all(role in role_names() for role in named)
+    return (
+        (not isinstance(kind, str) or kind in (*BUILT_IN, *ENGINES))
+        and all(kind in TASKS for kind in kinds)
+        and all(role in role_names() for role in named)
+    )
 
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
@@ -116,6 +123,15 @@ def _register(group: str, found: EntryPoint) -> None:
         if not isinstance(value, Role):
             raise SettingsError(f"{where}: expected a Role, found {type(value).__name__}")
         register_role(value)
+    elif group == "ttsgraph.engines":
+        from ttsgraph.pool.engine import register_engine
+
+        made = value() if isinstance(value, type) else value
+        if not (hasattr(made, "servers") and isinstance(getattr(made, "name", None), str)):
+            raise SettingsError(
+                f"{where}: expected an engine with a name and servers(), found {value!r}"
+            )
+        register_engine(made)
     else:
         if not (
             isinstance(value, type) and isinstance(vars(value).get("name"), str)

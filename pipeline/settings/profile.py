@@ -8,7 +8,7 @@ raises SettingsError in one line that names file, key and value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import get_role, role_names
 from ttsgraph.models.client import Sampling
-from ttsgraph.pool.engine import EngineSettings, Probability
+from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
 from ttsgraph.pool.spec import FACTS, ModelPool, Price
@@ -115,6 +115,11 @@ class TaskSettings(Closed):
     splits: SplitSettings
     prompt: PromptSettings
     sampling: SamplingSettings
+    accuracies: dict[str, Probability] = Field(
+        default_factory=dict,
+        exclude_if=lambda accuracies: not accuracies,
+        description="by member of the pool, for weighted votes; the stages put it here",
+    )
     lengths: LengthSettings = Field(
         default=LengthSettings(), description="measured by the profile stage if not given"
     )
@@ -327,7 +332,10 @@ class Profile(Closed):
 
     @model_validator(mode="after")
     def _reachable_by_workers(self) -> Profile:
-        if self.workers.kind != "local" and (here := next(iter(self.hosted), None)) is not None:
+        if (
+            self.workers.kind != "local"
+            and (here := next(iter(self.hosted | self.elsewhere), None)) is not None
+        ):
             raise ValueError(
                 "workers reach endpoints themselves: expected engine external or simulated, found"
                 f" {self.engine.kind}, which starts {here!r} here"
@@ -400,6 +408,13 @@ class Profile(Closed):
         return {name: model for name, model in self.pool.items() if not model.base_urls}
 
     @property
+    def elsewhere(self) -> dict[str, ModelSettings]:
+        """The models whose servers an engine of a plug-in starts."""
+        if self.engine.kind not in ENGINES:
+            return {}
+        return {name: model for name, model in self.pool.items() if not model.base_urls}
+
+    @property
     def judges(self) -> dict[str, ModelSettings]:
         """The models that grade answers, of all tasks, by the names that calls have for them."""
         return {
@@ -409,11 +424,16 @@ class Profile(Closed):
             for name, model in task.options.models.items()
         }
 
-    def model_pool(self) -> ModelPool:
-        """The pool as facts, in the profile's order, each model before its variants."""
+    def model_pool(self, task: str | None = None) -> ModelPool:
+        """The pool as facts, in the profile's order, each model before its variants; with what is
+        measured on a task.
+        """
+        known = {} if task is None else self.task(task).accuracies
         return ModelPool(
             tuple(
-                spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)
+                replace(spec, accuracy=known[spec.name]) if spec.name in known else spec
+                for name, model in self.pool.items()
+                for spec in model.specs(name, self.engine)
             )
         )
 
@@ -460,6 +480,11 @@ class Profile(Closed):
         return self.model_copy(
             update={"tasks": self.tasks | {task: settings.model_copy(update={"lengths": lengths})}}
         )
+
+    def with_accuracies(self, task: str, measured: Mapping[str, float]) -> Profile:
+        """The same, with how often each member of the pool is right alone on a task."""
+        settings = self.task(task).model_copy(update={"accuracies": dict(measured)})
+        return self.model_copy(update={"tasks": self.tasks | {task: settings}})
 
 
 class Params(Closed):

@@ -79,7 +79,7 @@ def _identities(profile: Profile, task: str | None, data: dict[str, Any]) -> dic
         data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
     if "tasks" in data:
         names = [*profile.tasks] if task is None else [task]
-        measured = {"lengths": {"measured"}}
+        measured: dict[str, Any] = {"lengths": {"measured"}, "accuracies": True}
         data["tasks"] = {
             name: profile.task(name).model_dump(mode="json", exclude=measured) for name in names
         }

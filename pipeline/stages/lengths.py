@@ -16,6 +16,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Lengths
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.schemas import Profiles, read_table
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
@@ -157,8 +158,12 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
 
 def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     """The profile whose costs follow from this table of the profile stage; the same where models
-    are simulated.
+    are simulated. Where a role weighs votes, it has the accuracies too.
     """
+    if any(get_role(role).weighs for role in profile.roles):
+        rows = table.dropna(subset=["accuracy"])
+        shares = zip(rows["model"], rows["accuracy"], strict=True)
+        profile = profile.with_accuracies(task, {str(name): float(share) for name, share in shares})
     if profile.engine.kind == "simulated":
         return profile
     pool = profile.model_pool()

@@ -63,7 +63,8 @@ def deployed(folder: Path, url: str, graph: CollaborationGraph, kind: str = "exa
         "b": shared,
         "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
     }
-    return Deployed(TASK, graph, profile_of(models, folder / "qa.jsonl", 20, kind, "$1"))
+    profile = profile_of(models, folder / "qa.jsonl", 20, kind, "$1")
+    return Deployed(TASK, graph, profile.with_accuracies(TASK, {"a": 0.3, "b": 0.9, "c": 0.4}))
 
 
 def votes(models: list[str], rule: Stop, waves: tuple[int, ...]) -> CollaborationGraph:
@@ -88,6 +89,7 @@ GRAPHS = {
     "one call": topologies.single("a:curt"),
     "a vote": topologies.parallel(["a", "c", "b"], "b", "voter"),
     "a check": topologies.parallel(["a", "c", "b"], "b", "verifier"),
+    "a weighted vote": topologies.parallel(["a", "c", "b"], "b", "weighted"),
     "a fan": topologies.parallel(["a", "b"], "b", "fuser"),
     "a choice": topologies.parallel(["a", "b", "c"], "c", "judge"),
     "chains that vote": topologies.branches([["a", "b"], ["b", "c"]], "a", "voter"),

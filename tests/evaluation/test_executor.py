@@ -253,5 +253,5 @@ def test_a_role_of_ones_own_is_one_function_and_one_registration():
 
 
 def test_a_role_needs_exactly_one_way_to_act():
-    with pytest.raises(GraphError, match="exactly one of speak and decide"):
+    with pytest.raises(GraphError, match="exactly one of speak, decide and pick"):
         Role("nothing")

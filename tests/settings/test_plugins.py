@@ -4,6 +4,8 @@ installed package.
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -18,6 +20,9 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
 from ttsgraph.graphs.roles import _ROLES
+from ttsgraph.graphs.topologies import single
+from ttsgraph.pool.engine import ENGINES
+from ttsgraph.runtime.asking import ask_graph
 from ttsgraph.search.base import SEARCHERS, searcher_class
 from ttsgraph.settings import plugins
 from ttsgraph.settings.profile import Profile
@@ -54,6 +59,24 @@ class Cheapest(Searcher):
         return self.propose(1)[0]
 """
 
+ENGINE = """
+import json, sys
+from contextlib import contextmanager, ExitStack
+from ttsgraph.pool.engine import register_engine
+from tests.support.stub_server import StubServer, serve
+
+class Stubs:
+    name = "stubs"
+
+    @contextmanager
+    def servers(self, models, settings, state):
+        with ExitStack() as held:
+            yield {name: (held.enter_context(serve(StubServer((name,)))),) for name in models}
+
+register_engine(Stubs())
+EXAMPLES = {"stubs": {"tiny": {"price": 0}}}
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -61,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     known = set(sys.modules)
-    registries = (TASKS, _ROLES, SEARCHERS)
+    registries = (TASKS, _ROLES, SEARCHERS, ENGINES)
     before = [dict(registry) for registry in registries]
     yield tmp_path
     for registry, old in zip(registries, before, strict=True):
@@ -138,11 +161,15 @@ def test_an_installed_package_offers_by_entry_points(
 
 
 def test_check_says_what_a_module_keeps(folder: Path) -> None:
-    (folder / "all_of_mine.py").write_text(TASK + ROLE + METHOD)
+    (folder / "all_of_mine.py").write_text(
+        TASK + ROLE + METHOD + ENGINE.replace("EXAMPLES =", "EXAMPLES |=")
+    )
     done = CliRunner().invoke(app, ["check", "all_of_mine"])
     assert done.exit_code == 0, done.output
     assert "ok      kind haiku: answers are graded from 0 to 1" in done.output
     assert "ok      role shortest: chooses an answer" in done.output
+    assert "ok      engine stubs: its servers answer by the OpenAI API" in done.output
+    assert "ok      engine stubs: its servers end with it" in done.output
     assert "ok      method cheapest: the same seed proposes the same" in done.output
 
 
@@ -185,3 +212,50 @@ def test_a_module_that_registers_nothing_says_so(folder: Path) -> None:
     error = CliRunner().invoke(app, ["check", "empty_of_mine"]).exception
     assert isinstance(error, SettingsError)
     assert "it registers nothing" in str(error)
+
+
+def test_an_engine_of_a_module_starts_the_servers_of_a_pool(folder: Path) -> None:
+    (folder / "my_engine.py").write_text(ENGINE)
+    path = profile_with(folder, kind="exact")
+    data = yaml.safe_load(path.read_text()) | {"plugins": ["my_engine"]}
+    data |= {"engine": {"kind": "stubs"}, "pool": {"tiny": {"price": 0}}}
+    data["budget"] = {"metric": "dollars", "limit": 1}
+    path.write_text(yaml.safe_dump(data))
+    found = load(Profile, path)
+    answer = asyncio.run(ask_graph(single("tiny"), "2 + 2", found, "support"))
+    assert answer.text in ("4", "5")
+    again = asyncio.run(ask_graph(single("tiny"), "2 + 2", found, "support"))
+    assert again.usage.cached_calls == 1
+
+
+def test_an_unknown_engine_is_named_with_those_there_are(folder: Path) -> None:
+    path = profile_with(folder, kind="exact")
+    data = yaml.safe_load(path.read_text()) | {"engine": {"kind": "steam"}}
+    path.write_text(yaml.safe_dump(data))
+    expected = "expected one of 'vllm', 'transformers', 'external', 'simulated'.*, found 'steam'"
+    with pytest.raises(SettingsError, match=expected):
+        load(Profile, path)
+
+
+def test_an_installed_engine_is_found_and_checked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "engine_package.py").write_text(
+        ENGINE.replace("register_engine(Stubs())", "LIST = 3")
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    for value, expected in (
+        ("Stubs", None),
+        ("LIST", "expected an engine with a name and servers()"),
+    ):
+        offered = [EntryPoint("stubs", f"engine_package:{value}", "ttsgraph.engines")]
+        groups = {"ttsgraph.engines": offered}
+        monkeypatch.setattr(plugins, "entry_points", lambda group, of=groups: of.get(group, []))
+        plugins.load_entry_points.cache_clear()
+        if expected is None:
+            plugins.load_entry_points()
+            assert "stubs" in ENGINES
+        else:
+            with pytest.raises(SettingsError, match=re.escape(expected)):
+                plugins.load_entry_points()
+    plugins.load_entry_points.cache_clear()

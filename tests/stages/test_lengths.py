@@ -109,3 +109,16 @@ def test_what_is_measured_is_no_setting():
     )
     with pytest.raises(SettingsError, match="or neither, so that they are measured"):
         profile(lengths={"prompt_tokens": 10})
+
+
+def test_accuracies_are_kept_where_votes_are_weighed_and_are_no_part_of_the_identity():
+    plain = profile()
+    measured = with_lengths(plain, "math", table(plain))
+    assert measured.task("math").accuracies == {}
+    weighing = plain.model_copy(update={"roles": ("assistant", "weighted")})
+    found = with_lengths(weighing, "math", table(weighing))
+    shares = {name: spec.accuracy for name, spec in found.model_pool("math").items()}
+    assert shares.keys() == WORDS.keys()
+    assert all(0 <= share <= 1 for share in shares.values())
+    assert {spec.accuracy for spec in found.model_pool().values()} == {None}
+    assert settings_sha256(found, "math") == settings_sha256(weighing, "math")
