@@ -44,6 +44,8 @@ _OF_LANGGRAPH = {"import operator", "from typing import Annotated", "from typing
 
 def export(deployed: Deployed, form: str = "python") -> str:
     """The file, in one of FORMS. Raises InputError that names what can't be written."""
+    if form not in FORMS:
+        raise InputError(f"expected a form among {', '.join(FORMS)}, found {form!r}")
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     adaptive = graph.adaptive
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}

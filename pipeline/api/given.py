@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.base.errors import DataError, InputError, SettingsError
+from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.base.parsing import parse
+from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
 from ttsgraph.scaffold.kinds import grading_of, kind_of
 from ttsgraph.scaffold.task import split_sizes
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
+from ttsgraph.tasks.sources import TABLES, JsonlSource, Source, load_rows
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
@@ -118,13 +119,13 @@ def budget_of(budget: str | float) -> dict[str, Any]:
 
 
 def questions_file(questions: Any, state: Path = STATE) -> Path:
-    """The questions as a JSONL file: a path to one, to a CSV or parquet file, rows, or a pandas
-    DataFrame.
+    """The questions as a JSONL file: a path to one, to a CSV or parquet file, rows, a pandas
+    DataFrame, or a mapping that says where they come from, as `source` in a profile does.
 
     What is no such file is written below `state` as one, under a name made of its content. Raises
     InputError.
     """
-    if isinstance(questions, str | Path) and Path(questions).suffix not in (".csv", ".parquet"):
+    if isinstance(questions, str | Path) and Path(questions).suffix not in TABLES:
         return Path(questions)
     rows = _rows(questions)
     text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -134,21 +135,18 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
     return path
 
 
+class _From(Closed):
+    source: Source
+
+
 def _rows(questions: Any) -> list[dict[str, Any]]:
+    if isinstance(questions, Mapping):
+        source = parse(_From, {"source": questions}, "questions").source
+        return [row for _, row in load_rows(source, 0)]
+    if isinstance(questions, str | Path):
+        return [row for _, row in load_rows(JsonlSource(kind="jsonl", path=Path(questions)), 0)]
     import pandas as pd
 
-    if isinstance(questions, str | Path):
-        path = Path(questions)
-        try:
-            questions = (
-                pd.read_csv(path, dtype=str, keep_default_na=False)
-                if path.suffix == ".csv"
-                else pd.read_parquet(path)
-            )
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{path}: expected a table of questions, but it can't be read: {error}"
-            ) from None
     if isinstance(questions, pd.DataFrame):
         return [
             {str(key): value for key, value in row.items()} for row in questions.to_dict("records")

@@ -28,11 +28,15 @@ from ttsgraph.tasks.sources import load_questions, split_questions
 PROFILE = "mine"
 SAMPLE = "sample"
 SAMPLES = 40
+SCORES = "scores.json"
+"""What `dvc metrics show` shows of a task, beside the folder of what was found."""
+
 FOUND = "found"
 """The folder of what `ttsgraph run` found, below results/<profile>/<task>/."""
 
 DVC = """\
-# `dvc repro` searches again when questions, settings or the seed have changed.
+# `dvc repro` searches again when questions, settings or the seed have changed;
+# `dvc exp run -S seed=1` with another seed, and `dvc exp show` shows the scores of both.
 stages:
   run:
     matrix:
@@ -44,6 +48,7 @@ stages:
       - methods
       - profiles/${profile}.yaml:
     outs: ["results/${profile}/${item.task}/found"]
+    metrics: ["results/${profile}/${item.task}/scores.json"]
 """
 
 PARAMS = """\
@@ -166,4 +171,23 @@ async def run(
         profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
     )
     result = result_of(searched)
-    return result, result.save(Path("results") / params.profile / task / FOUND)
+    folder = Path("results") / params.profile / task
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / SCORES, json.dumps(scores_of(result, params.seed), indent=1))
+    return result, result.save(folder / FOUND)
+
+
+def scores_of(result: Result, seed: int) -> dict[str, float]:
+    """The numbers of a search, for tables of several: the graph in use, and the one that was
+    found.
+    """
+    table = result.compare()
+    used = next(row for row in table if row["graph"] == table.used)
+    first = next(iter(table))
+    return {
+        "seed": seed,
+        "accuracy": used["accuracy"],
+        "cost": used["cost"],
+        "found_accuracy": first["accuracy"],
+        "found_cost": first["cost"],
+    }

@@ -137,6 +137,16 @@ class Result:
         self.folder = place
         return place
 
+    def export(self, file: str | Path, form: str = "python") -> Path:
+        """Write it as one readable Python file, or with form "langgraph" as a LangGraph program;
+        returns its path. Raises InputError that names what can't be written so.
+        """
+        from ttsgraph.api.export import export
+
+        path = Path(file)
+        write_text(path, export(self.deployed, form))
+        return path
+
     def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
         """Serve it as a model of an OpenAI-compatible server until interrupted. Raises
         InputError.

@@ -83,7 +83,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "split": "its split",
         "revision": "its commit; the newest if not given",
     },
-    "JsonlSource": {"kind": KIND, "path": "the file, .jsonl or .jsonl.gz"},
+    "JsonlSource": {"kind": KIND, "path": "the file: .jsonl, .jsonl.gz, .csv or .parquet"},
+    "LmEvalSource": {"kind": KIND},
+    "InspectSource": {"kind": KIND},
+    "MlflowSource": {"kind": KIND},
     "PackageSource": {
         "kind": KIND,
         "package": "an installed Python package",

@@ -18,7 +18,7 @@ from ttsgraph.scaffold.profile_text import ProfileText
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Style
-from ttsgraph.tasks.sources import JsonlSource, load_questions, split_questions
+from ttsgraph.tasks.sources import TABLES, JsonlSource, load_questions, split_questions
 
 INPUTS = Path("inputs")
 SHARES = {"train": 0.4, "val": 0.2}
@@ -146,7 +146,8 @@ def _place_of(name: str, file: Path) -> Path:
     """
     if file.resolve().is_relative_to(INPUTS.resolve()):
         return INPUTS / file.resolve().relative_to(INPUTS.resolve())
-    place = INPUTS / f"{name}.jsonl{'.gz' if file.suffix == '.gz' else ''}"
+    kept = file.suffix if file.suffix in TABLES else ".jsonl"
+    place = INPUTS / f"{name}{kept}{'.gz' if file.suffix == '.gz' else ''}"
     if place.exists() and place.read_bytes() != file.read_bytes():
         raise InputError(
             f"{place}: expected no other file there, to copy {file} to; remove it, or choose"

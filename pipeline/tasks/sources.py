@@ -17,11 +17,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.tasks import synthetic
 from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.evaluations import (
+    INSPECT,
+    MLFLOW,
+    lm_eval_rows,
+    lm_eval_task,
+    told_rows,
+)
 from ttsgraph.tasks.mmlu_flan import flan_rows
 
 INSTALL = {
@@ -47,8 +54,48 @@ class HubSource(_Source):
     revision: str | None = None
 
 
+class LmEvalSource(_Source):
+    """A task of lm-eval by its name: its data set on the hub, its templates. Without a split, that
+    of its tests, else of validation or training.
+    """
+
+    kind: Literal["lm_eval"]
+    task: str = Field(description="such as gsm8k; one whose templates are code can't be read")
+    split: str | None = Field(
+        default=None, description="of its data set; the task's own if not given"
+    )
+
+
+class InspectSource(_Source):
+    """A task of inspect_ai: the samples of the Task that its function returns."""
+
+    kind: Literal["inspect_ai"]
+    task: str = Field(
+        pattern=r"^.+@\w+$",
+        description="file.py@function, or module@function such as inspect_evals/gsm8k@gsm8k",
+    )
+    args: dict[str, Any] = Field(default_factory=dict, description="the function's arguments")
+
+
+class MlflowSource(_Source):
+    """An evaluation data set of MLflow: its inputs, with the expected response or facts."""
+
+    kind: Literal["mlflow"]
+    name: str | None = Field(default=None, description="of the data set; or its id")
+    dataset_id: str | None = Field(default=None, description="where names are not unique")
+    tracking_uri: str | None = Field(default=None, description="MLflow's own default if not given")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> MlflowSource:
+        if (self.name is None) == (self.dataset_id is None):
+            raise ValueError("expected name or dataset_id, one of them")
+        return self
+
+
 class JsonlSource(_Source):
-    """A file with one JSON object a line, or the same with gzip (.gz)."""
+    """A file with one JSON object a line, or the same with gzip (.gz); or a table of questions
+    (.csv, .parquet).
+    """
 
     kind: Literal["jsonl"]
     path: Path
@@ -112,7 +159,14 @@ class SyntheticSource(_Source):
 
 
 Part = Annotated[
-    HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource,
+    HubSource
+    | JsonlSource
+    | PackageSource
+    | GeneratorSource
+    | SyntheticSource
+    | LmEvalSource
+    | InspectSource
+    | MlflowSource,
     Field(discriminator="kind"),
 ]
 
@@ -127,7 +181,15 @@ class MixtureSource(_Source):
 
 
 Source = Annotated[
-    HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource | MixtureSource,
+    HubSource
+    | JsonlSource
+    | PackageSource
+    | GeneratorSource
+    | SyntheticSource
+    | LmEvalSource
+    | InspectSource
+    | MlflowSource
+    | MixtureSource,
     Field(discriminator="kind"),
 ]
 RawRow = dict[str, Any]
@@ -161,13 +223,70 @@ def load_rows(source: Source, seed: int) -> list[tuple[str, RawRow]]:
     if isinstance(source, HubSource):
         return _hub_rows(source)
     if isinstance(source, JsonlSource):
-        return _jsonl_rows(source.path)
+        table = source.path.suffix in TABLES
+        return _table_rows(source.path) if table else _jsonl_rows(source.path)
+    if isinstance(source, LmEvalSource):
+        return _lm_eval_rows(source)
+    if isinstance(source, InspectSource):
+        wanted = {"task": source.task, "args": source.args}
+        return told_rows(INSPECT, wanted, source.task, "inspect_ai")
+    if isinstance(source, MlflowSource):
+        which = {"name": source.name, "dataset_id": source.dataset_id}
+        given = {key: value for key, value in which.items() if value is not None}
+        asked = {"tracking_uri": source.tracking_uri, "which": given}
+        return told_rows(MLFLOW, asked, f"mlflow:{source.name or source.dataset_id}", "mlflow")
     if isinstance(source, PackageSource):
         path = _package_file(source)
         return flan_rows(path) if source.format == "mmlu_flan_cot" else _jsonl_rows(path)
     if isinstance(source, SyntheticSource):
         return synthetic.rows(source.task, source.size)
     return _generated_rows(source, seed)
+
+
+TABLES = (".csv", ".parquet")
+
+
+def _table_rows(path: Path) -> list[tuple[str, RawRow]]:
+    import pandas as pd  # slow to import, and needed for tables alone
+
+    try:
+        table = (
+            pd.read_csv(path, dtype=str, keep_default_na=False)
+            if path.suffix == ".csv"
+            else pd.read_parquet(path)
+        )
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: expected a question file, but there is none; put it there, or correct the"
+            " path"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path}: expected a table of questions, but it can't be read: {error}"
+        ) from None
+    if table.empty:
+        raise DataError(f"{path}: expected at least one question, found an empty table")
+    # Plain values, as a file of JSON lines has them.
+    rows = json.loads(table.to_json(orient="records", force_ascii=False))
+    return [(f"{path.name}:{number}", dict(row)) for number, row in enumerate(rows, 1)]
+
+
+def _lm_eval_rows(source: LmEvalSource) -> list[tuple[str, RawRow]]:
+    task = lm_eval_task(source.task)
+    splits = (task.get(f"{name}_split") for name in ("test", "validation", "training"))
+    split = source.split or next((each for each in splits if each), None)
+    if not task.get("dataset_path") or split is None:
+        raise DataError(
+            f"lm-eval task {source.task!r}: expected a data set and a split of it; is it a group?"
+        )
+    docs = _loaded(
+        task["dataset_path"],
+        task.get("dataset_name"),
+        split,
+        None,
+        task.get("dataset_kwargs") or {},
+    )
+    return lm_eval_rows(source.task, task, docs)
 
 
 def _spread(parts: Sequence[list[tuple[str, RawRow]]]) -> list[tuple[str, RawRow]]:
@@ -221,28 +340,33 @@ def _package_file(source: PackageSource) -> Path:
 
 
 def _hub_rows(source: HubSource) -> list[tuple[str, RawRow]]:
+    names = source.name if isinstance(source.name, tuple) else (source.name,)
+    parts = [_loaded(source.path, name, source.split, source.revision, {}) for name in names]
+    return [row for part in parts for row in part]
+
+
+def _loaded(
+    path: str, name: str | None, split: str, revision: str | None, more: Mapping[str, Any]
+) -> list[tuple[str, RawRow]]:
+    """The rows of one configuration of a data set on the hub, each with its place."""
     try:
         from datasets import load_dataset
     except ImportError:
         raise DataError(
             "questions from the hub need the package datasets: pip install 'ttsgraph[tasks]'"
         ) from None
-    names = source.name if isinstance(source.name, tuple) else (source.name,)
-    rows = []
-    for name in names:
-        label = f"{source.path}{f'/{name}' if name else ''}[{source.split}]"
-        try:
-            table = load_dataset(source.path, name, split=source.split, revision=source.revision)
-        except (
-            Exception
-        ) as error:  # the library raises many kinds: offline, gated, renamed, a wrong split
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(
-                f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the"
-                " name and the network, or point HF_HOME at a cache that holds it"
-            ) from None
-        rows += [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
-    return rows
+    label = f"{path}{f'/{name}' if name else ''}[{split}]"
+    try:
+        table = load_dataset(path, name, split=split, revision=revision, **more)
+    except (
+        Exception
+    ) as error:  # the library raises many kinds: offline, gated, renamed, a wrong split
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the"
+            " name and the network, or point HF_HOME at a cache that holds it"
+        ) from None
+    return [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
 
 
 # In a child process with a fixed hash seed: some generators iterate over sets, and would differ

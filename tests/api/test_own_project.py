@@ -179,3 +179,42 @@ def test_from_the_wheel_to_a_served_graph_in_six_commands(wheel: Path, tmp_path:
     assert len(commands) <= 6
     graph = json.loads((project / "results/mine/support/found/bundle.json").read_text())["graph"]
     assert "voter" not in {node["role"] for node in graph["nodes"]}
+
+
+@pytest.mark.slow
+def test_an_experiment_with_another_seed_shows_its_scores(tmp_path: Path) -> None:
+    """`dvc exp run -S seed=...`, as dvc.yaml of a new project says."""
+    project = tmp_path / "mysearch"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "GIT_CONFIG_GLOBAL": os.devnull}
+    environment |= {
+        f"GIT_{who}_{what}": "a@b.c"
+        for who in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+
+    def done(*command: str) -> str:
+        made = subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+        return made.stdout
+
+    with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
+        assert init(project, url, "--budget", "$0.00002").exit_code == 0
+        command = project / "bin" / "ttsgraph"
+        command.parent.mkdir()
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ttsgraph "$@"\n')
+        command.chmod(0o755)
+        environment["PATH"] = f"{command.parent}{os.pathsep}{environment['PATH']}"
+        (project / ".gitignore").write_text((project / ".gitignore").read_text() + "/bin/\n")
+        done("git", "init", "-q")
+        done(sys.executable, "-m", "dvc", "init", "-q")
+        done(sys.executable, "-m", "dvc", "config", "core.analytics", "false")
+        done("git", "add", "-A")
+        done("git", "commit", "-qm", "Begin")
+        done(sys.executable, "-m", "dvc", "exp", "run", "-S", "seed=7")
+        shown = json.loads(done(sys.executable, "-m", "dvc", "metrics", "show", "--json"))
+    (scores,) = (each["data"] for each in shown[""]["data"].values())
+    assert scores["seed"] == 7
+    assert 0 <= scores["accuracy"] <= 1
+    assert scores["cost"] <= 0.00002

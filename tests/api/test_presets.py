@@ -131,7 +131,7 @@ def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
         for line in page.split("```text\n")[1].split("```")[0].splitlines()
         if "ttsgraph " in line
     ]
-    preset = page.split('```yaml title="team.yaml"\n')[1].split("```")[0]
+    preset = page.split("```text\n")[2].split("```")[0]
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
         for line in (line for line in commands if not line.startswith("pip")):
             monkeypatch.chdir(

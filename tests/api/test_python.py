@@ -16,7 +16,9 @@ import ttsgraph
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
+from ttsgraph.api.result import shown_progress
 from ttsgraph.base.errors import InputError
+from ttsgraph.evaluation.progress import Answered
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
 SMALL = {
@@ -57,6 +59,25 @@ def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
     assert "<table>" in result.compare()._repr_html_()
     assert "<- in use" in repr(result.compare())
     assert result._repr_html_().startswith("<svg")
+
+
+def test_it_is_exported_in_both_forms(found: tuple[ttsgraph.Result, Path], tmp_path: Path) -> None:
+    result, _ = found
+    for form in ("python", "langgraph"):
+        path = result.export(tmp_path / f"{form}.py", form)
+        compile(path.read_text(), path, "exec")
+    with pytest.raises(InputError, match="expected a form among python, langgraph, found 'java'"):
+        result.export(tmp_path / "java.py", "java")
+
+
+def test_a_bar_counts_answered_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress(True) as publish:
+        for _ in range(3):
+            publish(Answered())
+    assert "3 questions answered" in capsys.readouterr().err
+    with shown_progress(False) as publish:
+        publish(Answered())
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_saved_is_loaded_and_can_be_served(

@@ -1,0 +1,141 @@
+"""Questions of other tools: tables, tasks of lm-eval and inspect_ai, evaluation data sets of
+MLflow.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ttsgraph.api.given import questions_file
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.evaluations import lm_eval_rows, lm_eval_task
+from ttsgraph.tasks.sources import (
+    InspectSource,
+    JsonlSource,
+    LmEvalSource,
+    MlflowSource,
+    load_questions,
+    load_rows,
+)
+
+ROWS = [{"question": f"{k} + 1", "answer": str(k + 1)} for k in range(5)]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_is_a_file_of_questions(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"qa.{suffix}"
+    frame = pd.DataFrame(ROWS)
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    found = load_questions(get_task("number"), JsonlSource(kind="jsonl", path=path), 0)
+    assert [question.answer for question in found] == [row["answer"] for row in ROWS]
+    frame.drop(columns="answer").to_csv(tmp_path / "half.csv", index=False)
+    half = JsonlSource(kind="jsonl", path=tmp_path / "half.csv")
+    with pytest.raises(DataError, match=r"half\.csv:1: expected an answer in field 'answer'"):
+        load_questions(get_task("number"), half, 0)
+    with pytest.raises(DataError, match=r"none\.csv: expected a question file, but there is none"):
+        load_rows(JsonlSource(kind="jsonl", path=tmp_path / "none.csv"), 0)
+
+
+needs_lm_eval = pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm_eval is not installed")
+
+
+@needs_lm_eval
+def test_a_task_of_lm_eval_is_read_by_its_name() -> None:
+    task = lm_eval_task("gsm8k")
+    assert (task["dataset_path"], task["dataset_name"]) == ("openai/gsm8k", "main")
+    docs = [("d:0", {"question": "Two apples and one?", "answer": "2 + 1 = 3\n#### 3"})]
+    ((_, row),) = lm_eval_rows("gsm8k", task, docs)
+    assert row == {"question": "Question: Two apples and one?\nAnswer:", "answer": "3"}
+    assert get_task("number").parse(row, "d:0").answer == "3"
+
+
+@needs_lm_eval
+def test_choices_of_lm_eval_are_choices() -> None:
+    task = lm_eval_task("arc_easy")
+    choices = {"text": ["sun", "moon"], "label": ["A", "B"]}
+    doc = {"question": "What shines by day?", "choices": choices, "answerKey": "A"}
+    ((where, row),) = lm_eval_rows("arc_easy", task, [("d:0", doc)])
+    assert (row["answer"], row["choices"]) == (0, ["sun", "moon"])
+    assert get_task("choice").parse(row, where).answer == "A"
+
+
+@needs_lm_eval
+def test_what_lm_eval_does_not_have_or_only_as_code_is_named() -> None:
+    with pytest.raises(DataError, match="lm-eval: expected a task that it has, found 'gsm9k'"):
+        load_rows(LmEvalSource(kind="lm_eval", task="gsm9k"), 0)
+    with pytest.raises(DataError, match="expected templates, but its process_docs is code"):
+        lm_eval_rows("hellaswag", lm_eval_task("hellaswag"), [])
+
+
+EVAL = """
+from types import SimpleNamespace as Made
+
+def sums(count):
+    said = [Made(role="system", text="Add."), Made(role="user", text="1 + 1")]
+    samples = [Made(input=said, target="2", choices=None, id="first")]
+    samples += [Made(input=f"{k} + 1", target=[str(k + 1)], choices=None, id=None) for k in range(count)]
+    return Made(dataset=samples)
+"""
+
+
+def test_a_task_of_inspect_ai_gives_its_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_eval.py").write_text(EVAL)
+    for place in ("my_eval.py@sums", "my_eval@sums"):
+        source = InspectSource(kind="inspect_ai", task=place, args={"count": 3})
+        found = load_questions(get_task("exact"), source, 0)
+        assert [(q.text, q.answer) for q in found[:2]] == [("1 + 1", "2"), ("0 + 1", "1")]
+        assert found[0].id == "first"
+    (tmp_path / "needs.py").write_text("import inspect_ai_that_is_missing\n")
+    with pytest.raises(DataError, match=r"needs\.py@sums: expected questions, but"):
+        load_rows(InspectSource(kind="inspect_ai", task="needs.py@sums"), 0)
+
+
+DATASET = """
+import sys, mlflow
+from mlflow.genai.datasets import create_dataset
+mlflow.set_tracking_uri(sys.argv[1])
+experiment = mlflow.create_experiment("support")
+made = create_dataset(name="support", experiment_id=[experiment])
+made.merge_records([
+    {"inputs": {"question": "When?"}, "expectations": {"expected_response": "Today"}},
+    {"inputs": {"messages": [{"role": "user", "content": "Who?"}]},
+     "expectations": {"expected_facts": ["Ada", "Grace"]}},
+])
+"""
+
+
+@pytest.mark.slow
+def test_an_evaluation_data_set_of_mlflow_gives_its_records(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    made = [sys.executable, "-c", DATASET, uri]
+    done = subprocess.run(made, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    source = MlflowSource(kind="mlflow", name="support", tracking_uri=uri)
+    found = load_questions(get_task("contains"), source, 0)
+    told = {question.text: get_task("contains").accepted(question) for question in found}
+    assert told == {"When?": ["Today"], "Who?": ["Ada", "Grace"]}
+    missing = MlflowSource(kind="mlflow", name="nothing", tracking_uri=uri)
+    with pytest.raises(DataError, match="mlflow:nothing: expected questions, but"):
+        load_rows(missing, 0)
+
+
+def test_python_takes_a_source_as_a_profile_has_it(tmp_path: Path) -> None:
+    (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    source = {"kind": "jsonl", "path": str(tmp_path / "qa.jsonl")}
+    path = questions_file(source, tmp_path / "state")
+    assert [json.loads(line) for line in path.read_text().splitlines()] == ROWS
+    with pytest.raises(SettingsError, match=r"questions: .*steam"):
+        questions_file({"kind": "steam"}, tmp_path / "state")
+    with pytest.raises(SettingsError, match="expected name or dataset_id, one of them"):
+        questions_file({"kind": "mlflow"}, tmp_path / "state")
