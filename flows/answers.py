@@ -13,11 +13,30 @@ from rich.table import Table
 from rich.text import Text
 
 REPORTS = Path("reports")
+SERVING = "window.ttsgraphServing"
+"""What a page calls the lines that stand beside its answers."""
 
 
 def answers_file(profile: str) -> Path:
     """Where the report stage writes a profile's report in brief."""
     return REPORTS / profile / "answers.json"
+
+
+def serving_file(profile: str) -> Path:
+    """The script that says where the registry's champion is not what the page names, for the page
+    to read (flows/champion.py).
+    """
+    return REPORTS / profile / "serving.js"
+
+
+def lines_beside(profile: str) -> dict[str, str]:
+    """Task -> what that script says; nothing where there is none, or the champion is as named."""
+    path = serving_file(profile)
+    if not path.exists():
+        return {}
+    text = path.read_text(encoding="utf-8").strip()
+    lines: dict[str, str] = json.loads(text.removeprefix(f"{SERVING} = ").removesuffix(";"))
+    return lines
 
 
 def tell(profile: str, console: Console | None = None) -> None:
@@ -33,12 +52,13 @@ def tell(profile: str, console: Console | None = None) -> None:
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["simulated"]:
         wide.print("simulated: no language model answered")
+    beside = lines_beside(profile)
     for told in found["tasks"]:
-        _tell(told, wide)
+        _tell(told, beside.get(told["task"], ""), wide)
     wide.print(f"report: {path.with_name('index.html')}")
 
 
-def _tell(told: dict[str, Any], console: Console) -> None:
+def _tell(told: dict[str, Any], beside: str, console: Console) -> None:
     console.print()
     console.print(
         Text.assemble((f"{told['task']}: ", "bold"), told["sentence"]),
@@ -55,3 +75,5 @@ def _tell(told: dict[str, Any], console: Console) -> None:
     console.print()
     console.print(table)
     console.print(f"  {told['serve']}")
+    if beside:
+        console.print(Text(f"  {beside}", style="yellow"), soft_wrap=not console.is_terminal)

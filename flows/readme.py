@@ -7,12 +7,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
-from ttsgraph.flows.answers import answers_file
+from ttsgraph.flows.answers import answers_file, lines_beside
 from ttsgraph.flows.ending import guarded
 from ttsgraph.settings.profile import load_params
 
@@ -23,8 +24,8 @@ BEGIN = "<!-- answer: written by `make readme` from reports/<profile>/answers.js
 END = "<!-- end of answer -->"
 
 
-def block(told: dict[str, Any]) -> str:
-    """The answers of a report in brief, as Markdown."""
+def block(told: dict[str, Any], beside: Mapping[str, str]) -> str:
+    """The answers of a report in brief, as Markdown; `beside` says where another graph serves."""
     first = told["tasks"][0]["task"]
     lines = [
         BEGIN,
@@ -35,12 +36,13 @@ def block(told: dict[str, Any]) -> str:
         lines += ["", "Simulated: no language model answered."]
     for task in told["tasks"]:
         lines += ["", f"**{task['task']}**: {task['sentence']}", ""]
+        lines += [beside[task["task"]], ""] if task["task"] in beside else []
         lines += ["| " + " | ".join(task["heads"]) + " |", "|" + "---|" * len(task["heads"])]
         lines += ["| " + " | ".join(cells) + " |" for cells in task["rows"]]
     return "\n".join([*lines, "", END])
 
 
-def with_block(readme: str, told: dict[str, Any]) -> str:
+def with_block(readme: str, told: dict[str, Any], beside: Mapping[str, str] | None = None) -> str:
     """A README with the answers between its two marks. Raises InputError where it lacks them."""
     before, begun, rest = readme.partition(BEGIN)
     _, ended, after = rest.partition(END)
@@ -48,7 +50,7 @@ def with_block(readme: str, told: dict[str, Any]) -> str:
         raise InputError(
             f"{README}: expected the lines {BEGIN!r} and {END!r}, between which the answer goes"
         )
-    return before + block(told) + after
+    return before + block(told, beside or {}) + after
 
 
 def readme() -> None:
@@ -58,7 +60,9 @@ def readme() -> None:
     if not path.exists():
         raise InputError(f"{path}: expected a report, but there is none; `make repro` makes it")
     told = json.loads(path.read_text(encoding="utf-8"))
-    write_text(README, with_block(README.read_text(encoding="utf-8"), told))
+    write_text(
+        README, with_block(README.read_text(encoding="utf-8"), told, lines_beside(params.profile))
+    )
     first = told["tasks"][0]
     plots = path.parent / "plots" / first["task"]
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)

@@ -10,6 +10,7 @@ from prefect import flow
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed
 from ttsgraph.flows.answers import REPORTS, answers_file
+from ttsgraph.flows.champion import write_serving
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main, read_found
 from ttsgraph.flows.tracking import add_note
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -53,6 +54,7 @@ def report(profile: str | None = None) -> None:
     write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
     write_text(answers_file(name).with_name("metrics.json"), json.dumps(metrics(found), indent=1))
     _note(found, params.tracking_uri)
+    write_serving(name, params.tracking_uri)
     write_index(REPORTS)
 
 

@@ -32,6 +32,7 @@ from ttsgraph.flows.ending import say
 from ttsgraph.flows.registry import STANDS_IN, Registry, Version
 from ttsgraph.flows.repro import changed_stages, repro
 from ttsgraph.flows.search import tracked_search
+from ttsgraph.flows.champion import refresh
 from ttsgraph.flows.served import renew_source
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph.flows.tracking import add_test_scores
@@ -104,6 +105,7 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
     stage = replace(stage, given=with_newcomers(stage.given))
     with locked(STATE / "research" / task, wait=True):
         outcome = _research(stage)
+        refresh()
     say(f"research {task} ({reason}): {outcome.plan}: {outcome.reason}")
     return asdict(outcome)
 

@@ -91,7 +91,7 @@ def verify(
         raise InputError("expected recorded calls of at least one task, found none")
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
-        _copy(folder, params)
+        copy_into(folder, params)
         write_calls(
             {key: call for calls in known.values() for key, call in calls.items()},
             folder / STATE / REPLAY,
@@ -142,7 +142,7 @@ def _published(profile: str, task: str) -> Calls | None:
     return read_calls(path) if path.exists() else None
 
 
-def _copy(folder: Path, params: Params) -> None:
+def copy_into(folder: Path, params: Params) -> None:
     """What stages read, with an MLflow of its own; large things as links."""
     for path in Path().iterdir():
         if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:

@@ -426,10 +426,12 @@ def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challeng
     Example: ttsgraph promote math@challenger
     """
     from ttsgraph.flows.registry import Registry
+    from ttsgraph.flows.champion import refresh
 
     registry = Registry(_params().tracking_uri)
     wanted = registry.find(version)
     before = registry.promote(wanted)
+    refresh()
     _print({"champion": wanted.label, "before": before.label if before else None})
 
 
@@ -440,8 +442,10 @@ def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]
     Example: ttsgraph rollback math
     """
     from ttsgraph.flows.registry import Registry
+    from ttsgraph.flows.champion import refresh
 
     left, now = Registry(_params().tracking_uri).rollback(task)
+    refresh()
     _print({"champion": now.label, "before": left.label})
 
 

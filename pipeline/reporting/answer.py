@@ -8,16 +8,19 @@ the table says so (McNemar's exact test, two-sided).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
+from ttsgraph.deployment.promotion import paired
 from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.reporting.explain import in_brief
 from ttsgraph.reporting.figures import MISSING, SPACE, Figure, Sentence, plain, shown
-from ttsgraph.reporting.report_data import TaskReport
+from ttsgraph.reporting.report_data import MethodReport, TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
 
 ASKED = ("n_scored", "n_unscored")
@@ -49,11 +52,13 @@ class Recommendation:
         return f"ttsgraph serve {self.task}@champion"
 
 
-def answer_of(task: TaskReport, pool: ModelPool) -> Recommendation:
-    """The answer for a task: that of its first method. What serves is the registry's to say, which
-    the page doesn't depend on.
+def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE) -> Recommendation:
+    """The answer for a task: that of the method whose version a registry keeps as champion.
+
+    It follows from the tables alone, as of a registry that was empty before: versions that one
+    holds from elsewhere are told beside it (flows/champion.py). `confidence` is deploy.confidence.
     """
-    method = task.methods[0]
+    method = kept(task.methods, confidence)
     found = method.test.where(arm="found")[0]
     row = put_up(method.test, method.lineage)
     return Recommendation(
@@ -64,6 +69,28 @@ def answer_of(task: TaskReport, pool: ModelPool) -> Recommendation:
         CollaborationGraph.from_json(row["graph"]),
         sentence_of(method.test, method.lineage, pool),
     )
+
+
+def kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
+    """The method whose version becomes champion and stays it, as the rule of `decide` has it: the
+    first one's, until one is shown to be better on the same test questions.
+    """
+    champion = methods[0]
+    for method in methods[1:]:
+        pairs = paired(_outcomes(method), _outcomes(champion))
+        if pairs.p_value("greater") < 1 - confidence:
+            champion = method
+    return champion
+
+
+def _outcomes(method: MethodReport) -> dict[str, bool | None]:
+    """Question -> whether what the gate put up has it right, None where it was not scored."""
+    row = put_up(method.test, method.lineage)
+    answers = method.answers.where(arm=row["arm"], label=row["label"])
+    return {
+        answer["question_id"]: None if pd.isna(answer["correct"]) else bool(answer["correct"])
+        for answer in answers
+    }
 
 
 def put_up(test: TableSource, lineage: Row) -> Row:

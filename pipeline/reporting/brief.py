@@ -21,26 +21,30 @@ from ttsgraph.reporting.sources import COST_FORMS, Row
 SHAPES = {"assistant": "▢", "fuser": "⬡"}
 OTHER_SHAPE = "◇"
 HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
+UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
+"""What the column of the budget's metric is called."""
 
 
 def brief(report: Report) -> dict[str, Any]:
     """For each task the sentence, the command that serves it, the graph in characters, and a small
     table.
     """
-    pool = report.profile.model_pool()
     return {
         "profile": report.name,
         "simulated": report.simulated,
-        "tasks": [_task(task, answer_of(task, pool), report) for task in report.tasks],
+        "tasks": [_task(task, _answer(task, report), report) for task in report.tasks],
     }
+
+
+def _answer(task: TaskReport, report: Report) -> Recommendation:
+    return answer_of(task, report.profile.model_pool(), report.profile.deploy.confidence)
 
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:
     """The numbers of each task's answer."""
-    pool = report.profile.model_pool()
     told = {}
     for task in report.tasks:
-        answer = answer_of(task, pool)
+        answer = _answer(task, report)
         method = next(method for method in task.methods if method.name == answer.method)
         told[task.name] = figures_of(answer, method.test)
     return told
@@ -53,8 +57,9 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
         "task": task.name,
         "sentence": answer.text,
         "serve": answer.serve,
+        "graph_hash": answer.graph.content_hash,
         "graph": drawn(answer.graph, report.profile.model_pool()),
-        "heads": list(HEADS),
+        "heads": [UNIT_HEADS[report.metric] if head == "units" else head for head in HEADS],
         "rows": rows,
     }
 

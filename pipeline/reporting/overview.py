@@ -11,24 +11,19 @@ from ttsgraph.base.style import by_name, cost_axis
 from ttsgraph.reporting.charts import INTERVAL, SCORES, Chart, Spec, chart_of, comparison_rows
 from ttsgraph.reporting.report_data import TaskReport
 from ttsgraph.reporting.sources import Row
+from ttsgraph.reporting.verdicts import KINDS
 
 HEIGHT = 190
 FRONT = "front (validation)"
-NAMES = {
-    "found": "found",
-    "single": "best single call",
-    "self_consistency": "majority vote",
-    "fixed_topology": "best pilot graph",
-}
 
 
 def overview(task: TaskReport, front: Sequence[Row], used: Row, metric: str) -> Chart:
     """Test scores with intervals, `used` ringed; the front is of validation questions, so it is
     drawn apart.
     """
-    names = [*dict.fromkeys(NAMES[row["arm"]] for _, row in comparison_rows(task))]
+    names = [*dict.fromkeys(KINDS[row["arm"]] for _, row in comparison_rows(task))]
     values = [
-        _record(row) | {"kind": NAMES[row["arm"]], "name": name}
+        _record(row) | {"kind": KINDS[row["arm"]], "name": name}
         for name, row in comparison_rows(task)
     ]
     x = cost_axis(metric, ticks=6) | {"scale": {"zero": True, "nice": True}}

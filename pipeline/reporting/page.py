@@ -181,7 +181,7 @@ def _library() -> str:
 
 def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     pool = report.profile.model_pool()
-    answer = answer_of(task, pool)
+    answer = answer_of(task, pool, report.profile.deploy.confidence)
     method = next(method for method in task.methods if method.name == answer.method)
     used = draw(answer.graph, pool, SMALL)
     cloud = charts.candidates(task, report.metric, report.settings)

@@ -11,9 +11,9 @@ from ttsgraph.reporting.sources import Row, TableSource
 
 KINDS = {
     "found": "found",
-    "single": "best single model",
-    "self_consistency": "majority voting",
-    "fixed_topology": "best of the pilot runs",
+    "single": "best single call",
+    "self_consistency": "majority vote",
+    "fixed_topology": "best pilot graph",
 }
 """What each arm of the comparison is."""
 

@@ -173,7 +173,7 @@ STAGES = (
     ),
     StagePlan(
         "report",
-        ("agent", "budget", "engine", "objective", "pool", "roles", "tasks"),
+        ("agent", "budget", "deploy", "engine", "objective", "pool", "roles", "tasks"),
         ("data/{profile}", "results/{profile}"),
         (
             "reports/{profile}/answers.json",

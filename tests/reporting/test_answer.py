@@ -168,15 +168,49 @@ def test_free_calls_have_no_price_in_the_sentence() -> None:
     assert told.text.endswith("(p = 0.010), 2.1 s each.")
 
 
-def test_of_several_methods_the_first_speaks_whatever_the_registry_has() -> None:
-    def method(name: str, right: float) -> Any:
-        rows = pd.DataFrame([row("found", "found graph", FIVE, right)])
-        return SimpleNamespace(
-            name=name, test=TableSource("test.parquet", rows), lineage=Row("verdict.json", "", {})
-        )
+def method_of(name: str, right: str, gate: str) -> Any:
+    """A method's test of as many questions as `right` has marks, 1 for a right answer of what was
+    put up.
+    """
+    rows = [row("found", "found graph", FIVE, 0.5), row("single", "a", single("a"), 0.5)]
+    asked = [
+        {"arm": arm, "label": label, "question_id": str(k)}
+        | {"correct": mark == "1" if arm == gate else False}
+        for arm, label in (("found", "found graph"), ("single", "a"))
+        for k, mark in enumerate(right)
+    ]
+    label = "found graph" if gate == "found" else "a"
+    lineage = Row("verdict.json", "", {"gate": {"arm": gate, "label": label, "verdict": "x"}})
+    test = TableSource("test.parquet", pd.DataFrame(rows))
+    answers = TableSource("answers.parquet", pd.DataFrame(asked).astype({"correct": "boolean"}))
+    return SimpleNamespace(name=name, test=test, answers=answers, lineage=lineage)
 
-    task: Any = SimpleNamespace(name="math", methods=(method("one", 0.8), method("two", 0.9)))
-    assert answer_of(task, POOL).method == "one"
+
+@pytest.mark.parametrize(
+    ("rights", "speaks"),
+    [
+        (["1111000000", "1111100000"], "method 0"),  # more right, which is not shown
+        (["1110000000", "1111111100"], "method 1"),
+        (["1110000000", "1111111100", "1111111110"], "method 1"),
+        (["1111111100", "1110000000"], "method 0"),
+    ],
+)
+@pytest.mark.parametrize("gate", ["found", "single"])
+def test_of_several_methods_the_one_speaks_whose_version_the_registry_keeps(
+    rights: list[str], speaks: str, gate: str
+) -> None:
+    methods = tuple(method_of(f"method {k}", right, gate) for k, right in enumerate(rights))
+    task: Any = SimpleNamespace(name="math", methods=methods)
+    told = answer_of(task, POOL)
+    assert told.method == speaks
+    assert told.row["arm"] == gate
+
+
+def test_the_confidence_of_promotion_decides_which_method_speaks() -> None:
+    methods = tuple(method_of(str(k), ok, "found") for k, ok in enumerate(["111000", "111111"]))
+    task: Any = SimpleNamespace(name="math", methods=methods)
+    assert answer_of(task, POOL, 0.9).method == "0"  # p = 1/8
+    assert answer_of(task, POOL, 0.8).method == "1"
 
 
 def test_every_figure_names_its_cell() -> None:

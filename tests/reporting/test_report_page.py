@@ -21,16 +21,21 @@ import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
 
+import ttsgraph
 from benchmarks import page as page_benchmark
 from benchmarks.browser import WHY_NOT, Opened, browser, chromium
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.flows import report
-from ttsgraph.flows.answers import tell
+from ttsgraph.flows.answers import answers_file, lines_beside, tell
+from ttsgraph.flows.readme import BEGIN, END, with_block
+from ttsgraph.flows.registry import Registry
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.explain import in_brief, steps
 from ttsgraph.reporting.figures import shown
 from ttsgraph.settings.profile import load_profile
+from ttsgraph.stages.records import GateVerdict, read_data, write_record
+from ttsgraph.stages.schemas import Evaluations, write_table
 
 pytestmark = pytest.mark.slow
 METHODS = ("agent_reinforce", "random")
@@ -507,18 +512,18 @@ def nothing_better(project: Path, folder: Path) -> Path:
         project, folder, ignore=shutil.ignore_patterns("cache", ".dvc", "mlruns", "reports")
     )
     results = folder / "results" / "simulated-small" / "math"
-    for path in results.glob("*/lineage.json"):
-        told = json.loads(path.read_text())
+    for path in results.glob("*/verdict.json"):
+        told = read_data(GateVerdict, path, "evaluate")
         table = pd.read_parquet(path.with_name("test.parquet"))
         one = table["arm"] == "single"
         table.loc[one, ["found_only", "rival_only", "p_differs"]] = [10, 9, 1.0]
-        table.to_parquet(path.with_name("test.parquet"))
+        write_table(table, Evaluations, path.with_name("test.parquet"))
         told["gate"] |= {
             "arm": "single",
             "label": table.loc[one, "label"].iloc[0],
             "verdict": "as good",
         }
-        path.write_text(json.dumps(told))
+        write_record(GateVerdict, path, told)
     with chdir(folder):
         report.report.fn()
     return folder / "reports" / "simulated-small" / "index.html"
@@ -570,6 +575,49 @@ def test_the_sentence_the_drawing_and_the_cost_stand_on_the_first_screen(
     assert page.locator("#math .serve").inner_text() == "ttsgraph serve math@champion"
     assert opened.told == []
     opened.close()
+
+
+@pytest.fixture
+def another_champion(built, capsys):
+    """The project after somebody promoted the version that the page does not name."""
+    root = built.parents[1]
+    capsys.readouterr()
+    with chdir(root):
+        ttsgraph.promote("math/2")
+        yield root
+        ttsgraph.rollback("math")
+
+
+def test_where_another_graph_serves_page_terminal_and_readme_say_so(
+    built, another_champion, open_page, capsys
+):
+    registry = Registry(f"sqlite:///{another_champion}/mlflow.db")
+    champion = registry.find("math@champion")
+    assert champion.label == "math/2"
+    tags = champion.tags
+    low, high = (f"{100 * float(part):.1f}" for part in tags["test_interval"].split())
+    words = in_brief(
+        registry.deployed(champion).graph, load_profile("simulated-small").model_pool()
+    )
+    line = (
+        f"math@champion is another graph: math/2, {words};"
+        f" {100 * float(tags['test_accuracy']):.1f} % right ({low} to {high})."
+        " This one is math/1: ttsgraph serve math/1."
+    )
+    assert lines_beside("simulated-small") == {"math": line}
+    tell("simulated-small")
+    assert line in " ".join(capsys.readouterr().out.split())
+    told = json.loads(answers_file("simulated-small").read_text())
+    assert line in with_block(f"{BEGIN}{END}", told, lines_beside("simulated-small"))
+    if chromium():
+        assert open_page().locator("#math .beside").inner_text() == line
+
+
+def test_where_the_champion_is_what_the_page_names_nothing_is_added(built, open_page):
+    with chdir(built.parents[1]):
+        assert lines_beside("simulated-small") == {}
+    if chromium():
+        assert not open_page().locator("#math .beside").is_visible()
 
 
 @in_browser

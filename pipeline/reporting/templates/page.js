@@ -15,6 +15,12 @@ theme.addEventListener("click", () => {
 });
 showTheme();
 
+// Which graph serves is the registry's to say: a script beside the page says where it is another one.
+for (const line of document.querySelectorAll("[data-beside]")) {
+  line.textContent = (window.ttsgraphServing || {})[line.dataset.beside] || "";
+  line.hidden = !line.textContent;
+}
+
 // Found graphs: pointing at a node, or moving to it by keyboard, shows what it is for. One node is a tab stop.
 for (const svg of document.querySelectorAll("svg.graph")) {
   const boxes = [...svg.querySelectorAll(".box")];
