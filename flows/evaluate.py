@@ -14,9 +14,8 @@ from prefect import flow
 from ttsgraph.base.files import write_text
 from ttsgraph.deployment.promotion import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback
-from ttsgraph.evaluation.progress import run_state
+from ttsgraph.evaluation.progress import CameTo, Publish, run_state
 from ttsgraph.flows.deployment import challenger, deploy, read_run_id
-from ttsgraph.flows.ending import say
 from ttsgraph.flows.live import live
 from ttsgraph.flows.registry import Registry
 from ttsgraph.flows.stage import Stage, load_stage, main, read_found
@@ -62,12 +61,19 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     folder = stage.results / method
     graph, _ = read_found(stage, method)
-    tested = _tested(stage, method, graph)
-    _write(stage, folder, graph, tested)
-    stage.write_calls(f"evaluate-{method}")
-    stage.record(f"evaluate-{method}", tested.table, folder)
-    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), tested.table)
-    _put_up(stage, method, folder, tested)
+    votes_count = can_vote(stage.settings.task)
+    budget = stage.profile.budget_on(task)
+    cases = test_cases(graph, stage.pilot_table(), stage.profile_table(), budget, votes_count)
+    count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
+    removed = removal_cases(removals(graph, budget.cost)) if count else []
+    total = len(cases) * stage.settings.splits.test + len(removed) * count
+    with live(run_state(f"evaluate {task} {method}", total)) as publish:
+        tested = _tested(stage, method, cases, count, publish)
+        _write(stage, folder, graph, tested)
+        stage.write_calls(f"evaluate-{method}")
+        stage.record(f"evaluate-{method}", tested.table, folder)
+        add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), tested.table)
+        publish(CameTo(_put_up(stage, method, folder, tested)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,11 @@ class Tested:
     """What the found graph is without each of its nodes."""
 
 
-def _tested(stage: Stage, method: str, graph: CollaborationGraph) -> Tested:
-    budget = stage.profile.budget_on(stage.task)
-    cost = budget.cost
-    votes_count = can_vote(stage.settings.task)
-    cases = test_cases(graph, stage.pilot_table(), stage.profile_table(), budget, votes_count)
-    count = min(stage.profile.evaluate.ablation, stage.settings.splits.test)
-    removed = removal_cases(removals(graph, cost)) if count else []
+def _tested(stage: Stage, method: str, cases: list[Case], count: int, publish: Publish) -> Tested:
+    """All cases on the test questions, and the first without each of its nodes on `count` of
+    them.
+    """
+    cost = stage.profile.cost_model(stage.task)
 
     async def work(
         environment: Environment, questions: dict[str, list[Question]]
@@ -97,12 +101,10 @@ def _tested(stage: Stage, method: str, graph: CollaborationGraph) -> Tested:
         some = questions["test"][:count]
         example = questions["val"][0]
         return feedbacks, await tried_without(
-            graph, cost, environment, some, example, feedbacks[0], publish
+            cases[0].graph, cost, environment, some, example, feedbacks[0], publish
         )
 
-    total = len(cases) * stage.settings.splits.test + len(removed) * count
-    with live(run_state(f"evaluate {stage.task} {method}", total)) as publish:
-        feedbacks, nodes = stage.with_models(work, account=f"evaluate-{method}")
+    feedbacks, nodes = stage.with_models(work, account=f"evaluate-{method}")
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     return Tested(cases, feedbacks, table, nodes)
 
@@ -119,8 +121,8 @@ def _write(stage: Stage, folder: Path, graph: CollaborationGraph, tested: Tested
     write_text(folder / "scores.json", json.dumps(scores, indent=1))
 
 
-def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> None:
-    """Register the graph that the gate chooses, and write and say why."""
+def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> str:
+    """Register the graph that the gate chooses, and write why; returns that in words."""
     questions = stage.questions()
     cost = stage.profile.cost_model(stage.task)
     put_up = challenger(
@@ -143,7 +145,7 @@ def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> None:
         "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"
     )
     told_version = f"version {version.label} is {outcome}: {decision.reason}"
-    say(f"evaluate {stage.task} {method}: put up is {what}: {put_up.choice.reason}; {told_version}")
+    return f"put up is {what}: {put_up.choice.reason}; {told_version}"
 
 
 def found_evidence(stage: Stage, folder: Path) -> Evidence:

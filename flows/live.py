@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ttsgraph.evaluation.progress import Event, Publish, RunState, Spent
+from ttsgraph.flows.board import BOARD, Posting, posted
 from ttsgraph.settings.stages import LimitSettings
 
 REFRESH_PER_S = 4
@@ -28,10 +30,17 @@ NO_LIMITS = LimitSettings()
 
 @contextmanager
 def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
-    """Show a stage from this state on, and what it may spend, on stderr; yields what events are
-    published to, from any thread.
+    """Show a stage from this state on, and what it may spend; yields what events are published to,
+    from any thread.
+
+    Under a board of the whole run (flows/board.py) the stage is shown there; else on stderr, on a
+    terminal as a live display, elsewhere as a line at the end.
     """
     view = View(state, limits)
+    if BOARD in os.environ:
+        with posted(view.posting, Path(os.environ[BOARD])):
+            yield view.publish
+        return
     if not wants_display():
         lines = PlainLines(view, lambda line: print(line, file=sys.stderr, flush=True))
         yield lines.publish
@@ -87,6 +96,7 @@ class View:
         """The state as a display of three lines."""
         state = self.state
         elapsed = self.elapsed_s
+        told = details(state, self.limits, elapsed)
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(
@@ -95,8 +105,20 @@ class View:
             Text(f"{100 * state.share:3.0f} %"),
             Text(f"{_span(elapsed)}, {time_left(state, elapsed)}"),
         )
-        return Group(
-            Text(headline(state), style="bold"), bar, Text(details(state, self.limits, elapsed))
+        lines = [Text(line) for line in (told, state.outcome) if line]
+        return Group(Text(headline(state), style="bold"), bar, *lines)
+
+    def posting(self) -> Posting:
+        """The state as a board of several stages shows it."""
+        elapsed = self.elapsed_s
+        told = details(self.state, self.limits, elapsed)
+        return Posting(
+            self.state.label,
+            headline(self.state),
+            self.state.share,
+            f"{_span(elapsed)}, {time_left(self.state, elapsed)}",
+            told,
+            line(self.state, self.limits, elapsed),
         )
 
 
@@ -113,15 +135,13 @@ class PlainLines:
 
     def end(self) -> None:
         """The line, of a stage that has come to its end."""
-        elapsed = self._view.elapsed_s
-        told = details(self._view.state, self._view.limits, elapsed)
-        self._write(
-            "; ".join(
-                part
-                for part in (f"{headline(self._view.state)}: done in {_span(elapsed)}", told)
-                if part
-            )
-        )
+        self._write(line(self._view.state, self._view.limits, self._view.elapsed_s))
+
+
+def line(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
+    """A stage that has come to its end, as one line."""
+    done = f"{headline(state)}: done in {_span(elapsed_s)}"
+    return "; ".join(filter(None, (done, details(state, limits, elapsed_s), state.outcome)))
 
 
 def headline(state: RunState) -> str:

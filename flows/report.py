@@ -12,11 +12,9 @@ from ttsgraph.base.parsing import Closed
 from ttsgraph.flows.answers import REPORTS, answers_file
 from ttsgraph.flows.champion import write_serving
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main, read_found
-from ttsgraph.flows.tracking import add_note
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting.answer import put_up, sentence_of
+from ttsgraph.flows.tracking import add_answer
+from ttsgraph.reporting.answer import answer_by, figures_of
 from ttsgraph.reporting.brief import brief, drawn, metrics
-from ttsgraph.reporting.figures import plain
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
@@ -59,21 +57,22 @@ def report(profile: str | None = None) -> None:
 
 
 def _note(found: Report, tracking_uri: str) -> None:
-    """The sentence and the graph as the description of each search's run, which MLflow shows
-    first.
-    """
+    """Each search's own answer in its run in MLflow: sentence, graph, numbers and pictures."""
     pool = found.profile.model_pool()
     for task in found.tasks:
+        plots = REPORTS / found.name / "plots" / task.name
+        charts = [plots / "overview.png", plots / "candidates.png"]
         for method in task.methods:
             run = Path(method.graph_file).with_name("run.json")
             if run.exists():
-                sentence = plain(sentence_of(method.test, method.lineage, pool))
-                graph = CollaborationGraph.from_json(put_up(method.test, method.lineage)["graph"])
-                add_note(
+                answer = answer_by(task, method, pool)
+                add_answer(
                     tracking_uri,
                     read_record(Running, run, "search").run_id,
-                    sentence,
-                    drawn(graph, pool),
+                    answer.text,
+                    drawn(answer.graph, pool),
+                    figures_of(answer, method.test),
+                    charts,
                 )
 
 

@@ -20,11 +20,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from rich.console import Console
+
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
+from ttsgraph.flows import board
 from ttsgraph.flows.answers import tell
 from ttsgraph.flows.ending import EXIT_INPUT, guarded
 from ttsgraph.flows.identity import identity
+from ttsgraph.flows.live import wants_display
 from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 
@@ -126,7 +130,9 @@ def repro() -> None:
         stack.enter_context(servers_on_demand(profile))
         # No run cache: a search that DVC restored instead of running it would have no runs in
         # MLflow.
-        status = subprocess.run(["dvc", "repro", "--no-run-cache"], env=env, check=False).returncode
+        command = ["dvc", "repro", "--no-run-cache"]
+        console = Console(stderr=True, highlight=False) if wants_display() else None
+        status = board.run(command, env, STATE / "board", console)
     if status != 0:
         print(
             "error: a stage failed, see above; what was computed is kept, `make repro` goes on from"

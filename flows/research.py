@@ -26,13 +26,13 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
 from ttsgraph.deployment.provenance import Provenance, revisions, settings_sha256
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.flows.champion import refresh
 from ttsgraph.flows.deployment import challenger, deploy, read_run_id
 from ttsgraph.flows.dvc_store import Store
 from ttsgraph.flows.ending import say
 from ttsgraph.flows.registry import STANDS_IN, Registry, Version
 from ttsgraph.flows.repro import changed_stages, repro
 from ttsgraph.flows.search import tracked_search
-from ttsgraph.flows.champion import refresh
 from ttsgraph.flows.served import renew_source
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph.flows.tracking import add_test_scores

@@ -31,6 +31,7 @@ from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.flows.children import PARAMS, Backlog, Child, add_children
 from ttsgraph.flows.provenance_tags import run_tags
+from ttsgraph.flows.runs_view import set_view
 from ttsgraph.settings.profile import Profile
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
@@ -145,6 +146,7 @@ class SearchTracker:
             self.experiment = found or self.client.get_experiment(
                 self.client.create_experiment(experiment)
             )
+            set_view(self.client, self.experiment.experiment_id)
             self._children: dict[int, Run] = {}
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
@@ -311,13 +313,24 @@ def search_params(profile: Profile) -> dict[str, Any]:
     return told
 
 
-def add_note(tracking_uri: str, run_id: str, sentence: str, drawing: Sequence[str]) -> None:
-    """The answer as the description of a search's run, which MLflow shows first."""
+def add_answer(
+    tracking_uri: str,
+    run_id: str,
+    sentence: str,
+    drawing: Sequence[str],
+    figures: Mapping[str, float],
+    charts: Sequence[Path],
+) -> None:
+    """The answer in a search's run: as its description, which MLflow shows first, as metrics under
+    `answer`, and as pictures under charts/.
+    """
     graph = "\n".join(drawing)
     with explained(tracking_uri):
-        MlflowClient(tracking_uri).set_tag(
-            run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n"
-        )
+        client = MlflowClient(tracking_uri)
+        client.set_tag(run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n")
+        log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
+        for chart in charts:
+            client.log_artifact(run_id, str(chart), "charts")
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:

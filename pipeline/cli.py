@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttsgraph.api.project_commands import compare, export, init, run
+from ttsgraph.api.project_commands import compare, init, run
 from ttsgraph.base.errors import InputError, TTSGraphError
 from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, md5
 from ttsgraph.base.secrets import hide_secrets_in_output, redact
 from ttsgraph.flows.commands import register, verify
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.scaffold.commands import check, dags, draw, new_model, new_task, schema
+from ttsgraph.scaffold.commands import check, dags, new_model, new_task, schema
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
     from ttsgraph.deployment.bundle import Deployed, Loader
@@ -47,14 +47,13 @@ for command in (
     init,
     run,
     compare,
-    export,
     dags,
     schema,
 ):
     app.command()(command)
-graph_app.command()(draw)
 
 GRAPH = "a graph file, a results folder, or a version of the registry such as math@champion"
+VERSION = "a folder with results or a bundle.json, or a version such as math@champion"
 GraphName = Annotated[str, typer.Argument(help=GRAPH)]
 ProfileName = Annotated[
     str | None,
@@ -110,13 +109,21 @@ def _found(
     """A graph with its profile and task. A results folder and a version bring their own, and are
     told as such.
     """
-    path = Path(name)
-    if path.is_file() or path.suffix == ".json":
+    if _is_graph_file(name):
         loaded, chosen = _settings(profile, task)
-        return _read(path, loaded), loaded, chosen, None
-    loader, names = _loader([name])
-    deployed = loader.resolve(names[0])
+        return _read(Path(name), loaded), loaded, chosen, None
+    deployed = _deployed(name)
     return deployed.graph, deployed.profile, deployed.task, deployed
+
+
+def _is_graph_file(name: str) -> bool:
+    return Path(name).is_file() or Path(name).suffix == ".json"
+
+
+def _deployed(name: str) -> Deployed:
+    """What a results folder, a folder with a bundle.json, or a version of the registry holds."""
+    loader, names = _loader([name])
+    return loader.resolve(names[0])
 
 
 def _print(data: Any) -> None:
@@ -192,6 +199,49 @@ def ask(
     if trace:
         shown["nodes"] = {str(i): text for i, text in answer.node_texts.items()}
     _print(shown)
+
+
+@graph_app.command()
+def draw(
+    graph: GraphName,
+    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
+        "graph.svg"
+    ),
+) -> None:
+    """Draw a graph to a file.
+
+    Example: ttsgraph graph draw math@champion --out graph.png
+    """
+    from ttsgraph.graphs import plots
+
+    if out.suffix not in {".svg", ".png", ".pdf"}:
+        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
+    if _is_graph_file(graph):
+        typer.echo(plots.draw_graph(CollaborationGraph.read(Path(graph)), out))
+    else:
+        typer.echo(plots.draw_graph(_deployed(graph).graph, out))
+
+
+@app.command()
+def export(
+    graph: Annotated[str, typer.Argument(help=VERSION)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
+    form: Annotated[
+        str, typer.Option("--form", help="python (needs the openai package alone) or langgraph")
+    ] = "python",
+) -> None:
+    """Write a found graph as one readable Python file, or as a LangGraph program.
+
+    Example: ttsgraph export math@champion --out answers.py
+    """
+    from ttsgraph.api.export import FORMS
+    from ttsgraph.api.export import export as written
+    from ttsgraph.base.files import write_text
+
+    if form not in FORMS:
+        raise InputError(f"expected --form as one of {', '.join(FORMS)}, found {form!r}")
+    write_text(out, written(_deployed(graph), form))
+    typer.echo(f'{out} answers questions: python {out} "a question"')
 
 
 @app.command()
@@ -425,8 +475,8 @@ def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challeng
 
     Example: ttsgraph promote math@challenger
     """
-    from ttsgraph.flows.registry import Registry
     from ttsgraph.flows.champion import refresh
+    from ttsgraph.flows.registry import Registry
 
     registry = Registry(_params().tracking_uri)
     wanted = registry.find(version)
@@ -441,8 +491,8 @@ def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]
 
     Example: ttsgraph rollback math
     """
-    from ttsgraph.flows.registry import Registry
     from ttsgraph.flows.champion import refresh
+    from ttsgraph.flows.registry import Registry
 
     left, now = Registry(_params().tracking_uri).rollback(task)
     refresh()

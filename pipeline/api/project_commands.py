@@ -169,39 +169,6 @@ def _written(profile: str, task: str, name: str, told: dict[str, Any]) -> str:
     return f"{path} has it, with seeds"
 
 
-def export(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            help="a folder with a bundle.json, such as `ttsgraph run` makes, or a results folder"
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
-    form: Annotated[
-        str, typer.Option("--form", help="python (needs the openai package alone) or langgraph")
-    ] = "python",
-) -> None:
-    """Write a found graph as one readable Python file, or as a LangGraph program.
-
-    Example: ttsgraph export results/mine/sample/found --out answers.py
-    """
-    from ttsgraph.api.export import FORMS
-    from ttsgraph.api.export import export as written
-    from ttsgraph.base.files import write_text
-    from ttsgraph.deployment.bundle import FileLoader
-
-    if form not in FORMS:
-        raise InputError(f"expected --form as one of {', '.join(FORMS)}, found {form!r}")
-    if not folder.is_dir():
-        raise InputError(
-            f"{folder}: expected a folder with a bundle.json, but there is none; `ttsgraph run`"
-            " makes one"
-        )
-    loader = FileLoader((folder,))
-    write_text(out, written(loader.resolve(loader.names[0]), form))
-    _echo(f'{out} answers questions: python {out} "a question"')
-
-
 def _echo(*lines: str) -> None:
     for line in lines:
         typer.echo(redact(line))

@@ -57,7 +57,14 @@ class Spent:
     wall_s: float = 0.0
 
 
-Event = Answered | IterationBegan | Best | Spent
+@dataclass(frozen=True, slots=True)
+class CameTo:
+    """What the stage came to, in words."""
+
+    words: str
+
+
+Event = Answered | IterationBegan | Best | Spent | CameTo
 Publish = Callable[[Event], None]
 
 
@@ -82,6 +89,7 @@ class RunState:
     best: Best | None = None
     usage: Usage = NO_USAGE
     spent: Spent | None = None
+    outcome: str = ""
 
     def after(self, event: Event) -> RunState:
         """The state once this event has happened."""
@@ -97,6 +105,8 @@ class RunState:
                 return replace(self, best=event)
             case Spent():
                 return replace(self, spent=event)
+            case CameTo(words):
+                return replace(self, outcome=words)
 
     @property
     def share(self) -> float:

@@ -58,7 +58,11 @@ def answer_of(task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE)
     It follows from the tables alone, as of a registry that was empty before: versions that one
     holds from elsewhere are told beside it (flows/champion.py). `confidence` is deploy.confidence.
     """
-    method = kept(task.methods, confidence)
+    return answer_by(task, kept(task.methods, confidence), pool)
+
+
+def answer_by(task: TaskReport, method: MethodReport, pool: ModelPool) -> Recommendation:
+    """The answer that one method's search and test give."""
     found = method.test.where(arm="found")[0]
     row = put_up(method.test, method.lineage)
     return Recommendation(

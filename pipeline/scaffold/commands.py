@@ -202,29 +202,6 @@ def new_model(
     )
 
 
-def draw(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="a graph as JSON, such as results/laptop/math/agent_reinforce/graph.json"
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
-        "graph.svg"
-    ),
-) -> None:
-    """Draw a graph to a file.
-
-    Example: ttsgraph graph draw graph.json --out graph.png
-    """
-    from ttsgraph.graphs import plots
-    from ttsgraph.graphs.graph import CollaborationGraph
-
-    if out.suffix not in {".svg", ".png", ".pdf"}:
-        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
-    typer.echo(plots.draw_graph(CollaborationGraph.read(file), out))
-
-
 def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
     """How many DAGs there are on N nodes, labeled and unlabeled.
 

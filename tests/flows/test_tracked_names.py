@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlflow.tracking import MlflowClient
 
 from tests.support.project import ROOT
-from ttsgraph.flows.tracking import SERIES, add_note, metric_name, search_params
+from ttsgraph.flows.tracking import SERIES, add_answer, metric_name, search_params
 from ttsgraph.settings.profile import load_profile
 
 
@@ -32,6 +32,8 @@ def test_the_description_of_a_run_is_the_sentence_and_the_graph(tmp_path) -> Non
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     client = MlflowClient(uri)
     run = client.create_run(client.create_experiment("math")).info.run_id
-    add_note(uri, run, "Use this: one call.", ["question ──▶ ▢ a ──▶ answer"])
+    drawing = ["question ──▶ ▢ a ──▶ answer"]
+    add_answer(uri, run, "Use this: one call.", drawing, {"accuracy": 0.5}, [])
     note = client.get_run(run).data.tags["mlflow.note.content"]
     assert note == "Use this: one call.\n\n```\nquestion ──▶ ▢ a ──▶ answer\n```\n"
+    assert client.get_run(run).data.metrics == {"answer/accuracy": 0.5}

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
+from typer.testing import CliRunner
 
 import ttsgraph
 from benchmarks import page as page_benchmark
@@ -723,3 +724,21 @@ def test_the_page_of_ten_thousand_candidates_is_light_and_opens_soon():
     ratios = page_benchmark.measure()
     assert len(ratios) == (3 if chromium() else 2)
     assert [ratio for ratio in ratios if not ratio.holds] == []
+
+
+@pytest.mark.parametrize("name", ["math@champion", "math/1", "results/simulated-small/math/random"])
+def test_every_command_that_takes_a_graph_takes_a_version_and_a_folder(built, tmp_path, name):
+    with chdir(built.parents[1]):
+        picture = tmp_path / "graph.svg"
+        program = tmp_path / "answers.py"
+        for words in (
+            ["graph", "validate", name],
+            ["graph", "cost", name],
+            ["graph", "draw", name, "--out", str(picture)],
+            ["explain", name],
+            ["export", name, "--out", str(program)],
+        ):
+            done = CliRunner().invoke(ttsgraph.app, words)
+            assert done.exit_code == 0, (words, done.output, done.exception)
+    assert "<svg" in picture.read_text()
+    compile(program.read_text(), program, "exec")

@@ -1,0 +1,125 @@
+"""Progress of a whole run: one live board where there is a terminal, a line a stage elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ttsgraph.evaluation.progress import Answered, Best, CameTo, run_state
+from ttsgraph.flows.board import BOARD, Board, Posting, picture, posted, run
+from ttsgraph.flows.live import View, live
+
+POSTING = Posting(
+    "search math random",
+    "search math random, iteration 2 of 5",
+    0.25,
+    "0:00:10, about 0:00:30 left (estimate)",
+    "best 0.50 (0.40 to 0.60; iteration 1)",
+    "search math random, iteration 5 of 5: done in 0:00:40",
+)
+
+
+def shown(found: list[Posting]) -> list[str]:
+    console = Console(file=io.StringIO(), width=120, record=True)
+    console.print(picture(found))
+    return console.export_text().splitlines()
+
+
+def test_a_stage_that_has_ended_is_a_line_and_one_that_goes_on_has_a_bar() -> None:
+    lines = shown(
+        [replace(POSTING, label="pilot math", line="pilot math: done", ended=True), POSTING]
+    )
+    assert lines[0] == "✓ pilot math: done"
+    assert lines[1] == "search math random, iteration 2 of 5"
+    assert " 25 % 0:00:10, about 0:00:30 left (estimate)" in lines[2]
+    assert lines[3:] == ["best 0.50 (0.40 to 0.60; iteration 1)"]
+
+
+def test_a_stage_writes_how_far_it_is_and_what_it_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = Board(tmp_path)
+    monkeypatch.setenv(BOARD, str(tmp_path))
+    with live(run_state("evaluate math random", 4)) as publish:
+        (begun,) = board.postings()
+        assert (begun.share, begun.ended) == (0.0, False)
+        publish(Answered())
+        publish(Best(0.5, 0.4, 0.6, "found"))
+        publish(CameTo("version math/1 is promoted"))
+    (ended,) = board.postings()
+    assert (ended.share, ended.ended) == (0.25, True)
+    assert ended.line.startswith("evaluate math random: done in ")
+    assert ended.line.endswith("; best 0.50 (0.40 to 0.60; found); version math/1 is promoted")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_torn_file_leaves_what_was_known(tmp_path: Path) -> None:
+    board = Board(tmp_path)
+    with posted(lambda: POSTING, tmp_path):
+        before = board.postings()
+    next(tmp_path.glob("*.json")).write_text("{")
+    assert board.postings() == before
+    assert Board(tmp_path).postings() == []  # a run begins with an empty board
+
+
+STAGES = f"""
+import json, os, pathlib, sys
+for k, name in enumerate(("pilot", "search", "evaluate")):
+    print(f"Running stage '{{name}}@math':\\n> python -m ttsgraph.flows.{{name}} --task math", flush=True)
+    line = f"{{name}} math: done in 0:00:0{{k}}"
+    if folder := os.environ.get({BOARD!r}):
+        known = dict(label=name, headline=name, share=1.0, time="", details="", line=line)
+        path = pathlib.Path(folder, f"{{name}}.json")
+        path.write_text(json.dumps(known | dict(ended=True)))
+    else:
+        print(line, file=sys.stderr, flush=True)
+    print("Updating lock file 'dvc.lock'\\n", flush=True)
+print("ERROR: failed to reproduce", file=sys.stderr, flush=True)
+sys.exit(3)
+"""
+
+
+def rebuild(folder: Path, console: Console | None) -> int:
+    return run([sys.executable, "-c", STAGES], os.environ, folder, console)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    return tmp_path / "board"
+
+
+def test_a_log_says_which_stage_runs_and_what_it_came_to(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert rebuild(folder, None) == 3
+    said = capfd.readouterr()
+    names = ("pilot", "search", "evaluate")
+    assert said.out.splitlines() == [f"Running stage '{name}@math'" for name in names]
+    done = [f"{name} math: done in 0:00:0{k}" for k, name in enumerate(names)]
+    assert said.err.splitlines() == [*done, "ERROR: failed to reproduce"]
+
+
+def test_a_terminal_has_one_board_of_all_stages_and_the_errors_above_it(folder: Path) -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, record=True)
+    assert rebuild(folder, console) == 3
+    text = console.export_text()
+    assert "ERROR: failed to reproduce" in text
+    assert "Running stage" not in text
+    assert "Updating lock" not in text
+    for name in ("pilot", "search", "evaluate"):
+        assert f"✓ {name} math: done in" in text
+
+
+def test_the_line_of_a_stage_ends_with_its_outcome() -> None:
+    view = View(run_state("pilot math", 1), clock=lambda: 0.0)
+    view.publish(Answered())
+    view.publish(CameTo("it is so"))
+    assert json.loads(json.dumps(view.posting().line)) == "pilot math: done in 0:00:00; it is so"
