@@ -80,8 +80,8 @@ def link(experiment_id: str, mode: str = "") -> str:
 def set_view(client: MlflowClient, experiment_id: str) -> None:
     """Give an experiment the view, and a description that leads there."""
     note = (
-        f"Searches compared: [score, price and budget]({link(experiment_id)}), or"
-        f" [score against cost]({link(experiment_id, 'CHART')})."
+        f"[Searches compared]({link(experiment_id)}) by score, price and budget; the chart view has"
+        " score against cost."
     )
     for key, value in (
         (TAG, json.dumps(view())),

@@ -252,12 +252,14 @@ def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
         f"{_spelled(count)}{' of' if k else _calls(count)} {pool[model].words}"
         for k, (model, count) in enumerate(ranked)
     ]
+    alone = {node.model for node in before} == {sink.model}
+    last = "one more" if alone else f"one of {pool[sink.model].words}"
     if not get_role(sink.role).calls_model:
         ending = ENDINGS.get(sink.role, f"a {sink.role}")
     elif graph.depth == len(graph.nodes):  # a chain: each node reads the one before
-        ending = f"one of {pool[sink.model].words} that has the last word"
+        ending = f"{last} that has the last word"
     else:
-        ending = f"one of {pool[sink.model].words} that decides"
+        ending = f"{last} that decides"
     steps = f", in {_spelled(graph.depth)} steps" if graph.depth > 2 else ""
     return f"{', '.join(parts)} and {ending}{steps}"
 

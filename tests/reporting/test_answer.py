@@ -240,6 +240,8 @@ def test_the_numbers_for_other_tables_are_those_of_the_sentence() -> None:
     [
         (single("a"), "one call of a"),
         (FIVE, "five calls of a and one of b that decides"),
+        (parallel(["a"] * 2, "a", "fuser"), "two calls of a and one more that decides"),
+        (chain(["a", "a"]), "one call of a and one more that has the last word"),
         (parallel(["a", "b", "b"], "a", "voter"), "two calls of b, one of a and their majority"),
         (
             chain(["a", "a", "b"]),

@@ -1,0 +1,113 @@
+"""The default profile as its recorded calls have it: its first screen in a browser, and the figures
+of README, which are those of its tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser
+
+from benchmarks.browser import WHY_NOT, Opened, browser, chromium
+from tests.support.project import ROOT
+from ttsgraph.base.state import STATE
+from ttsgraph.flows.answers import answers_file
+from ttsgraph.flows.readme import BEGIN, END, block
+from ttsgraph.flows.verify import copy_into, flow_of, recorded_calls
+from ttsgraph.models.recording import REPLAY, write_calls
+from ttsgraph.reporting.answer import dollars_of
+from ttsgraph.reporting.figures import shown
+from ttsgraph.reporting.sources import Row
+from ttsgraph.settings.profile import load_params
+from ttsgraph.stages.plan import STAGES
+
+pytestmark = pytest.mark.long
+in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)
+TASK = "math"
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project in which the first task was rebuilt from the calls that are shipped, without any
+    model, and its report written.
+    """
+    folder = tmp_path_factory.mktemp("laptop").resolve()
+    with chdir(ROOT):
+        params = load_params().model_copy(update={"tasks": (TASK,)})
+        calls = recorded_calls(params, TASK, {})
+        assert calls is not None
+        copy_into(folder, params)
+    write_calls(calls, folder / STATE / REPLAY)
+    with chdir(folder):
+        for plan in STAGES:
+            for method in params.methods if "method" in plan.per else (None,):
+                given = [TASK] if "task" in plan.per else []
+                flow_of(plan.name)(*given, *([method] if method else []))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def started(laptop: Path) -> Iterator[Browser]:  # stages can't run once the browser's loop does
+    with browser() as running:
+        yield running
+
+
+@in_browser
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (375, 812)])
+def test_the_sentence_the_drawing_and_the_cost_stand_on_the_first_screen(
+    laptop: Path, started: Browser, width: int, height: int
+) -> None:
+    opened = Opened(started, laptop / "reports/laptop/index.html", width=width)
+    opened.page.set_viewport_size({"width": width, "height": height})
+    page = opened.ready()
+    answer = page.locator(f"#{TASK} .answer")
+    told = json.loads((laptop / answers_file("laptop")).read_text())["tasks"][0]
+    words = " ".join(answer.inner_text().replace("\N{NO-BREAK SPACE}", " ").split())
+    assert words == told["sentence"]
+    assert re.search(r"\$[\d.,]+ (per 1,000|per million|a) question", words), words
+    for part in (answer, page.locator(f"#{TASK} .small-graph")):
+        box = part.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= height
+        assert box["width"] > 40
+    chart = page.locator(f"#{TASK}-overview .chart svg").bounding_box()
+    assert chart is not None
+    assert chart["y"] < height - 200
+    assert opened.told == []
+    opened.close()
+
+
+def test_readme_says_of_the_first_task_what_its_tables_have(laptop: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    told = json.loads((laptop / answers_file("laptop")).read_text())
+    in_readme = readme.partition(BEGIN)[2].partition(END)[0]
+    made = block(told, {}).partition(BEGIN)[2].partition(END)[0]
+    assert made.strip() in in_readme
+
+
+def test_every_figure_of_the_small_table_is_a_cell_of_the_test(laptop: Path) -> None:
+    (told,) = json.loads((laptop / answers_file("laptop")).read_text())["tasks"]
+    (used,) = [cells for cells in told["rows"] if cells[0].startswith("→ ")]
+    named = next(cells[0] for cells in told["rows"] if "found by" in cells[0])
+    method = named.removeprefix("→ ").removeprefix("found by ")
+    test = pd.read_parquet(laptop / f"results/laptop/{TASK}/{method}/test.parquet")
+    for cells, row in zip(told["rows"], test.to_dict("records"), strict=True):
+        expected = [
+            shown(row["accuracy"], "percent"),
+            f"{shown(row['accuracy_low'], 'bare')} to {shown(row['accuracy_high'], 'bare')}",
+            shown(
+                dollars_of(Row("", "", {str(key): value for key, value in row.items()})), "price"
+            ),
+            shown(row["budget_units"], "fine"),
+            shown(row["latency_s"], "time"),
+            "" if row["arm"] == "found" else shown(row["p_differs"], "p"),
+        ]
+        assert cells[1:] == [cell.replace("\N{NO-BREAK SPACE}", " ") for cell in expected]
+        assert cells[0].endswith(row["label"] if row["arm"] != "found" else method)
+        assert used[1] in told["sentence"]
