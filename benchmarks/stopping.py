@@ -1,5 +1,7 @@
-"""What stop rules save in the calibrated simulated worlds: calls against those of the whole vote,
-and points lost.
+"""What stop rules save, on recorded draws of a real model and in the calibrated simulated worlds:
+calls against those of the whole vote, and points lost.
+
+    python -m benchmarks.stopping    # prints the tables of docs/stopping.md
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.draws import DRAWS, MEMBER, recorded
+from ttsgraph.adaptive.cost import RecordedDraws
 from ttsgraph.adaptive.settle import needs
 from ttsgraph.contest.adaptive import cascade
 from ttsgraph.graphs import topologies
@@ -18,11 +22,19 @@ from ttsgraph.settings.profile import load_profile
 from ttsgraph.worlds.arrays import ArrayWorld
 from ttsgraph.worlds.settings import load_worlds
 
+ORDERS = 64
+"""Orders of recorded draws that are looked at."""
+
 QUESTIONS = 1500
 SEED = 77
 VOTES = (5, 9, 15, 40)
 MODELS = ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "gemma-1.1-7b")
 BETA = Stop("beta", 0.95)
+LENIENT = {
+    "Beta 0.9, one by one": (Stop("beta", 0.9), (1,)),
+    "Beta 0.8, one by one": (Stop("beta", 0.8), (1,)),
+}
+"""Rules for few votes, where 0.95 takes four that agree."""
 
 
 def worlds() -> dict[str, ArrayWorld]:
@@ -71,10 +83,38 @@ def rows() -> Iterator[tuple[str, int, str, str, float, float]]:
                     yield task, count, model, name, calls / count, 100 * (whole - accuracy)
 
 
+def on_recorded() -> Iterator[tuple[str, int, str, float, float]]:
+    """Kind of question, votes, rule, share of the calls and points lost, on recorded draws of a
+    real model, over many orders of them.
+    """
+    for kind, classes in recorded().items():
+        draws = RecordedDraws({MEMBER: classes}, np.random.default_rng(SEED), ORDERS)
+        for count in (5, DRAWS):
+            whole = float((draws.classes(vote(MEMBER, count))[count] == 0).mean())
+            for name, (stop, waves) in (rules(count) | LENIENT).items():
+                graph = vote(MEMBER, count, stop, waves)
+                said = draws.classes(graph)
+                share = float(needs(graph, said).count().mean()) / count
+                yield kind, count, name, share, 100 * (whole - float((said[count] == 0).mean()))
+
+
+def recorded_table() -> str:
+    """What stops save on recorded draws, as Markdown."""
+    found = {(kind, count, name): tuple(rest) for kind, count, name, *rest in on_recorded()}
+    columns = list(dict.fromkeys((kind, count) for kind, count, _ in found))
+    heads = " | ".join(f"{kind}, {count} votes" for kind, count in columns)
+    lines = [f"| {MEMBER} | {heads} |", "|---|" + "---|" * len(columns)]
+    for name in (*rules(5), *LENIENT):
+        cells = ["{:.2f}, {:+.1f}".format(*found[*column, name]) for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def run() -> None:
     """Print the tables of docs/stopping.md: the mean over models, the dearest of them in
     brackets.
     """
+    print(recorded_table() + "\n")
     found = list(rows())
     print(f"Simulated: {QUESTIONS} questions of each calibrated task, {len(MODELS)} models.\n")
     for task in dict.fromkeys(row[0] for row in found):

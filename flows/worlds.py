@@ -29,7 +29,8 @@ from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.identity import code_digest, settings_identity
 from ttsgraph.worlds.arrays import ArrayWorld
 from ttsgraph.worlds.best import best_known, truth
-from ttsgraph.worlds.report import shortfalls, write_report
+from ttsgraph.worlds.fronts import Front
+from ttsgraph.worlds.report import shortfalls, write_fronts, write_report
 from ttsgraph.worlds.run import WorldCell, WorldRun
 from ttsgraph.worlds.settings import SETTINGS, WorldSettings, WorldsSettings, load_worlds
 
@@ -94,22 +95,55 @@ def run_group(name: str, budget: float, seeds: range) -> list[dict[str, Any]]:
     return rows
 
 
-def _key(world: WorldSettings, settings: WorldsSettings, profile: Profile) -> str:
+def fronts(seeds: int, workers: int, only: list[str], first_seed: int = 0) -> None:
+    """Run what is not kept yet of the fronts of graphs that may stop and of those that never do,
+    then write reports/worlds/fronts.md.
+    """
+    named = load_worlds()
+    chosen = [name for name in named if not only or name in only]
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    rows: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        cells = [(name, seed) for seed in range(first_seed, first_seed + seeds) for name in chosen]
+        futures = [pool.submit(run_front, *cell) for cell in cells]
+        for done, future in enumerate(as_completed(futures), 1):
+            rows += future.result()
+            print(f"fronts (simulated): {done} of {len(cells)}", file=sys.stderr, flush=True)
+    table = pd.DataFrame(rows).sort_values(["world", "seed", "limit", "family"])
+    path = write_fronts(REPORT, table)
+    print(f"{path}: {len(rows)} results", file=sys.stderr)
+
+
+def run_front(name: str, seed: int) -> list[dict[str, Any]]:
+    """Both fronts of a world, in a process of its own; kept as soon as they are done."""
+    settings = load(WorldsSettings, SETTINGS)
+    world = load_worlds()[name]
+    profile = load_profile(settings.profile)
+    path = KEPT / f"{_key(world, settings, profile, Front.__module__)}-front-{name}-{seed}.json"
+    if (found := kept(path)) is not None:
+        return list(found)
+    cost = profile.cost_model(world.task)
+    most = profile.budget.max_nodes
+    brief = Brief(world.task, Budget(cost, max(settings.budgets), most), {}, settings.roles)
+    traits = world.of(profile, f"worlds/{name}.yaml")
+    front = Front(traits, profile.model_pool(), brief, seed, settings.fronts)
+    rows = [{"world": name, "seed": seed, **row} for row in front.rows()]
+    keep(path, rows)
+    return rows
+
+
+def _key(world: WorldSettings, settings: WorldsSettings, profile: Profile, *modules: str) -> str:
     """What the outcome of a cell depends on: the world, the settings, the profile and the library's
     code.
     """
-    parts = [
-        world.model_dump(mode="json"),
-        settings.model_dump(mode="json"),
-        settings_identity(profile),
-        _code(),
-    ]
+    told = settings.model_dump(mode="json", exclude=set() if modules else {"fronts"})
+    parts = [world.model_dump(mode="json"), told, settings_identity(profile), _code(*modules)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=1)
-def _code() -> str:
-    return code_digest(truth.__module__, WorldRun.__module__)
+@lru_cache(maxsize=2)
+def _code(*modules: str) -> str:
+    return code_digest(*(modules or (truth.__module__, WorldRun.__module__)))
 
 
 def _best(
@@ -205,7 +239,16 @@ def main() -> None:
     parser.add_argument(
         "--again", action="store_true", help="look for the best graphs again, from those known"
     )
+    parser.add_argument(
+        "--fronts",
+        action="store_true",
+        help="instead: graphs that may stop against those that never do, at the same mean cost",
+    )
     options = parser.parse_args()
+    if options.fronts:
+        chosen = options.seeds, options.workers, options.only, options.first_seed
+        guarded(lambda: fronts(*chosen))
+        return
     guarded(
         lambda: worlds(
             options.seeds, options.workers, options.only, options.first_seed, options.again

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ttsgraph.base.files import write_text
 from ttsgraph.study.stats import holm, mean_of, paired_p
+from ttsgraph.worlds.fronts import front_picture, front_table, gains
 from ttsgraph.worlds.run import OURS
 from ttsgraph.worlds.settings import WorldSettings
 
@@ -120,7 +121,29 @@ def write_report(
             text.append(f"| {' | '.join([*cells, ', '.join(better['method']) or '-'])} |")
         text.append("")
     text.append(f"{cpu_s:.0f} CPU s in all searches.")
+    if (folder / "fronts.md").exists():
+        text.append("\n[Graphs that may stop against those that never do](fronts.md)")
     path = folder / "index.md"
+    write_text(path, "\n".join(text) + "\n")
+    return path
+
+
+def write_fronts(folder: Path, rows: pd.DataFrame) -> Path:
+    """Write fronts.csv, fronts.svg and fronts.md into the folder."""
+    found = gains(rows)
+    write_text(folder / "fronts.csv", rows.to_csv(index=False, float_format="%.5g"))
+    write_text(folder / "fronts.svg", front_picture(found))
+    text = [
+        "# Graphs that may stop against those that never do (simulated)\n",
+        "No language model answered anything here. Of each world the best graph within a mean cost,"
+        " chosen on some questions and judged on others;",
+        f"means over {int(found['worlds'].max())} worlds, {int(found['seeds'].max())} seeds each,"
+        " the gain with its 95 % interval over worlds. `stop` says in how many of them the best"
+        " graph that may stop does.\n",
+        front_table(found),
+        "\n![Both fronts](fronts.svg)",
+    ]
+    path = folder / "fronts.md"
     write_text(path, "\n".join(text) + "\n")
     return path
 

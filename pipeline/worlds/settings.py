@@ -72,6 +72,17 @@ class BestSettings(Closed):
     truth: PositiveInt = 6000
 
 
+class FrontSettings(Closed):
+    """How a front is looked for: `limits` in mean units a question, `questions` that choose,
+    `truth` others that judge, and `steps` changed copies for each limit and family.
+    """
+
+    limits: tuple[PositiveFloat, ...] = (8, 18, 40, 80)
+    questions: PositiveInt = 800
+    truth: PositiveInt = 3000
+    steps: PositiveInt = 120
+
+
 class WorldsSettings(Closed):
     """worlds.yaml: what `make worlds` runs. `calls` are those that a contest may make, per
     budget.
@@ -84,6 +95,7 @@ class WorldsSettings(Closed):
     search: SearchSettings
     contest: ContestSettings = ContestSettings()
     best: BestSettings = BestSettings()
+    fronts: FrontSettings = FrontSettings()
 
 
 def load_worlds(folder: Path = FOLDER) -> dict[str, WorldSettings]:
