@@ -13,6 +13,8 @@ table leaves over goes to the next. Entries that don't fit are left out and summ
 * history: best candidates so far, then scores by shape, then by iteration, latest first
 * evidence: where nodes were graded, what roles repaired and spoilt, then edges by how much more
   they did the one than the other; and two examples of the last round
+evidence    where nodes were graded: what roles repaired and spoilt, then edges by how much more
+            they did the one than the other; and two examples of the last round
 """
 
 from __future__ import annotations
