@@ -45,7 +45,7 @@ def model_url(tmp_path_factory):
 def clients(model_url):
     """A client of a server for the model alone, and one of the model."""
     data = LAPTOP.model_dump(mode="json", exclude_none=True)
-    data["engine"] = {"kind": "external", "max_retries": 0, "concurrency": 8}
+    data["engine"] = {"kind": "external", "max_retries": 0, "timeout_s": 600}
     data["pool"] = {"large": MODEL | {"base_url": model_url, "served_as": SMOLLM}}
     data["tasks"] = {"math": data["tasks"]["math"]}
     greedy = {"temperature": 0, "max_tokens": 64, "stop": []}
