@@ -169,7 +169,9 @@ class TierSettings(Closed):
 class ServiceSettings(Closed):
     """Settings of `ttsgraph serve`."""
 
-    traces: TraceSettings = TraceSettings()
+    traces: TraceSettings = Field(
+        default=TraceSettings(), description="traces of requests, by OpenTelemetry"
+    )
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="0 for a free one")] = 8080
     workers: PositiveInt = Field(
