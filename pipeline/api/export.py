@@ -182,7 +182,8 @@ def _reading(task: Task, decides: dict[str, Any], written: Written) -> str:
     answers can't be read so.
     """
     serve = "serve it with `ttsgraph serve` instead"
-    reader = task.reader() if isinstance(task, ReadableTask) and _says_how(task) else None
+    plain = isinstance(task, ReadableTask) and _says_how(task) and not hasattr(task, "head")
+    reader = task.reader() if isinstance(task, ReadableTask) and plain else None
     if reader is None:
         raise InputError(
             f"expected a graph that compares no answers, or of a kind with a `reader`, to export:"

@@ -207,7 +207,9 @@ def _brief(row: Row, pool: ModelPool) -> Figure:
 
 def _score(row: Row) -> Iterator[str | Figure]:
     yield _figure(row, "accuracy", "percent")
-    yield " right ("
+    right = row["accuracy"] * row["n_scored"]
+    # Of scores, the sum is hardly ever a whole number.
+    yield " right (" if abs(right - round(right)) < 1e-6 else " of the score ("
     yield _figure(row, "accuracy_low", "bare")
     yield " to "
     yield _figure(row, "accuracy_high", "bare")

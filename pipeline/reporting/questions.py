@@ -46,6 +46,8 @@ def questions_data(
             None
             if row["correct"] is None or row["correct"] != row["correct"]
             else bool(row["correct"])
+            if row["correct"] in (0, 1)
+            else float(row["correct"])
         )
         shown["forms"][arm] = _cut(row["form"] or row["error"])
         if row["arm"] == "found":

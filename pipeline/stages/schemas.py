@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pandera.errors
@@ -248,12 +249,13 @@ class Answers(Table):
 
     `correct` is missing where infrastructure failed, and `error` says why. `nodes` is JSON: by node
     id, what the task reads of that node's answer (`form`) and whether it is right (`correct`).
+    Where answers have scores, these stand in place of right and wrong.
     """
 
     arm: Series[str] = pa.Field(isin=["found", "single", "self_consistency", "fixed_topology"])
     label: Series[str]
     question_id: Series[str] = pa.Field(str_length={"min_value": 1})
-    correct: Series[pd.BooleanDtype] = pa.Field(nullable=True, coerce=True)
+    correct: Series[Any] = pa.Field(nullable=True, ge=0, le=1)
     form: Series[str]
     latency_s: Series[float] = pa.Field(ge=0, nullable=True)
     error: Series[str]

@@ -27,6 +27,7 @@ from ttsgraph.evaluation.archive import graph_columns, score_columns
 from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, total_of
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Best, Publish, ignore
+from ttsgraph.evaluation.scores import binary
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -138,7 +139,8 @@ def answers_table(
                 "nodes": json.dumps(nodes),
             }
             rows.append({**case.columns, **told})
-    return pd.DataFrame(rows).astype({"correct": "boolean"})
+    grades = [row["correct"] for row in rows if row["correct"] is not None]
+    return pd.DataFrame(rows).astype({"correct": "boolean" if binary(grades) else "Float64"})
 
 
 def single_cases(pool: ModelPool) -> list[Case]:

@@ -289,3 +289,9 @@ def test_money_and_time_are_written_in_figures_that_say_something(
 )
 def test_significant_digits(value: float, text: str) -> None:
     assert significant(value) == text
+
+
+def test_a_score_is_not_called_right() -> None:
+    told = answer([row("found", "found graph", FIVE, 0.9102)]).text
+    assert " of the score (" in told
+    assert " right (" not in told

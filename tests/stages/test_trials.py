@@ -313,3 +313,23 @@ def test_the_found_graph_is_compared_within_the_same_budget():
 def test_a_tracking_uri_that_can_not_be_used_is_named():
     with pytest.raises(InputError, match="MLflow at tracking_uri 'ftp://nowhere'"):
         SearchTracker("ftp://nowhere", "e", "n", {})
+
+
+def test_answers_with_scores_keep_them(tmp_path):
+    from ttsgraph.evaluation.environment import Feedback, QuestionResult
+    from ttsgraph.models.client import Usage
+    from ttsgraph.stages.schemas import Answers, read_table, write_table
+    from ttsgraph.stages.trials import Case, answers_table
+
+    def kept(*grades):
+        results = tuple(QuestionResult(str(k), grade, "7", 1.0) for k, grade in enumerate(grades))
+        case = Case(chain(["m"]), {"arm": "found", "label": "found graph"})
+        feedback = Feedback(results, Usage(), 1.0)
+        write_table(answers_table([case], [feedback], str), Answers, tmp_path / "answers.parquet")
+        return read_table(Answers, tmp_path / "answers.parquet", "evaluate")["correct"]
+
+    scores = kept(0.4, 1.0, None)
+    assert scores.dtype == "Float64"
+    assert scores.tolist()[:2] == [0.4, 1.0]
+    assert scores.isna().tolist() == [False, False, True]
+    assert kept(True, False, None).dtype == "boolean"

@@ -119,7 +119,8 @@ const element = (tag, text, name) => {
   if (name) made.className = name;
   return made;
 };
-const verdict = (right) => element("span", right === null ? "not scored" : right ? "right" : "wrong", right ? "right" : right === null ? "" : "wrong");
+const verdict = (right) => typeof right === "number" ? element("span", right.toFixed(2), right > 0.5 ? "right" : "wrong")
+  : element("span", right === null ? "not scored" : right ? "right" : "wrong", right ? "right" : right === null ? "" : "wrong");
 const apart = (question) => new Set(Object.values(question.nodes).map(([form]) => form)).size > 1;
 function showsOf(asked) {
   const rival = asked.kinds.map((kind, k) => [kind, k]).filter(([kind]) => kind !== "found");
