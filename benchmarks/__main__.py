@@ -36,7 +36,7 @@ BENCHMARKS = (
     "service",
     "traces",
 )
-NAMED = ("vllm",)
+NAMED = ("vllm", "faulty")
 STORED = Path("reports/bench.json")
 
 

@@ -423,6 +423,46 @@ def served(
 
 
 @app.command()
+def capacity(
+    users: Annotated[float, typer.Option(help="how many there are")],
+    questions: Annotated[float, typer.Option(help="that each asks in an hour")],
+    calls: Annotated[float, typer.Option(help="of an answer")],
+    seconds: Annotated[float, typer.Option(help="that an answer takes")],
+    tokens: Annotated[float, typer.Option(help="that an answer's calls write")],
+    prompt_tokens: Annotated[float, typer.Option(help="that they read")] = 0.0,
+    dollars: Annotated[float, typer.Option(help="of an answer, where calls are paid for")] = 0.0,
+    peak: Annotated[float, typer.Option(help="busiest hour over the mean")] = 3.0,
+    replica_tokens: Annotated[
+        float | None, typer.Option(help="written a second by a model server (none: rented models)")
+    ] = None,
+    replica_prompt_tokens: Annotated[
+        float, typer.Option(help="read a second by a model server")
+    ] = float("inf"),
+    replica_dollars: Annotated[float, typer.Option(help="of a model server, an hour")] = 0.0,
+) -> None:
+    """How many servers a number of users takes, and what they cost; docs/capacity.md says how.
+
+    Example: ttsgraph capacity --users 1000 --questions 6 --calls 5 --seconds 8 --tokens 2000
+    """
+    from ttsgraph.service.capacity import Load, PerAnswer, Replica, plan
+
+    replica = (
+        None
+        if replica_tokens is None
+        else Replica(replica_tokens, replica_dollars, replica_prompt_tokens)
+    )
+    answer = PerAnswer(calls, seconds, tokens, prompt_tokens, dollars)
+    found = plan(Load(users, questions, peak), answer, replica)
+    typer.echo(
+        f"{found.per_s:.3g} questions a second in the busiest hour,"
+        f" {found.under_way} answers under way\n"
+        f"{found.processes} processes of ttsgraph serve, {found.replicas} model servers\n"
+        f"${found.server_dollars:,.0f} a month for model servers, ${found.call_dollars:,.0f} for"
+        " calls"
+    )
+
+
+@app.command()
 def lineage(
     version: Annotated[
         str | None, typer.Argument(help="math@champion, math@challenger or math/3")

@@ -57,8 +57,10 @@ class Front:
         """
         found = []
         for limit in self.settings.limits:
-            brief = replace(self.brief, budget=limit)
-            priced = replace(on_average(brief, self._classes, self.world.count), of="mean")
+            budget = replace(self.brief.budget, limit=limit)
+            brief = replace(self.brief, budget=budget)
+            on_mean = replace(self.brief, budget=replace(budget, of="mean"))
+            priced = on_average(on_mean, self._classes, self.world.count)
             static = list(contenders(brief))
             adaptive = list(adaptive_contenders(Contenders(priced)))
             for family, graphs, terms in (

@@ -1,0 +1,57 @@
+"""Users and tokens in, replicas and dollars out."""
+
+import itertools
+
+import pytest
+from typer.testing import CliRunner
+
+import ttsgraph
+from ttsgraph.base.errors import InputError
+from ttsgraph.service.capacity import Load, PerAnswer, Replica, plan
+
+
+def test_a_load_by_hand():
+    load = Load(users=1200, questions_per_hour=6, peak=3)  # 6 a second
+    answer = PerAnswer(calls=6, seconds=10, completion_tokens=3000, dollars=0.001)
+    found = plan(load, answer, Replica(2000, dollars_per_hour=2))
+    assert found.per_s == pytest.approx(6)
+    assert found.under_way == 60
+    assert found.processes == 1  # 77 a second, of 110 that one gives
+    assert found.replicas == 13  # 9 servers' worth of tokens, each 70 % busy
+    assert found.server_dollars == pytest.approx(13 * 2 * 730)
+    assert found.call_dollars == pytest.approx(1200 * 6 * 730 * 0.001)
+
+
+def test_what_is_read_can_be_what_a_server_is_short_of():
+    load, answer = Load(1200, 6), PerAnswer(6, 10, 3000, prompt_tokens=60_000)
+    assert plan(load, answer, Replica(2000, prompt_tokens_per_s=20_000)).replicas == 26
+
+
+def test_more_users_never_take_fewer_servers():
+    answer = PerAnswer(20, 30, 5000)
+    found = [plan(Load(users, 10), answer, Replica(1500)) for users in range(1, 20_000, 997)]
+    for less, more in itertools.pairwise(found):
+        assert more.replicas >= less.replicas
+        assert more.processes >= less.processes
+        assert more.under_way >= less.under_way
+
+
+def test_rented_models_take_no_servers():
+    found = plan(Load(100, 5), PerAnswer(3, 2, 500, dollars=0.002), None)
+    assert (found.replicas, found.server_dollars) == (0, 0.0)
+
+
+def test_a_figure_that_cannot_be_is_named():
+    with pytest.raises(InputError, match="expected users above 0, found 0"):
+        plan(Load(0, 5), PerAnswer(3, 2, 500), None)
+
+
+def test_the_command_says_what_it_takes():
+    given = "capacity --users 1200 --questions 6 --calls 6 --seconds 10 --tokens 3000"
+    done = CliRunner().invoke(
+        ttsgraph.app, [*given.split(), "--replica-tokens", "2000", "--replica-dollars", "2"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "13 model servers" in done.output
+    assert "60 answers under way" in done.output
+    assert "$18,980 a month" in done.output
