@@ -10,6 +10,7 @@ Turns with and without faults follow one another, as other work on the machine d
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import statistics
@@ -172,7 +173,7 @@ def measure() -> list[Ratio]:
             urls.append(held.enter_context(voter(VOTERS - 1, share)))
             services.append(held.enter_context(service(version(urls), params)))
         turns = [[asyncio.run(asked(url, TURN_S)) for url in services] for _ in range(TURNS)]
-    calm, faulty = (sum((turn[k] for turn in turns), []) for k in range(2))
+    calm, faulty = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     lost = sum(told is None for _, told in faulty)
     degraded = sum(told is not None and told["degraded"] for _, told in faulty) / len(faulty)
     slower = round(p99(faulty) / p99(calm), 3)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import chdir
 
-import mlflow
 import pytest
 from mlflow.tracking import MlflowClient
 
@@ -28,9 +28,9 @@ BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory):
-    found = f"sqlite:///{tmp_path_factory.mktemp('registry')}/mlflow.db"
-    mlflow.set_tracking_uri(found)
-    return found
+    folder = tmp_path_factory.mktemp("registry")
+    with chdir(folder):  # where MLflow keeps its files
+        yield f"sqlite:///{folder}/mlflow.db"
 
 
 def registered(registry, number, promote="better"):
@@ -52,7 +52,7 @@ def registered(registry, number, promote="better"):
         graph_hash=graph.content_hash,
         candidates=0,
         agent_exchanges=0,
-        files={},
+        files={"results/search.json": "0"},
         dataset=Dataset(path="q", md5="0", source={}, splits={}),
         code=Code(commit=None, changed=False),
         bundle_sha256="",
