@@ -33,10 +33,10 @@ from ttsgraph.settings.profile import Profile, load_profile
 CLIENTS = 200
 VOTERS = 5
 SHARE = 0.3
-DELAY_S = 2.0
+DELAY_S = 4.0
 HANGS_S = 30.0
 TURNS = 2
-TURN_S = 40.0
+TURN_S = 60.0
 CARE = {"hedge": 0.95, "deadline_s": 60.0}
 MOST_DEGRADED = 0.01
 MOST_SLOWER = 1.5
