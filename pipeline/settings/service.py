@@ -76,20 +76,13 @@ class SteadySettings(Closed):
             ),
         ),
     ] = 0.2
-    hedge: (
-        Annotated[
-            float,
-            Field(
-                ge=0.5,
-                lt=1,
-                description=(
-                    "a call that takes longer than this share of its model's last ones is made a"
-                    " second time, and the first answer counts; none: never"
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    hedge: Annotated[float, Field(ge=0.5, lt=1)] | None = Field(
+        default=None,
+        description=(
+            "a call that takes longer than this share of its model's last ones is made a second"
+            " time, and the first answer counts; none: never"
+        ),
+    )
     stand_ins: dict[str, str] = Field(
         default_factory=dict,
         description="model of the pool -> the one that answers for its nodes where it fails",

@@ -65,6 +65,7 @@ ELSEWHERE = {
     "register": "needs results that were pulled (tests/flows/test_verify.py)",
     "verify": "needs recorded calls (tests/flows/test_verify.py)",
     "lineage": "needs a registry (tests/flows/test_lineage.py)",
+    "served": "needs feedback that was kept (tests/flows/test_trial.py)",
     "promote": "needs a registry (tests/service/test_deployments.py)",
     "rollback": "needs a registry (tests/service/test_deployments.py)",
     "check": "needs a module of one's own (tests/settings/test_plugins.py)",
