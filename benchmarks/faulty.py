@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import random
 import statistics
 import subprocess
 import sys
@@ -25,6 +23,7 @@ import aiohttp
 
 from benchmarks.measured import Ratio
 from benchmarks.service import ROOT, service
+from benchmarks.voter import DELAY_S
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.topologies import parallel
@@ -33,8 +32,6 @@ from ttsgraph.settings.profile import Profile, load_profile
 CLIENTS = 200
 VOTERS = 5
 SHARE = 0.3
-DELAY_S = 4.0
-HANGS_S = 30.0
 TURNS = 2
 TURN_S = 60.0
 CARE = {"hedge": 0.95, "deadline_s": 60.0}
@@ -45,70 +42,10 @@ Answered = list[tuple[float, dict[str, Any] | None]]
 """Seconds, and what `ttsgraph` says of the answer; None where there was none."""
 
 
-class _Voter(asyncio.Protocol):
-    """One connection of a stub that is slow, often wrong, and in `share` of its answers faulty."""
-
-    def __init__(self, rng: random.Random, share: float) -> None:
-        self.rng = rng
-        self.share = share
-        self.received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        head, found, rest = self.received.partition(b"\r\n\r\n")
-        fields = head.lower().partition(b"content-length:")[2]
-        if not found or len(rest) < (int(fields.split(b"\r\n", 1)[0]) if fields else 0):
-            return
-        self.received = b""
-        if head.startswith(b"GET"):
-            self._send(b"200 OK", {"object": "list", "data": [{"id": "stub", "object": "model"}]})
-            return
-        loop = asyncio.get_running_loop()
-        if self.rng.random() < self.share:
-            kind = self.rng.randrange(3)
-            if kind == 0:
-                self._send(b"500 Internal Server Error", {})
-            elif kind == 1:
-                self.transport.abort()
-            else:
-                loop.call_later(HANGS_S, self.transport.abort)
-            return
-        text = "7" if self.rng.random() < 0.6 else str(self.rng.randrange(3))
-        choice = {
-            "index": 0,
-            "finish_reason": "stop",
-            "message": {"role": "assistant", "content": text},
-        }
-        usage = {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55}
-        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "stub"}
-        answer |= {"choices": [choice], "usage": usage}
-        seconds = DELAY_S * self.rng.lognormvariate(0, 0.5)
-        loop.call_later(seconds, self._send, b"200 OK", answer)
-
-    def _send(self, status: bytes, data: object) -> None:
-        body = json.dumps(data).encode()
-        head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        if not self.transport.is_closing():
-            self.transport.write(head % (status, len(body)) + body)
-
-
-async def _stub(seed: int, share: float) -> None:
-    rng = random.Random(seed)
-    server = await asyncio.get_running_loop().create_server(
-        lambda: _Voter(rng, share), "127.0.0.1", 0, backlog=1024
-    )
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)  # until whoever started it closes the pipe
-
-
 @contextmanager
 def voter(seed: int, share: float) -> Iterator[str]:
     """One endpoint; yields its base URL."""
-    command = [sys.executable, "-m", "benchmarks.faulty", str(seed), str(share)]
+    command = [sys.executable, "-m", "benchmarks.voter", str(seed), str(share)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
@@ -193,7 +130,3 @@ def measure() -> list[Ratio]:
         Ratio("answers they degrade", round(degraded, 4), "at most", MOST_DEGRADED, details),
         Ratio("99th percentile with them over without", slower, "at most", MOST_SLOWER, details),
     ]
-
-
-if __name__ == "__main__":
-    asyncio.run(_stub(int(sys.argv[1]), float(sys.argv[2])))
