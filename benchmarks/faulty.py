@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.measured import Ratio
-from benchmarks.service import ROOT, service
+from benchmarks.service import ROOT
 from benchmarks.voter import DELAY_S
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
@@ -102,13 +102,14 @@ def p99(answers: Answered) -> float:
 
 def measure() -> list[Ratio]:
     """Requests lost, answers degraded, and the 99th percentile over that without faults."""
-    params = {"service": {"steady": CARE}}
+    settings = {"steady": CARE}
     with ExitStack() as held:
         services = []
         for share in (0.0, SHARE):
             urls = [held.enter_context(voter(k, 0.0)) for k in range(VOTERS - 1)]
             urls.append(held.enter_context(voter(VOTERS - 1, share)))
-            services.append(held.enter_context(service(version(urls), params)))
+            url, _ = held.enter_context(launched(version(urls), settings))
+            services.append(url)
         turns = [[asyncio.run(asked(url, TURN_S)) for url in services] for _ in range(TURNS)]
     calm, faulty = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     lost = sum(told is None for _, told in faulty)
