@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from benchmarks.measured import Ratio
 from benchmarks.pool import POOL, questions, stubbed_environment
 from benchmarks.stub import MODEL
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import random_graph
 
@@ -22,7 +24,14 @@ QUESTIONS = 8
 DELAY_S = 0.001
 
 
-async def _measure() -> Ratio:
+Clock = Callable[[], float]
+
+
+async def compare(
+    slow: Callable[[Environment], Environment] = lambda environment: environment,
+    rounds: int = ROUNDS,
+    clock: Clock = time.process_time,
+) -> Ratio:
     """A candidate of each size in every round, as other work then disturbs all sizes alike; a round
     before warms up.
     """
@@ -31,16 +40,17 @@ async def _measure() -> Ratio:
     seconds: dict[int, list[float]] = {size: [] for size in SIZES}
     first = 0
     async with stubbed_environment(DELAY_S) as environment:
-        for turn in range(ROUNDS + 1):
+        environment = slow(environment)
+        for turn in range(rounds + 1):
             for size in SIZES:
                 asked = questions(QUESTIONS, first)
                 first = first + QUESTIONS
-                started = time.process_time()
+                started = clock()
                 graph = random_graph({MODEL: size}, ("assistant", "fuser"), Budget(cost), rng)
                 cost.graph_cost(graph)
                 _ = graph.content_hash
                 feedback = await environment.evaluate(graph, asked)
-                spent = time.process_time() - started
+                spent = clock() - started
                 assert feedback.n_unscored == 0, feedback.error
                 if turn:
                     seconds[size].append(spent)
@@ -61,4 +71,4 @@ async def _measure() -> Ratio:
 
 def measure() -> list[Ratio]:
     """One ratio: how many times longer a candidate takes, over how many times more nodes it has."""
-    return [asyncio.run(_measure())]
+    return [asyncio.run(compare())]

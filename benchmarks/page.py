@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
-from benchmarks.archive import CANDIDATES, NAME, big_archive
+from benchmarks.archive import CANDIDATES, NAME, BigArchive, big_archive
 from benchmarks.browser import WHY_NOT, Opened, browser, chromium
 from benchmarks.measured import Ratio
 
@@ -22,15 +23,25 @@ def measure() -> list[Ratio]:
     """
     from ttsgraph.flows import report
 
+    return written(big_archive, report.report.fn, _seconds_to_open if chromium() else None)
+
+
+def written(
+    make: Callable[[Path], BigArchive],
+    write: Callable[[], object],
+    seconds_to_open: Callable[[Path], list[float]] | None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Ratio]:
+    """What the report of such a project takes; how soon it opens only where that can be had."""
     with tempfile.TemporaryDirectory() as name:
-        made = big_archive(Path(name))
+        made = make(Path(name))
         with chdir(made.folder):
-            started = time.perf_counter()
-            report.report.fn()
-            writing = time.perf_counter() - started
+            started = clock()
+            write()
+            writing = clock() - started
         page = made.folder / "reports" / NAME / "index.html"
         weight = page.stat().st_size / 1e6
-        opening = _seconds_to_open(page) if chromium() else []
+        opening = seconds_to_open(page) if seconds_to_open else []
     details = {"candidates": CANDIDATES}
     found = [
         Ratio("report of 10,000 candidates, s", round(writing, 2), "at most", 20.0, details),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -148,13 +148,13 @@ def _details(racing: RacingSettings, found: Mapping[str, Compared]) -> dict[str,
     return {"confidence": racing.confidence} | {task: str(each) for task, each in found.items()}
 
 
-def measure() -> list[Ratio]:
+def measure(make: Callable[[str, Sequence[str], range], Trade] = Trade) -> list[Ratio]:
     """Calls and true score where races are to save, the same graph at the default confidence, and
     what reuse saves by itself.
     """
     ratios = []
     for method, settings in SAVING.items():
-        trade = Trade(method, TASKS if method == OURS else TASKS[:1], SEEDS)
+        trade = make(method, TASKS if method == OURS else TASKS[:1], SEEDS)
         found = trade.off(settings)
         saving = found["all"]
         details = _details(settings, found)

@@ -105,6 +105,10 @@ class Load:
         return found
 
 
+Answers = Callable[[Load, float], Timed]
+"""How answers come: under this load, for so many seconds."""
+
+
 async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
     """The graph's executor in this process."""
     patience = FailurePolicy(version.profile.engine.concurrency)
@@ -197,24 +201,29 @@ class Compared:
         }
 
 
-def compare(url: str, version: Deployed, load: Load) -> Compared:
+def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> Compared:
     """TURNS turns of each."""
-    turns = [
-        (asyncio.run(served(url, load, TURN_S)), asyncio.run(directly(version, load, TURN_S)))
-        for _ in range(TURNS)
-    ]
-    through, direct = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
-    assert not any(wrong for _, wrong in direct), (
+    turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
+    served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
+    assert not any(wrong for _, wrong in direct_ones), (
         "expected every answer without a server, some failed"
     )
-    return Compared(through, direct)
+    return Compared(served_ones, direct_ones)
 
 
-def alone() -> Ratio:
-    """What the server adds to an answer where nobody else asks."""
-    load = Load(1, ALONE_DELAY_S)
+@contextmanager
+def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
+    """Through a server, and without one, on a pool like the load's."""
     with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
-        found = compare(url, version, load)
+        yield (
+            lambda load, seconds: asyncio.run(served(url, load, seconds)),
+            lambda load, seconds: asyncio.run(directly(version, load, seconds)),
+        )
+
+
+def alone(through: Answers, direct: Answers, load: Load, turn_s: float = TURN_S) -> Ratio:
+    """What the server adds to an answer where nobody else asks."""
+    found = compare(through, direct, load, turn_s)
     assert not any(wrong for _, wrong in found.through), (
         "expected every answer through the server, some failed"
     )
@@ -229,16 +238,20 @@ def alone() -> Ratio:
     )
 
 
-def crowded() -> list[Ratio]:
+def crowded(
+    through: Answers,
+    direct: Answers,
+    load: Load,
+    seconds: float = SECONDS,
+    turn_s: float = TURN_S,
+) -> list[Ratio]:
     """Requests lost or mixed up, and the median time over that without a server, where many ask at
     once.
     """
-    load = Load(CLIENTS, DELAY_S)
-    with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
-        minute = asyncio.run(served(url, load, SECONDS))
-        found = compare(url, version, load)
+    minute = through(load, seconds)
+    found = compare(through, direct, load, turn_s)
     lost = found.details(load) | {
-        "seconds": SECONDS,
+        "seconds": seconds,
         "requests": len(minute),
         "median, s": _quantile(minute, 50),
     }
@@ -267,7 +280,12 @@ def measure() -> list[Ratio]:
     """What a server adds for one client, requests lost or mixed up in a minute, and the time over
     that without a server.
     """
-    return [alone(), *crowded()]
+    quick = Load(1, ALONE_DELAY_S)
+    many = Load(CLIENTS, DELAY_S)
+    with both_ways(quick) as (through, direct):
+        found = alone(through, direct, quick)
+    with both_ways(many) as (through, direct):
+        return [found, *crowded(through, direct, many)]
 
 
 def _quantile(found: Timed, percent: int) -> float:

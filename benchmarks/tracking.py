@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.measured import Ratio
@@ -37,9 +38,14 @@ def _record(number: int) -> Record:
     )
 
 
-def measure() -> list[Ratio]:
+def measure(
+    write: Callable[..., None] = add_children,
+    put: Callable[[SearchTracker, Record], None] = SearchTracker.candidate,
+    clock: Callable[[], float] = time.process_time,
+    path_clock: Callable[[], float] = time.thread_time,
+) -> list[Ratio]:
     """Two times a candidate, in core milliseconds; a search of BATCH candidates an iteration waits
-    for none of the batches.
+    for none of the batches. `write` and `put` are how batches and candidates are written.
     """
     records = [_record(number) for number in range(BATCHES * BATCH)]
     with tempfile.TemporaryDirectory() as folder:
@@ -47,23 +53,23 @@ def measure() -> list[Ratio]:
         with SearchTracker(uri, "benchmark", "random", {}) as tracker:
             client = tracker.client
             experiment = tracker.experiment
-            started = time.process_time()
+            started = clock()
             for at in range(0, len(records), BATCH):
-                add_children(
+                write(
                     client,
                     experiment,
                     tracker.run_id,
                     [Child(record) for record in records[at : at + BATCH]],
                 )
-            batched = time.process_time() - started
+            batched = clock() - started
             started = time.process_time()
             for record in records[:40]:
                 add_child(client, experiment, tracker.run_id, Child(record))
             single = (time.process_time() - started) / 40
-            started = time.thread_time()
+            started = path_clock()
             for record in records:
-                tracker.candidate(record)
-            on_path = time.thread_time() - started
+                put(tracker, record)
+            on_path = path_clock() - started
             tracker.wait()
         size = (Path(folder) / "mlflow.db").stat().st_size
     details = {
