@@ -8,6 +8,7 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -67,6 +68,7 @@ BY_NODE = "by_node"
 """Under what the journal has the answers of a record's nodes."""
 
 COLUMNS = tuple(Record.__dataclass_fields__)
+_cells = itemgetter(*COLUMNS)
 
 
 def record_of(
@@ -345,10 +347,10 @@ def without_nodes(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, An
 
 def _record(entry: Entry) -> Record:
     """The record in a journal's entry."""
-    values: dict[str, Any] = {
-        key: math.nan if entry[key] is None else entry[key] for key in COLUMNS
-    }
-    return Record(**values)
+    values = _cells(entry)
+    if None in values:
+        values = tuple(math.nan if value is None else value for value in values)
+    return Record(*values)
 
 
 def _feedback(entry: Entry) -> Feedback:
