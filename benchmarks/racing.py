@@ -148,7 +148,7 @@ def _details(racing: RacingSettings, found: Mapping[str, Compared]) -> dict[str,
     return {"confidence": racing.confidence} | {task: str(each) for task, each in found.items()}
 
 
-def measure(make: Callable[[str, Sequence[str], range], Trade] = Trade) -> list[Ratio]:
+def compare(make: Callable[[str, Sequence[str], range], Trade] = Trade) -> list[Ratio]:
     """Calls and true score where races are to save, the same graph at the default confidence, and
     what reuse saves by itself.
     """
@@ -202,6 +202,11 @@ def measure(make: Callable[[str, Sequence[str], range], Trade] = Trade) -> list[
                 ),
             ]
     return ratios
+
+
+def measure() -> list[Ratio]:
+    """The ratios of `compare`, of what is there."""
+    return compare()
 
 
 def main() -> None:

@@ -145,6 +145,11 @@ class _Records(Sequence[Record]):
         """One more."""
         self._fresh.append(record)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __len__(self) -> int:
         return len(self._offsets) + len(self._fresh)
 

@@ -63,8 +63,8 @@ def test_kernels_that_are_slower_fail():
 
         return worked
 
-    assert holds(kernels.measure(repetitions=3, clock=clock)) == [True]
-    assert holds(kernels.measure(slow, repetitions=3, clock=clock)) == [False]
+    assert holds(kernels.compare(repetitions=3, clock=clock)) == [True]
+    assert holds(kernels.compare(slow, repetitions=3, clock=clock)) == [False]
 
 
 class Delayed(Environment):
@@ -142,8 +142,8 @@ def test_a_search_without_races_or_with_bad_ones_fails():
         full = {"math": [{"loop_calls": calls * 50, "naive_calls": 100}]}
         return lambda method, tasks, seeds: SimpleNamespace(full=full, off=lambda racing: found)
 
-    assert all(holds(racing.measure(trade(0.4, 0.5, 0.96))))
-    assert not any(holds(racing.measure(trade(1.0, 1.5, 0.9))))
+    assert all(holds(racing.compare(trade(0.4, 0.5, 0.96))))
+    assert not any(holds(racing.compare(trade(1.0, 1.5, 0.9))))
 
 
 @pytest.mark.slow
@@ -158,8 +158,8 @@ def test_candidates_that_are_slow_to_record_fail():
         path.delay(0.0002)
         SearchTracker.candidate(tracker, record)
 
-    assert holds(tracking.measure(clock=clock, path_clock=path)) == [True, True]
-    assert holds(tracking.measure(write, put, clock, path)) == [False, False]
+    assert holds(tracking.compare(clock=clock, path_clock=path)) == [True, True]
+    assert holds(tracking.compare(write, put, clock, path)) == [False, False]
 
 
 def answering(delay_s, wrong=False):
