@@ -210,7 +210,7 @@ def draw(
 ) -> None:
     """Draw a graph to a file.
 
-    Example: ttsgraph graph draw math@champion --out graph.png
+    Example: ttsgraph graph draw graph.json --out graph.png
     """
     from ttsgraph.graphs import plots
 
@@ -232,7 +232,7 @@ def export(
 ) -> None:
     """Write a found graph as one readable Python file, or as a LangGraph program.
 
-    Example: ttsgraph export math@champion --out answers.py
+    Example: ttsgraph export results/mine/sample/found --out answers.py
     """
     from ttsgraph.api.export import FORMS
     from ttsgraph.api.export import export as written

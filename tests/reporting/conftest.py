@@ -1,0 +1,79 @@
+"""What the tests of the report share: a project whose report was written, and a browser."""
+
+from __future__ import annotations
+
+import json
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.browser import Opened, browser
+from tests.reporting.small_pages import METHODS, closed, nothing_better
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.flows import report
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A project whose report was written; returns the folder of the page."""
+    project = SimulatedProject(tmp_path_factory.mktemp("report"))
+    project.settings["init"]["contest"] = {
+        "enabled": False
+    }  # after which a search of so few questions would learn no edges
+    for method in METHODS:
+        project.build(method)
+    params = yaml.safe_load((project.folder / "params.yaml").read_text())
+    (project.folder / "params.yaml").write_text(yaml.safe_dump(params | {"methods": list(METHODS)}))
+    again = project.folder / "research" / "simulated-small" / "math"
+    again.mkdir(parents=True)
+    outcome = {
+        "plan": "warm",
+        "reason": "joined: x",
+        "pool": "",
+        "champion": "math/1",
+        "promoted": False,
+        "version": "",
+        "calls": 1234,
+    }
+    (again / "outcome.json").write_text(json.dumps(outcome))
+    with chdir(project.folder):
+        report.report.fn()
+    return project.folder / "reports" / "simulated-small"
+
+
+@pytest.fixture(scope="module")
+def pages(built, tmp_path_factory):
+    """The page of a search that found something, of one that found nothing better, and of closed
+    models.
+    """
+    folder = tmp_path_factory.mktemp("cases")
+    (folder / "closed").mkdir()
+    return {
+        "found": built / "index.html",
+        "nothing better": nothing_better(built.parents[1], folder / "nothing"),
+        "closed models": closed(folder / "closed"),
+    }
+
+
+@pytest.fixture(scope="module")
+def started(pages):  # stages can't run once the browser's event loop does
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture
+def open_page(built, started):
+    opened: list[Opened] = []
+
+    def open_it(path: Path = built / "index.html", **options: Any) -> Any:
+        opened.append(Opened(started, path, **options))
+        return opened[-1].ready()
+
+    yield open_it
+    for one in opened:
+        assert one.told == []
+        assert [url for url in one.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+        one.close()

@@ -1,0 +1,69 @@
+"""Pages of small projects for the tests of the report, and how they are opened."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from benchmarks.browser import WHY_NOT, chromium
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.flows import report
+from ttsgraph.stages.records import GateVerdict, read_data, write_record
+from ttsgraph.stages.schemas import Evaluations, write_table
+
+METHODS = ("agent_reinforce", "random")
+in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)
+
+
+def unfold(page: Any) -> None:
+    """Open every fold, and wait until its plots are drawn."""
+    page.evaluate(
+        "document.querySelectorAll('details.fold').forEach(fold => { fold.open = true; })"
+    )
+    page.wait_for_function(
+        "[...document.querySelectorAll('[data-chart]')].every(chart => chart.querySelector('svg'))",
+        timeout=60_000,
+    )
+
+
+def nothing_better(project: Path, folder: Path) -> Path:
+    """A copy of a project whose gate put up one call, which the paired test can't tell from what
+    was found.
+    """
+    shutil.copytree(
+        project, folder, ignore=shutil.ignore_patterns("cache", ".dvc", "mlruns", "reports")
+    )
+    results = folder / "results" / "simulated-small" / "math"
+    for path in results.glob("*/verdict.json"):
+        told = read_data(GateVerdict, path, "evaluate")
+        table = pd.read_parquet(path.with_name("test.parquet"))
+        one = table["arm"] == "single"
+        table.loc[one, ["found_only", "rival_only", "p_differs"]] = [10, 9, 1.0]
+        write_table(table, Evaluations, path.with_name("test.parquet"))
+        told["gate"] |= {
+            "arm": "single",
+            "label": table.loc[one, "label"].iloc[0],
+            "verdict": "as good",
+        }
+        write_record(GateVerdict, path, told)
+    with chdir(folder):
+        report.report.fn()
+    return folder / "reports" / "simulated-small" / "index.html"
+
+
+def closed(folder: Path) -> Path:
+    """The page of three models of which only prices are known, under a budget in dollars."""
+    project = SimulatedProject(folder)
+    for model in project.settings["pool"].values():
+        for fact in ("total", "non_embedding", "layers", "hidden"):
+            del model[fact]
+    project.settings["budget"] = {"metric": "dollars", "limit": 0.0003, "max_nodes": 9}
+    project.build()
+    with chdir(project.folder):
+        report.report.fn()
+    return project.folder / "reports" / "simulated-small" / "index.html"

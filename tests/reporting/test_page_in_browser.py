@@ -1,0 +1,302 @@
+"""The report page in a real browser, offline: first screen, keyboard, axe, and who serves."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import chdir
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+import ttsgraph
+from benchmarks import page as page_benchmark
+from benchmarks.browser import Opened, chromium
+from tests.reporting.small_pages import in_browser, unfold
+from ttsgraph.flows.answers import answers_file, lines_beside, tell
+from ttsgraph.flows.readme import BEGIN, END, with_block
+from ttsgraph.flows.registry import Registry
+from ttsgraph.reporting.explain import in_brief
+from ttsgraph.settings.profile import load_profile
+
+pytestmark = pytest.mark.slow
+
+
+@in_browser
+def test_every_plot_is_drawn_without_a_network_and_without_an_error(open_page):
+    page = open_page()
+    charts = page.locator("[data-chart]")
+    assert charts.count() >= 9
+    assert page.evaluate("document.documentElement.dataset.ready") == "1"
+    unfold(page)
+    for k in range(charts.count()):
+        assert charts.nth(k).locator("svg").count() == 1
+        assert len(charts.nth(k).locator("..").get_attribute("aria-label")) > 20
+
+
+@in_browser
+def test_a_node_shows_what_it_is_for_under_the_pointer_and_by_keyboard(open_page):
+    page = open_page()
+    unfold(page)
+    key = "math-random"
+    boxes = page.locator(f'svg[data-graph="{key}"] .box')
+    articles = page.locator(f'[data-nodes="{key}"] article')
+    assert boxes.count() == articles.count() > 1
+
+    def visible() -> list[str]:
+        return [a.get_attribute("id") for a in articles.all() if a.is_visible()]
+
+    last = boxes.nth(boxes.count() - 1)
+    last.hover()
+    assert visible() == [last.get_attribute("aria-controls")]
+    page.mouse.move(0, 0)
+    first = boxes.first
+    assert visible() == [first.get_attribute("aria-controls")]
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    assert visible() == [boxes.nth(1).get_attribute("aria-controls")]
+    assert page.evaluate("document.activeElement.id") == boxes.nth(1).get_attribute("id")
+    assert [box.get_attribute("tabindex") for box in boxes.all()].count("0") == 1
+    page.keyboard.press("Tab")
+    shown = articles.nth(1)
+    assert "Share of the cost" in shown.inner_text()
+    assert "Accuracy without it" in shown.inner_text()
+
+
+@in_browser
+def test_the_slider_shows_another_iteration(open_page):
+    page = open_page()
+    unfold(page)
+    figure = page.locator("#math-edges_agent_reinforce")
+    colours = (
+        "figure => [...figure.querySelectorAll('.mark-rect path')].map(p =>"
+        " p.getAttribute('fill')).join()"
+    )
+    slider = figure.locator("input")
+    before = figure.evaluate(colours)
+    slider.focus()
+    page.keyboard.press("Home")
+    page.wait_for_function(
+        "document.querySelector('#math-edges_agent_reinforce').dataset.shown === '1'"
+    )
+    assert figure.locator("output").inner_text().startswith("1 of ")
+    assert slider.get_attribute("aria-valuetext").startswith("1 of ")
+    assert figure.evaluate(colours) != before
+    page.keyboard.press("End")
+    page.wait_for_function(
+        "document.querySelector('#math-edges_agent_reinforce').dataset.shown !== '1'"
+    )
+    assert figure.evaluate(colours) == before
+
+
+@in_browser
+def test_the_theme_follows_the_system_until_it_is_switched_and_then_stays(open_page):
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = open_page(color_scheme="dark").evaluate(background)
+    page = open_page(color_scheme="light")
+    light = page.evaluate(background)
+    assert light != dark
+    tick = "getComputedStyle(document.querySelector('.role-axis-label text')).fill"
+    before = page.evaluate(tick)
+    page.locator("#theme").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate(background) == dark
+    assert page.evaluate(tick) != before
+    assert page.locator("#theme").get_attribute("aria-pressed") == "true"
+    page.reload()
+    assert page.evaluate(background) == dark
+
+
+@in_browser
+def test_a_point_says_what_it_is_when_pointed_at(open_page):
+    page = open_page()
+    unfold(page)
+    page.locator("#math-comparison .mark-symbol path").first.hover()
+    page.wait_for_selector("#vg-tooltip-element.visible")
+    assert "accuracy" in page.locator("#vg-tooltip-element").inner_text()
+
+
+@in_browser
+@pytest.mark.parametrize("name", ["index.html", "../index.html"])
+def test_a_phone_needs_no_sideways_scrolling(built, started, name):
+    opened = Opened(started, built / name, width=375)
+    if name == "index.html":
+        unfold(opened.ready())
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert opened.told == []
+    opened.close()
+
+
+@in_browser
+def test_the_page_has_what_a_screen_reader_goes_by(open_page):
+    page = open_page()
+    unfold(page)
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert (
+        page.locator("h1").count()
+        == page.locator("main").count()
+        == page.locator("header").count()
+        == 1
+    )
+    levels = [
+        int(tag[1])
+        for tag in page.evaluate(
+            "[...document.querySelectorAll('h1,h2,h3,h4')].map(h => h.tagName)"
+        )
+    ]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    tables = page.locator("table:not(#vg-tooltip-element table)")
+    assert tables.count() >= 6
+    for k in range(tables.count()):
+        assert tables.nth(k).locator("caption").count() == 1
+        assert tables.nth(k).locator("thead th:not([scope=col])").count() == 0
+    nameless = (
+        "[...document.querySelectorAll('button, input, a[href], [role=img], [role=region],"
+        " [role=button]')].filter(e => !(e.innerText || e.getAttribute('aria-label') || (e.labels"
+        " && e.labels.length))).length"
+    )
+    assert page.evaluate(nameless) == 0
+    assert page.evaluate(
+        "new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size ==="
+        " document.querySelectorAll('[id]').length"
+    )
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+
+
+@in_browser
+def test_without_scripts_the_tables_and_all_nodes_are_there(built, started):
+    opened = Opened(started, built / "index.html", java_script_enabled=False)
+    opened.page.locator("#math-graph > summary").click()
+    assert opened.page.locator("article.node").first.is_visible()
+    assert opened.page.locator("article.node").last.is_visible()
+    assert opened.page.locator("noscript").first.count() == 1
+    opened.close()
+
+
+@in_browser
+@pytest.mark.parametrize("case", ["found", "nothing better", "closed models"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (375, 812)])
+def test_the_sentence_the_drawing_and_the_cost_stand_on_the_first_screen(
+    pages, started, case, width, height
+):
+    opened = Opened(started, pages[case], width=width)
+    opened.page.set_viewport_size({"width": width, "height": height})
+    page = opened.ready()
+    answer = page.locator("#math .answer")
+    words = answer.inner_text()
+    assert words.startswith(
+        "Don't use a graph: one call of"
+        if case == "nothing better"
+        else ("Use this", "Don't use several")
+    ), words
+    assert "is as good (p" in words or case != "nothing better"
+    assert re.search(
+        r"\$[\d.,]+ (per 1,000|per million|a) question", words.replace("\N{NO-BREAK SPACE}", " ")
+    ), words
+    chart = page.locator("#math-overview .chart svg")
+    for part in (
+        answer,
+        page.locator("#math .small-graph"),
+        *([chart, page.locator("#math .serve")] if width > 600 else []),
+    ):
+        box = part.bounding_box()
+        assert box["y"] + box["height"] <= height
+        assert box["width"] > 40
+    assert chart.bounding_box()["y"] < height - 200
+    assert page.locator("#math .serve").inner_text() == "ttsgraph serve math@champion"
+    assert opened.told == []
+    opened.close()
+
+
+@pytest.fixture
+def another_champion(built, capsys):
+    """The project after somebody promoted the version that the page does not name."""
+    root = built.parents[1]
+    capsys.readouterr()
+    with chdir(root):
+        ttsgraph.promote("math/2")
+        yield root
+        ttsgraph.rollback("math")
+
+
+def test_where_another_graph_serves_page_terminal_and_readme_say_so(
+    built, another_champion, open_page, capsys
+):
+    registry = Registry(f"sqlite:///{another_champion}/mlflow.db")
+    champion = registry.find("math@champion")
+    assert champion.label == "math/2"
+    tags = champion.tags
+    low, high = (f"{100 * float(part):.1f}" for part in tags["test_interval"].split())
+    words = in_brief(
+        registry.deployed(champion).graph, load_profile("simulated-small").model_pool()
+    )
+    line = (
+        f"math@champion is another graph: math/2, {words};"
+        f" {100 * float(tags['test_accuracy']):.1f} % right ({low} to {high})."
+        " This one is math/1: ttsgraph serve math/1."
+    )
+    assert lines_beside("simulated-small") == {"math": line}
+    tell("simulated-small")
+    assert line in " ".join(capsys.readouterr().out.split())
+    told = json.loads(answers_file("simulated-small").read_text())
+    assert line in with_block(f"{BEGIN}{END}", told, lines_beside("simulated-small"))
+    if chromium():
+        assert open_page().locator("#math .beside").inner_text() == line
+
+
+def test_where_the_champion_is_what_the_page_names_nothing_is_added(built, open_page):
+    with chdir(built.parents[1]):
+        assert lines_beside("simulated-small") == {}
+    if chromium():
+        assert not open_page().locator("#math .beside").is_visible()
+
+
+@in_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_to_mend(built, started, theme):
+    opened = Opened(started, built / "index.html", color_scheme=theme, bypass_csp=True)
+    unfold(opened.ready())
+    opened.page.locator("#math-questions .list summary").first.click()
+    found = Axe().run(opened.page).response["violations"]
+    assert [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
+    opened.close()
+
+
+@in_browser
+def test_every_test_question_can_be_found_with_its_answers(open_page, built):
+    page = open_page()
+    unfold(page)
+    answers = pd.read_parquet(
+        built.parents[1] / "results/simulated-small/math/agent_reinforce/answers.parquet"
+    )
+    found = answers[answers["arm"] == "found"]
+    single = answers[answers["arm"] == "single"]
+    box = page.locator("#math-questions")
+    assert box.locator("output").inner_text() == f"{len(found)} of {len(found)} questions"
+    box.locator("select").select_option(label="what was found is wrong")
+    assert (
+        box.locator("output").inner_text()
+        == f"{int((~found['correct']).sum())} of {len(found)} questions"
+    )
+    both = found.merge(single, on="question_id")
+    ahead = int((both["correct_x"] & ~both["correct_y"]).sum())
+    box.locator("select").select_option(label=f"right, but not: {single['label'].iloc[0]}")
+    assert box.locator("output").inner_text() == f"{ahead} of {len(found)} questions"
+    box.locator("select").select_option(index=0)
+    box.locator(".more").click()
+    assert box.locator(".list > details").count() == 50
+    box.locator(".list summary").first.click()
+    nodes = json.loads(found.iloc[0]["nodes"])
+    table = box.locator(".list details[open] table").last
+    assert table.locator("tbody tr").count() == len(nodes)
+    assert table.locator("tbody tr").first.locator("td").first.inner_text() == nodes["0"]["form"]
+
+
+@pytest.mark.long
+def test_the_page_of_ten_thousand_candidates_is_light_and_opens_soon():
+    ratios = page_benchmark.measure()
+    assert len(ratios) == (3 if chromium() else 2)
+    assert [ratio for ratio in ratios if not ratio.holds] == []
