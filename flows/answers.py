@@ -74,6 +74,7 @@ def _tell(told: dict[str, Any], beside: str, console: Console) -> None:
         table.add_row(*map(Text, cells), style="bold" if cells[0].startswith("→") else None)
     console.print()
     console.print(table)
+    console.print()
     console.print(f"  {told['serve']}")
     if beside:
         console.print(Text(f"  {beside}", style="yellow"), soft_wrap=not console.is_terminal)

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
-from benchmarks.recording import MOST_FRAMES, SECONDS, chosen, movie, watched
+from benchmarks.recording import MOST_FRAMES, PICTURE, SECONDS, chosen, movie, watched
+from tests.support.project import ROOT
 from ttsgraph.flows.board import BOARD, picture
 
 STAGE = f"""
@@ -55,4 +56,14 @@ def test_the_picture_lasts_at_most_a_minute_and_fetches_nothing() -> None:
     (seconds,) = re.findall(r"animation:([\d.]+)s", svg)
     assert float(seconds) <= SECONDS
     assert "end" in "".join(root.itertext()).replace("\N{NO-BREAK SPACE}", " ")
+    assert not re.findall(r"(?:href|src)=\"http|url\(.?http|@import", svg)
+
+
+def test_the_recording_that_readme_shows_is_one_and_says_that_it_is_simulated() -> None:
+    assert f"]({PICTURE})" in (ROOT / "README.md").read_text()
+    svg = (ROOT / PICTURE).read_text()
+    said = " ".join("".join(ElementTree.fromstring(svg).itertext()).split())
+    assert "simulated: no language model answered" in said
+    assert "ttsgraph serve math@champion" in said
+    assert len(svg) < 500_000
     assert not re.findall(r"(?:href|src)=\"http|url\(.?http|@import", svg)
