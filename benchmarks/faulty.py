@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.measured import Ratio
-from benchmarks.service import ROOT
+from benchmarks.service import ROOT, launched
 from benchmarks.voter import DELAY_S
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
