@@ -36,7 +36,7 @@ BENCHMARKS = (
     "service",
     "traces",
 )
-NAMED = ("vllm", "faulty")
+NAMED = ("vllm", "faulty", "injection")
 STORED = Path("reports/bench.json")
 
 
