@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import operator
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -392,6 +393,7 @@ def raised_by(error: Exception, codec: Codec) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": kind.__name__,
         "own": kind.__module__ != "builtins",
+        "module": kind.__module__,
         "bases": [base.__name__ for base in kind.__mro__ if base.__module__ == "builtins"],
         "arguments": [],
         "state": ["dict", []],
@@ -434,7 +436,7 @@ def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
     if not told["own"] and len(nearest) == 1:
         error = _made(nearest[0], arguments)
     else:
-        known = codec.given.get(str(told["name"]))
+        known = codec.given.get(str(told["name"])) or _of_library(told, nearest)
         kind = (
             known
             if known is not None and issubclass(known, Exception)
@@ -444,6 +446,20 @@ def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
     if isinstance(state, dict):
         error.__dict__.update(own_state(type(error), state))
     return error
+
+
+def _of_library(
+    told: Mapping[str, Any], nearest: tuple[type[Exception], ...]
+) -> type[Exception] | None:
+    """The standard library's class that was raised, where the tests have imported it: they may
+    catch it by its name.
+    """
+    module = str(told.get("module"))
+    if module.partition(".")[0] not in sys.stdlib_module_names:
+        return None
+    found = getattr(sys.modules.get(module), str(told["name"]), None)
+    fits = isinstance(found, type) and found.__module__ == module and issubclass(found, nearest)
+    return found if fits and not issubclass(found, StopIteration | StopAsyncIteration) else None
 
 
 def _like(name: str, bases: tuple[type[Exception], ...], text: str) -> type[Exception]:

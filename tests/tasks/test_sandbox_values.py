@@ -195,3 +195,25 @@ def test_a_lying_object_decides_nothing(claim):
         " square(x): return Liar()"
     )
     assert not run(solution, f"def check(f): assert {claim}").passed
+
+
+LIBRARY_S = {
+    "json.JSONDecodeError": ("import json", "json.loads('{')", "error.pos == 1"),
+    "decimal.InvalidOperation": ("import decimal", "decimal.Decimal('x')", "True"),
+    "re.error": ("import re", "re.compile('(')", "error.pos == 0"),
+    "zlib.error": ("import zlib", "zlib.decompress(b'x')", "True"),
+}
+
+
+@pytest.mark.parametrize("kind", LIBRARY_S)
+def test_an_exception_of_the_standard_library_is_caught_as_what_it_is(kind):
+    imported, raises, holds = LIBRARY_S[kind]
+    tests = (
+        f"{imported}\ndef check(f):\n    try:\n        f(1)\n    except {kind} as error:\n"
+        f"        assert {holds}\n    else:\n        assert False"
+    )
+    program = f"{imported}\ndef f(_):\n    {raises}"
+    ended = run_checked(CheckedProgram(program, "f", tests))
+    assert ended.passed, ended.detail
+    lies = "class Own(Exception): pass\ndef f(_):\n    raise Own"
+    assert not run_checked(CheckedProgram(lies, "f", tests)).passed
