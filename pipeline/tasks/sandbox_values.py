@@ -458,8 +458,10 @@ def _of_library(
     if module.partition(".")[0] not in sys.stdlib_module_names:
         return None
     found = getattr(sys.modules.get(module), str(told["name"]), None)
-    fits = isinstance(found, type) and found.__module__ == module and issubclass(found, nearest)
-    return found if fits and not issubclass(found, StopIteration | StopAsyncIteration) else None
+    if not (isinstance(found, type) and found.__module__ == module):
+        return None
+    ends = issubclass(found, StopIteration | StopAsyncIteration)
+    return found if issubclass(found, nearest) and not ends else None
 
 
 def _like(name: str, bases: tuple[type[Exception], ...], text: str) -> type[Exception]:
