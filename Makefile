@@ -106,7 +106,7 @@ readme: .venv/.ready ## put the last report's answers, table and pictures into R
 	@python -m ttsgraph.flows.readme
 
 docs: .venv/.ready ## build the documentation into site/; a broken link is an error
-	typer ttsgraph utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md
+	typer ttsgraph.cli utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md
 	ttsgraph schema --markdown docs/reference/keys.md
 	zensical build --clean --strict
 

@@ -29,13 +29,13 @@ from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.evaluation.snapshot import Snapshot
 from ttsgraph.flows.stage import Stage, load_stage
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods import Problem, Searcher
+from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.random import RandomSearcher
+from ttsgraph.methods.summary import edge_table
 from ttsgraph.models.client import Completion, Request, Usage
 from ttsgraph.models.collector import rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
-from ttsgraph.search import Problem, Searcher
-from ttsgraph.search.driver import Driver, Found
-from ttsgraph.search.random import RandomSearcher
-from ttsgraph.search.summary import edge_table
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.schemas import (
     Answers,

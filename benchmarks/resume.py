@@ -31,8 +31,8 @@ from benchmarks.measured import Ratio
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.flows.stage import Stage, load_stage
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search import Problem, Searcher, make_searcher
-from ttsgraph.search.random import RandomSearcher
+from ttsgraph.methods import Problem, Searcher, make_searcher
+from ttsgraph.methods.random import RandomSearcher
 
 METHODS = ("agent_reinforce", "bayesian", "gptswarm", "maao", "random", "textgrad")
 LONGEST_S, MOST_MB = 5.0, 400.0

@@ -27,11 +27,11 @@ from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, ModelClient, Request
 from ttsgraph.runtime.clients import connect, hosted
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import LOCAL, server_specs
 from ttsgraph.settings.profile import Profile, load_profile

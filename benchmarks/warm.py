@@ -22,9 +22,9 @@ from ttsgraph.deployment.promotion import decide
 from ttsgraph.deployment.provenance import TestResult, test_result
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.search import Problem, searcher_class
-from ttsgraph.search.driver import Driver, Found
-from ttsgraph.search.warm import Warm, WarmReinforce, history_of
+from ttsgraph.methods import Problem, searcher_class
+from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.trials import evaluate_cases, single_cases
 from ttsgraph.study.ledger import Ledger

@@ -13,12 +13,12 @@ from ttsgraph.flows.answers import REPORTS, answers_file
 from ttsgraph.flows.champion import write_serving
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main, read_found
 from ttsgraph.flows.tracking import add_answer
+from ttsgraph.methods.terms import require_equal_terms
 from ttsgraph.reporting.answer import answer_by, figures_of
 from ttsgraph.reporting.brief import brief, drawn, metrics
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
-from ttsgraph.search.terms import require_equal_terms
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (

@@ -117,8 +117,8 @@ def repro() -> None:
         tell(params.profile)
         return
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
+    from ttsgraph.methods import searcher_class
     from ttsgraph.runtime.clients import servers_on_demand
-    from ttsgraph.search import searcher_class
 
     for method in params.methods:
         searcher_class(method)

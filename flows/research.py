@@ -38,9 +38,9 @@ from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph.flows.tracking import add_test_scores
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher
-from ttsgraph.search.driver import Found
-from ttsgraph.search.warm import Warm, WarmReinforce, history_of
+from ttsgraph.methods.base import Problem, Searcher
+from ttsgraph.methods.driver import Found
+from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.brief import brief_of
 from ttsgraph.stages.lengths import profiled, with_lengths

@@ -27,11 +27,11 @@ from ttsgraph.flows.provenance_tags import graph_note
 from ttsgraph.flows.stage import Stage, load_stage, main
 from ttsgraph.flows.tracking import SearchTracker, metric_name, search_params
 from ttsgraph.flows.workers import carrier
+from ttsgraph.methods import Problem, Searcher, searcher_class
+from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.warm import WarmReinforce
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
 from ttsgraph.runtime.workers import SpreadEnvironment, order_of
-from ttsgraph.search import Problem, Searcher, searcher_class
-from ttsgraph.search.driver import Driver, Found
-from ttsgraph.search.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE

@@ -10,6 +10,7 @@ or dvc, and nothing of ttsgraph.flows but the commands that need them.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 IN_PYTHON = ("search", "load", "Result", "Comparison")
@@ -21,6 +22,4 @@ clients.
 def __getattr__(name: str) -> Any:
     if name not in IN_PYTHON:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ttsgraph.api import result
-
-    return getattr(result, name)
+    return getattr(import_module(".api.result", __name__), name)

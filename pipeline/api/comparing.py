@@ -14,7 +14,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.promotion import paired
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search import searcher_class
+from ttsgraph.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case
 from ttsgraph.study.stats import TEST_OVER_SEEDS as TEST

@@ -19,13 +19,13 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.judging import checked
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Completion, ModelClient, Request
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import environment_for
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.brief import brief_of
 from ttsgraph.stages.lengths import profiled, with_lengths

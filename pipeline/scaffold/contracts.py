@@ -18,12 +18,12 @@ from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Ballot, Role, check_roles, get_role, role_names
+from ttsgraph.methods import SEARCHERS, Problem, make_searcher
+from ttsgraph.methods.terms import terms_of
 from ttsgraph.models.client import Message, Usage
 from ttsgraph.pool.engine import ENGINES, Engine, EngineSettings
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.search import SEARCHERS, Problem, make_searcher
-from ttsgraph.search.terms import terms_of
 from ttsgraph.settings.plugins import load_modules
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import TASKS, AskingTask, can_vote, get_task

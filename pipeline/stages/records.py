@@ -96,7 +96,7 @@ class Started(Closed):
 
 
 class Searched(Closed):
-    """search.json: the figures of a search (pipeline/search/summary.py), and its run in MLflow."""
+    """search.json: the figures of a search (pipeline/methods/summary.py), and its run in MLflow."""
 
     found_hash: str
     found_iteration: int

@@ -22,9 +22,9 @@ from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
-from ttsgraph.search import Problem, searcher_class
-from ttsgraph.search.driver import Driver
-from ttsgraph.search.terms import plain_terms
+from ttsgraph.methods import Problem, searcher_class
+from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.terms import plain_terms
 from ttsgraph.settings.profile import AgentSettings, Profile
 from ttsgraph.settings.stages import ContestSettings, RacingSettings
 from ttsgraph.simulated.client import SimulatedClient

@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 
 from ttsgraph.base.errors import DataError
@@ -101,6 +100,8 @@ def _filled(template: Any, doc: Row) -> Any:
         return template
     if template in doc:
         return doc[template]
+    import jinja2  # takes long, and few sources have templates
+
     text = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(template).render(doc)
     if text.strip().isdecimal():
         return int(text)

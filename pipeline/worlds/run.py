@@ -20,8 +20,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search import SEARCHERS, Problem
-from ttsgraph.search.driver import Driver, Found
+from ttsgraph.methods import SEARCHERS, Problem
+from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.settings.profile import AgentSettings, Profile
 from ttsgraph.settings.stages import InitSettings, RacingSettings
 from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of

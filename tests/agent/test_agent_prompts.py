@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.search.test_search import BRIEF as PAPER_BRIEF
+from tests.methods.test_search import BRIEF as PAPER_BRIEF
 from tests.support.agent_server import NOTHING, scripted, settings
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.agent import make_agent

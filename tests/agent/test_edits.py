@@ -7,12 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from tests.search.test_search import BRIEF, problem
+from tests.methods.test_search import BRIEF, problem
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.agent.base import apply_edits, check_edits
 from ttsgraph.agent.edits import EdgeEdit, Edits, ModelEdit, ProposedGraph, RoleEdit
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.search import make_searcher
+from ttsgraph.methods import make_searcher
 
 
 def edge(source: int, target: int, probability: float) -> Edits:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.search.test_search import BRIEF as PAPER_BRIEF
+from tests.methods.test_search import BRIEF as PAPER_BRIEF
 from tests.support.agent_server import NOTHING, scripted, settings
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Scored
@@ -21,8 +21,8 @@ from ttsgraph.evaluation.node_tallies import NO_TALLIES, graph_tallies
 from ttsgraph.evaluation.objective import ACCURACY
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.methods.base import scored, without_insights
 from ttsgraph.models.client import Usage
-from ttsgraph.search.base import scored, without_insights
 from ttsgraph.settings.profile import AgentSettings
 
 RIGHT = "7"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.search.test_search import feedback, problem
+from tests.methods.test_search import feedback, problem
 from ttsgraph.agent.base import Scored
 from ttsgraph.agent.history import History
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search import make_searcher
+from ttsgraph.methods import make_searcher
 
 RECORDED = Path(__file__).parents[2] / "tests" / "data" / "proposals.json"
 """Digests of what methods proposed before their histories became columns."""

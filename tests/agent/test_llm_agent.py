@@ -23,7 +23,7 @@ from ttsgraph.agent.trace import trace_page
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.journal import read_journal
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.search.summary import search_summary
+from ttsgraph.methods.summary import search_summary
 
 
 class TestGuidedSearch:

@@ -19,10 +19,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.stub_server import StubServer, serve
-from ttsgraph import app
 from ttsgraph.api.export import FORMS, export
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.base.errors import InputError
+from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph import app
 from ttsgraph.api.presets import Team, graph_of, read_preset
 from ttsgraph.base.errors import GraphError, InputError, SettingsError
 from ttsgraph.base.parsing import load
+from ttsgraph.cli import app
 from ttsgraph.settings.profile import Profile
 
 SMALL, OTHER = "llama-3.2-1b", "gemma-3-1b"

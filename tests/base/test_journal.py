@@ -17,17 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.search import test_driver
-from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.methods import test_driver
+from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from ttsgraph.base.errors import DataError, InputError, RunStopped
 from ttsgraph.base.files import locked
 from ttsgraph.base.journal import Journal, read, read_journal
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.models.client import Sampling
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver, Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt

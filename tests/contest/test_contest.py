@@ -26,11 +26,11 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Usage
 from ttsgraph.response.evidence import Evidence, call_signatures, revisions
 from ttsgraph.response.model import ResponseModel
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.simulated.traits import TaskTraits

@@ -68,7 +68,7 @@ ADAPTIVE = {
 def test_copies_keep_their_gates_and_stops_as_far_as_these_have_a_meaning(brief, name):
     graph = ADAPTIVE[name]
     rng = np.random.default_rng(1)
-    wide = replace(brief, budget=200.0)
+    wide = replace(brief, budget=replace(brief.budget, limit=200.0))
     copies = [found for _ in range(300) if (found := changed(graph, wide, rng))]
     assert len(copies) > 200
     for copy in copies:
@@ -85,7 +85,7 @@ def test_copies_keep_their_gates_and_stops_as_far_as_these_have_a_meaning(brief,
 def test_a_twin_of_what_a_gate_watches_is_watched_and_a_watched_node_that_goes_is_not(brief):
     graph = ADAPTIVE["cascade"]
     rng = np.random.default_rng(2)
-    wide = replace(brief, budget=200.0)
+    wide = replace(brief, budget=replace(brief.budget, limit=200.0))
     watched = set()
     for _ in range(300):
         copy = changed(graph, wide, rng)
@@ -121,17 +121,19 @@ def cost_errors(profile, brief, task, traits):
     environment = ArrayEnvironment(world, questions, profile.task(task).lengths.value())
     scores = {model: world.accuracy(topologies.single(model)) for model in pool}
     cost = profile.cost_model(task)
-    mine = replace(brief, task=task, cost=cost, single_scores=scores, of="mean")
+    budget = Budget(cost, brief.budget.limit, brief.budget.max_nodes, "mean")
+    mine = replace(brief, task=task, budget=budget, single_scores=scores)
     rng = np.random.default_rng(1)
     contest = Contest(mine, questions[:256], questions[256:], ContestSettings(calls=900), rng)
     asyncio.run(contest.begin(environment))
     model = contest._response()
     priced = on_average(mine, model.classes, model.total)
+    wide = replace(priced, budget=replace(priced.budget, limit=60.0))
     truth = ArrayWorld(traits, pool, 3000, seed=9)
     errors = []
     for graph in ADAPTIVE.values():
         for _ in range(6):
-            graph = changed(graph, replace(priced, budget=60.0), rng) or graph
+            graph = changed(graph, wide, rng) or graph
             if graph.adaptive:
                 expected = Agreement(model.classes, model.total).expected(graph, cost).mean
                 errors.append(expected / measured(truth, graph, cost) - 1)

@@ -13,8 +13,8 @@ import pytest
 from scipy.stats import beta
 
 from tests.base.test_journal import outcome
-from tests.search import test_driver
-from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.methods import test_driver
+from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient, Known, numbered
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.journal import Journal, read_journal
@@ -23,12 +23,12 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.topologies import parallel
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.certainty import probability_best
+from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.terms import plain_terms, require_equal_terms
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, ModelClient, Request, Sampling, Usage
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.certainty import probability_best
-from ttsgraph.search.driver import Driver, Found
-from ttsgraph.search.terms import plain_terms, require_equal_terms
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.settings.stages import RacingSettings
 from ttsgraph.stages.schemas import Candidates, check

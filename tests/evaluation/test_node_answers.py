@@ -163,7 +163,7 @@ def test_a_search_that_is_started_again_has_the_same_rows(tmp_path):
         first.append(evaluated(VOTE, 0, feedback), feedback)
     with closing(Journal(tmp_path / "journal.jsonl", {"type": "search"})) as journal:
         again = Archive(journal)
-        recalled = again.recall(1, "train", VOTE)
+        _, recalled = again.recall(1, "train", VOTE)
         assert [r.correct for r in recalled.results] == [True, None]
     pd.testing.assert_frame_equal(first.answers.table(), again.answers.table())
     text = (tmp_path / "journal.jsonl").read_text()

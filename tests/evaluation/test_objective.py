@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.search.test_search import feedback
+from tests.methods.test_search import feedback
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.evaluation.objective import Objective, pareto_front

@@ -143,7 +143,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     write_text(folder / "docs" / "reference" / "keys.md", settings_page())
     for command in (
-        [str(bin_ / "typer"), "ttsgraph", "utils", "docs", *reference],
+        [str(bin_ / "typer"), "ttsgraph.cli", "utils", "docs", *reference],
         [str(bin_ / "zensical"), "build", "--strict"],
     ):
         cwd = ROOT if command[0].endswith("typer") else folder

@@ -35,10 +35,10 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import parallel, single
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Message, ModelClient, Request, Sampling
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.search import test_driver
-from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.methods import test_driver
+from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient, ScriptedClient
 from ttsgraph.agent.base import AgentReply
 from ttsgraph.base.errors import DataError, LimitReached
@@ -17,11 +17,11 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import Spent
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task

@@ -18,6 +18,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter
 from ttsgraph.runtime.workers import (
@@ -30,8 +32,6 @@ from ttsgraph.runtime.workers import (
     shared_out,
     work_on,
 )
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task

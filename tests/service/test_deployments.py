@@ -85,7 +85,8 @@ def test_an_alias_that_moves_is_followed_without_a_restart(shelf, address):
         wait_for(lambda: version_of(ask(service)) == "2")
         answer = ask(service)
         assert answer.model_extra["ttsgraph"]["graph_hash"] == NEW.content_hash
-        assert answer.model_extra["ttsgraph"]["calls"] == 2
+        # The earlier of two decides a tie, so where it comes first the vote is over.
+        assert answer.model_extra["ttsgraph"]["calls"] in (1, 2)
         figures = httpx.get(f"{service.url}/metrics").text
         assert f'graph_hash="{NEW.content_hash}",model="{NAME}",version="2"}} 1.0' in figures
         assert 'version="1"' not in figures

@@ -21,9 +21,9 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver, Found
 from ttsgraph.serving import convert
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
@@ -43,7 +43,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     files = (("tiny_weights", "a.part0"), ("tiny_weights", "a.part1"))
     monkeypatch.setitem(
-        convert.SOURCES, "tiny_weights", convert.Source("tiny-weights", files, "<s>", (1,))
+        convert.SOURCES, "tiny_weights", convert.WeightSource("tiny-weights", files, "<s>", (1,))
     )
     return "tiny_weights"
 
@@ -53,7 +53,7 @@ def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
 ) -> None:
     written = []
 
-    def write(source: convert.Source, gguf: Path, folder: Path) -> None:
+    def write(source: convert.WeightSource, gguf: Path, folder: Path) -> None:
         written.append(gguf.read_bytes())
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"weights")
@@ -71,7 +71,7 @@ def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
 def test_an_interrupted_one_leaves_nothing(
     packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(source: convert.Source, gguf: Path, folder: Path) -> None:
+    def write(source: convert.WeightSource, gguf: Path, folder: Path) -> None:
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"half")
         raise KeyboardInterrupt
@@ -87,12 +87,12 @@ def test_revision_follows_bytes_and_template(
 ) -> None:
     before = convert.record_of(packaged).revision
     source = convert.SOURCES[packaged]
-    other = convert.Source(
+    other = convert.WeightSource(
         source.distribution, source.files[:1], source.document_start, source.end_ids
     )
     monkeypatch.setitem(convert.SOURCES, packaged, other)
     assert convert.record_of(packaged).revision != before
-    other = convert.Source(source.distribution, source.files, "", source.end_ids)
+    other = convert.WeightSource(source.distribution, source.files, "", source.end_ids)
     monkeypatch.setitem(convert.SOURCES, packaged, other)
     assert convert.record_of(packaged).revision != before
 
@@ -104,9 +104,13 @@ def test_what_can_not_be_converted_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     source = convert.SOURCES[packaged]
-    monkeypatch.setitem(convert.SOURCES, "bad", convert.Source(*_but(source, sha256="0" * 64)))
     monkeypatch.setitem(
-        convert.SOURCES, "absent", convert.Source("absent-package", (("absent_x", "a"),), "", (1,))
+        convert.SOURCES, "bad", convert.WeightSource(*_but(source, sha256="0" * 64))
+    )
+    monkeypatch.setitem(
+        convert.SOURCES,
+        "absent",
+        convert.WeightSource("absent-package", (("absent_x", "a"),), "", (1,)),
     )
     for package, words in (
         ("nonsense", "unknown package 'nonsense'; expected one of"),
@@ -119,7 +123,7 @@ def test_what_can_not_be_converted_is_one_line(
 
 
 def _but(
-    source: convert.Source, sha256: str
+    source: convert.WeightSource, sha256: str
 ) -> tuple[str, tuple[tuple[str, str], ...], str, tuple[int, ...], str]:
     return source.distribution, source.files, source.document_start, source.end_ids, sha256
 

@@ -37,10 +37,10 @@ from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import single
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.models.client import Completion, Message, ModelClient, Request
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver, Found
 from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import free_ports, served_models
 from ttsgraph.tasks import get_task

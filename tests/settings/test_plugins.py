@@ -21,9 +21,9 @@ from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
 from ttsgraph.graphs.roles import _ROLES
 from ttsgraph.graphs.topologies import single
+from ttsgraph.methods.base import SEARCHERS, searcher_class
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.runtime.asking import ask_graph
-from ttsgraph.search.base import SEARCHERS, searcher_class
 from ttsgraph.settings import plugins
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import TASKS
@@ -44,7 +44,7 @@ from ttsgraph.graphs.roles import Role, register_role
 register_role(Role("shortest", decide=lambda task, answers: min(answers, key=len), min_in_degree=1, does="takes the shortest"))
 """
 METHOD = """
-from ttsgraph.search.base import Searcher, register
+from ttsgraph.methods.base import Searcher, register
 from ttsgraph.graphs.topologies import single
 
 @register("cheapest")

@@ -18,7 +18,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, single
-from ttsgraph.search.summary import edge_table
+from ttsgraph.methods.summary import edge_table
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.ablation import (
     PLACEHOLDER,
@@ -30,6 +30,7 @@ from ttsgraph.stages.ablation import (
 )
 from ttsgraph.stages.schemas import Edges, Nodes, check
 from ttsgraph.stages.trials import cases_feedback
+from ttsgraph.stages.worth import with_worth
 
 SMALL = "llama-3.2-1b"
 LARGE = "llama-3.1-8b"
@@ -101,11 +102,8 @@ def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_on
     by_hash = {
         case.graph.content_hash: feedback for case, feedback in zip(cases, feedbacks, strict=True)
     }
-    table = check(
-        node_table(graph, cost, environment.prompt, questions[0], without, whole, by_hash),
-        Nodes,
-        "nodes",
-    ).set_index("node")
+    nodes = node_table(graph, cost, environment.prompt, questions[0], without, whole, by_hash)
+    table = check(with_worth(nodes, graph, whole, {}), Nodes, "nodes").set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)
     assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
     for i, rest in without.items():
@@ -128,9 +126,8 @@ def test_a_graph_that_is_not_tried_without_its_nodes_has_prompts_and_costs_alone
     questions = questions_of(profile, "math", 4)
     environment = environment_of(profile)
     whole = asyncio.run(environment.evaluate(graph, questions))
-    table = check(
-        node_table(graph, cost, environment.prompt, questions[0], {}, whole, {}), Nodes, "nodes"
-    )
+    nodes = node_table(graph, cost, environment.prompt, questions[0], {}, whole, {})
+    table = check(with_worth(nodes, graph, whole, {}), Nodes, "nodes")
     assert table["accuracy"].isna().all()
     assert table["whole_accuracy"].isna().all()
     assert table["calls"].sum() == 0

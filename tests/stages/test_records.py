@@ -129,7 +129,7 @@ def read_right_or_told(
         assert str(path) in said
         assert "\n" not in said
         assert re.search(
-            r"`python -m flows\.\w+[^`]*`|`make repro` makes it|delete the file|move the file away",
+            r"`python -m ttsgraph\.flows\.\w+[^`]*`|`make repro` makes it|delete the file|move the file away",
             said,
         ), said
     else:
@@ -187,7 +187,7 @@ def test_a_record_without_its_keys_names_the_command_that_makes_it(
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(
         DataError,
-        match=r"`python -m flows\.init_family --profile laptop --task math`, or `make repro`",
+        match=r"`python -m ttsgraph\.flows\.init_family --profile laptop --task math`, or `make repro`",
     ):
         read_record(RECORDS[name][0], path, "init_family")
 
@@ -407,7 +407,7 @@ def test_the_advice_about_a_damaged_file_works(
             said = str(caught.value)
             if "move the file away" in said:
                 path.rename(path.with_name("away"))
-            advised = re.search(r"`(python -m flows\.[^`]*)`", said)
+            advised = re.search(r"`(python -m ttsgraph\.flows\.[^`]*)`", said)
             if advised is not None:
                 run(advised[1])
             run(command)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer
 from ttsgraph.agent.base import AgentReply, Brief, Chat, Exchange
@@ -20,12 +20,12 @@ from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
+from ttsgraph.methods import Problem, Searcher, make_searcher
+from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, ModelClient, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.agent_client import AgentClient, speaker
-from ttsgraph.search import Problem, Searcher, make_searcher
-from ttsgraph.search.driver import Driver, Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt

@@ -12,8 +12,8 @@ from ttsgraph.agent.base import Exchange, apply_edits
 from ttsgraph.agent.history import History
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Told, register, retold, scored, without_insights
-from ttsgraph.search.gptswarm import GPTSwarm
+from ttsgraph.methods.base import Problem, Told, register, retold, scored, without_insights
+from ttsgraph.methods.gptswarm import GPTSwarm
 
 
 @register("maao")

@@ -10,7 +10,7 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem
+from ttsgraph.methods.base import Problem
 
 _DRAWS = 32
 """Draws that estimate what a graph of n nodes costs."""

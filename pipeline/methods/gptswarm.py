@@ -18,8 +18,8 @@ from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import Draws, Gradients, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, Told, register
-from ttsgraph.search.uniform import decoded, uniform_start
+from ttsgraph.methods.base import Problem, Searcher, Told, register
+from ttsgraph.methods.uniform import decoded, uniform_start
 
 TRIES = 20
 """Batches of draws in which graphs over the budget are rejected, before what is still missing is

@@ -23,8 +23,8 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, Told, register
-from ttsgraph.search.uniform import decoded, uniform_start, with_affordable_sink
+from ttsgraph.methods.base import Problem, Searcher, Told, register
+from ttsgraph.methods.uniform import decoded, uniform_start, with_affordable_sink
 
 COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""

@@ -23,8 +23,8 @@ from ttsgraph.evaluation.environment import Feedback, total_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.agent_reinforce import FIXED, AgentReinforce
-from ttsgraph.search.base import Problem, scored
+from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce
+from ttsgraph.methods.base import Problem, scored
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ResearchSettings
 

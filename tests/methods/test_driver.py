@@ -19,12 +19,12 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
+from ttsgraph.methods import SEARCHERS, Problem, Searcher, make_searcher
+from ttsgraph.methods.driver import Driver
+from ttsgraph.methods.summary import validated_front
+from ttsgraph.methods.terms import plain_terms, require_equal_terms
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.search import SEARCHERS, Problem, Searcher, make_searcher
-from ttsgraph.search.driver import Driver
-from ttsgraph.search.summary import validated_front
-from ttsgraph.search.terms import plain_terms, require_equal_terms
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
 from ttsgraph.tasks import get_task

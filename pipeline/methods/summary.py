@@ -12,9 +12,9 @@ from ttsgraph.agent.base import Exchange
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.methods.driver import Found
+from ttsgraph.methods.terms import plain_terms
 from ttsgraph.models.client import Usage
-from ttsgraph.search.driver import Found
-from ttsgraph.search.terms import plain_terms
 
 SPENT = (
     "made_calls",

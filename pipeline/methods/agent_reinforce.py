@@ -16,7 +16,7 @@ from ttsgraph.agent.history import History
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, Told, register, retold, scored
+from ttsgraph.methods.base import Problem, Searcher, Told, register, retold, scored
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay

@@ -1,5 +1,5 @@
 """What the rival methods promise beyond the contract that every searcher passes
-(tests/search/test_search.py).
+(tests/methods/test_search.py).
 """
 
 import json
@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.search.test_search import BRIEF, COST, START, feedback, problem
+from tests.methods.test_search import BRIEF, COST, START, feedback, problem
 from tests.support.agent_server import NOTHING, scripted, settings
 from ttsgraph.agent.base import Brief, Scored, legal_counts
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.topologies import chain
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.gptswarm import Adam, GPTSwarm
+from ttsgraph.methods.textgrad import maximal_counts
+from ttsgraph.methods.uniform import decoded, uniform_start
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.gptswarm import Adam, GPTSwarm
-from ttsgraph.search.textgrad import maximal_counts
-from ttsgraph.search.uniform import decoded, uniform_start
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
@@ -258,8 +258,8 @@ class TestBayesian:
 
     def test_without_its_library_there_is_one_line_that_says_what_to_install(self):
         program = (
-            "import sys\nsys.modules['bayes_opt'] = None\nfrom tests.search.test_search import"
-            " problem\nfrom ttsgraph.base.errors import SettingsError\nfrom ttsgraph.search import"
+            "import sys\nsys.modules['bayes_opt'] = None\nfrom tests.methods.test_search import"
+            " problem\nfrom ttsgraph.base.errors import SettingsError\nfrom ttsgraph.methods import"
             " make_searcher\ntry:\n    make_searcher('bayesian', problem())\nexcept SettingsError"
             " as error:\n    print(error)"
         )

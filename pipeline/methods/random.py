@@ -17,7 +17,7 @@ from typing import Any
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Problem, Searcher, Told, register
+from ttsgraph.methods.base import Problem, Searcher, Told, register
 
 
 @register("random")

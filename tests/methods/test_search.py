@@ -17,8 +17,8 @@ from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.methods import SEARCHERS, Problem, make_searcher
 from ttsgraph.models.client import Usage
-from ttsgraph.search import SEARCHERS, Problem, make_searcher
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
@@ -91,8 +91,8 @@ class TestEverySearcher:
 
     def test_same_seed_same_graphs_in_a_fresh_process(self, method):
         program = (
-            "import json, sys\nfrom tests.search.test_search import loop, problem\nfrom"
-            f" ttsgraph.search import make_searcher\njson.dump(loop(make_searcher({method!r},"
+            "import json, sys\nfrom tests.methods.test_search import loop, problem\nfrom"
+            f" ttsgraph.methods import make_searcher\njson.dump(loop(make_searcher({method!r},"
             " problem(seed=5))), sys.stdout)"
         )
         done = subprocess.run(

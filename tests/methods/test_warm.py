@@ -12,10 +12,10 @@ from ttsgraph.agent.base import Brief, Scored
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget
+from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce
+from ttsgraph.methods.base import Problem
+from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.models.client import Usage
-from ttsgraph.search.agent_reinforce import FIXED, AgentReinforce
-from ttsgraph.search.base import Problem
-from ttsgraph.search.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
 from ttsgraph.settings.stages import ResearchSettings
 

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.base.test_journal import HEADER, outcome
-from tests.search import test_driver
-from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.methods import test_driver
+from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.fakes import ArithmeticClient
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.snapshot import Snapshot
+from ttsgraph.methods import SEARCHERS, Problem, make_searcher
+from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.models.client import Sampling
-from ttsgraph.search import SEARCHERS, Problem, make_searcher
-from ttsgraph.search.driver import Driver, Found
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.search import test_driver
-from tests.search.test_driver import LAPTOP_POOL, arithmetic
+from tests.methods import test_driver
+from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.support.faults import FAULTS, HANG_S, Faults
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import LimitReached, RunStopped
@@ -17,11 +17,11 @@ from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Sampling
 from ttsgraph.runtime.limits import Meter, MeteredClient
-from ttsgraph.search import Problem, make_searcher
-from ttsgraph.search.driver import Driver
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from ttsgraph.agent.base import Brief, Counts, legal_counts
-from ttsgraph.search.agent_reinforce import AgentReinforce
-from ttsgraph.search.base import Problem, register, without_insights
+from ttsgraph.methods.agent_reinforce import AgentReinforce
+from ttsgraph.methods.base import Problem, register, without_insights
 
 
 @register("textgrad")

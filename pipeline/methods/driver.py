@@ -42,9 +42,9 @@ from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.search.base import Searcher
-from ttsgraph.search.certainty import probability_best
-from ttsgraph.search.terms import Terms, plain_terms, terms_of
+from ttsgraph.methods.base import Searcher
+from ttsgraph.methods.certainty import probability_best
+from ttsgraph.methods.terms import Terms, plain_terms, terms_of
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
 
@@ -61,7 +61,7 @@ class Found:
     loop stopped, on what terms.
 
     `p_best` is the probability that no other validated graph is better
-    (pipeline/search/certainty.py). `contender` says what the found graph is, if it is a contender
+    (pipeline/methods/certainty.py). `contender` says what the found graph is, if it is a contender
     and not the method's own; `own` is the method's best result with its validation, if any.
     """
 

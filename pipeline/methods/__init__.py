@@ -1,0 +1,8 @@
+"""Search methods. A new method is one file with a registered Searcher, and its name in the first
+import.
+"""
+
+from ttsgraph.methods import agent_reinforce, bayesian, gptswarm, maao, random, textgrad  # noqa: F401 (each registers its method)
+from ttsgraph.methods.base import SEARCHERS, Problem, Searcher, make_searcher, searcher_class
+
+__all__ = ["SEARCHERS", "Problem", "Searcher", "make_searcher", "searcher_class"]
