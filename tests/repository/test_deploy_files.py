@@ -12,8 +12,8 @@ import pytest
 import typer
 import yaml
 
-import ttsgraph
 from ttsgraph.base.parsing import parse
+from ttsgraph.cli import app
 from ttsgraph.settings.profile import Params
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def arguments():
 @pytest.mark.parametrize("where", ["systemd", "image", "compose", "kubernetes"])
 def test_the_server_takes_the_arguments_that_it_is_started_with(where):
     name, *rest = arguments()[where]
-    command = typer.main.get_command(ttsgraph.app).commands[name]
+    command = typer.main.get_command(app).commands[name]
     made = command.make_context(name, list(rest))
     assert made.params["models"] == ["math@champion"]
     assert made.params["host"] == "0.0.0.0"

@@ -5,8 +5,8 @@ import itertools
 import pytest
 from typer.testing import CliRunner
 
-import ttsgraph
 from ttsgraph.base.errors import InputError
+from ttsgraph.cli import app
 from ttsgraph.service.capacity import Load, PerAnswer, Replica, plan
 
 
@@ -49,7 +49,7 @@ def test_a_figure_that_cannot_be_is_named():
 def test_the_command_says_what_it_takes():
     given = "capacity --users 1200 --questions 6 --calls 6 --seconds 10 --tokens 3000"
     done = CliRunner().invoke(
-        ttsgraph.app, [*given.split(), "--replica-tokens", "2000", "--replica-dollars", "2"]
+        app, [*given.split(), "--replica-tokens", "2000", "--replica-dollars", "2"]
     )
     assert done.exit_code == 0, done.output
     assert "13 model servers" in done.output

@@ -18,7 +18,7 @@ FIRST = (
     "service/test_deployments.py",
     "stages/test_identity.py",
     "stages/test_records.py",
-    "search/test_faulty_search.py",
+    "methods/test_faulty_search.py",
     "runtime/test_stage_limits.py",
     "flows/test_verify.py",
     "flows/test_repro_ends.py",
