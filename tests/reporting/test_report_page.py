@@ -18,8 +18,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import ttsgraph
 from tests.reporting.small_pages import METHODS
+from ttsgraph.cli import app
 from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.flows.answers import tell
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -333,9 +333,9 @@ def test_every_command_that_takes_a_graph_takes_a_version_and_a_folder(built, tm
             ["graph", "draw", name, "--out", str(picture)],
             ["explain", name],
         ):
-            done = CliRunner().invoke(ttsgraph.app, words)
+            done = CliRunner().invoke(app, words)
             assert done.exit_code == 0, (words, done.output, done.exception)
         # A simulated pool has no endpoints that a program could ask, which is seen in the bundle.
-        done = CliRunner().invoke(ttsgraph.app, ["export", name, "--out", str(tmp_path / "a.py")])
+        done = CliRunner().invoke(app, ["export", name, "--out", str(tmp_path / "a.py")])
         assert "expected a model with a base_url" in str(done.exception)
     assert "<svg" in picture.read_text()
