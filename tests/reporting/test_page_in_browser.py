@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-import ttsgraph
 from benchmarks import page as page_benchmark
 from benchmarks.browser import Opened, chromium
 from tests.reporting.small_pages import in_browser, unfold
+from ttsgraph import cli
 from ttsgraph.flows.answers import answers_file, lines_beside, tell
 from ttsgraph.flows.readme import BEGIN, END, with_block
 from ttsgraph.flows.registry import Registry
@@ -217,9 +217,9 @@ def another_champion(built, capsys):
     root = built.parents[1]
     capsys.readouterr()
     with chdir(root):
-        ttsgraph.promote("math/2")
+        cli.promote("math/2")
         yield root
-        ttsgraph.rollback("math")
+        cli.rollback("math")
 
 
 def test_where_another_graph_serves_page_terminal_and_readme_say_so(
