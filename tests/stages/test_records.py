@@ -348,7 +348,7 @@ def run(command: str) -> None:
     words = shlex.split(command)
     assert words[:2] == ["python", "-m"], command
     options = {words[k].removeprefix("--"): words[k + 1] for k in range(3, len(words), 2)}
-    STAGES[words[2].removeprefix("flows.")].fn(**options)
+    STAGES[words[2].removeprefix("ttsgraph.flows.")].fn(**options)
 
 
 def cut_lines(content: bytes) -> bytes:
