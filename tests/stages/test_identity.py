@@ -200,9 +200,9 @@ def run_modules(project: SimulatedProject, name: str) -> set[str]:
     """The modules of the project that a process has imported once a stage has run in it."""
     program = (
         "import importlib, json, sys\nflow = next(f for f in"
-        f" vars(importlib.import_module('flows.{name}')).values() if getattr(f, 'name', '') =="
+        f" vars(importlib.import_module('ttsgraph.flows.{name}')).values() if getattr(f, 'name', '') =="
         f" {name!r})\nflow.fn(**json.loads(sys.argv[1]))\nprint(json.dumps([m for m in sys.modules"
-        " if m.split('.')[0] in ('flows', 'pipeline')]))"
+        " if m.split('.')[0] == 'ttsgraph']))"
     )
     (plan,) = (plan for plan in STAGES if plan.name == name)
     arguments = {key: {"task": "math", "method": "random"}[key] for key in plan.per}
@@ -214,7 +214,7 @@ def run_modules(project: SimulatedProject, name: str) -> set[str]:
 @pytest.mark.slow
 class TestWhatAnEditMakesStale:
     EDITS = (
-        (client, "str(self.replica)]", 'str(self.replica), ""]'),  # the cache key
+        (client, "str(self.replica)", 'str(self.replica) + "x"'),  # the cache key
         (dialect, '"messages": [', '"texts": ['),  # what the client sends
         (spec, "/ 1e6", "/ 1e3"),  # prices
         (simulated, "0.7 + 0.6", "0.6 + 0.7"),  # what simulated models answer
@@ -316,6 +316,8 @@ def test_a_stage_looks_at_no_section_of_the_profile_that_is_not_in_its_plan(
             declared = {section.partition(".")[0] for section in plan.settings}
             # That there is such a task is looked up for each stage of a task.
             declared |= {"tasks"} if "task" in plan.per else set()
+            # What an identity itself looks at: files of plug-ins are part of each.
+            declared |= {"plugins", "newcomers"}
             assert seen <= declared | set(SERVING), plan.name
 
 
