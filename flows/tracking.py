@@ -322,11 +322,14 @@ def add_answer(
     charts: Sequence[Path],
 ) -> None:
     """The answer in a search's run: as its description, which MLflow shows first, as metrics under
-    `answer`, and as pictures under charts/.
+    `answer`, and as pictures under charts/. Nothing where this MLflow has no such run: results that
+    were pulled were made with another one.
     """
     graph = "\n".join(drawing)
     with explained(tracking_uri):
         client = MlflowClient(tracking_uri)
+        if not _has_run(client, run_id):
+            return
         client.set_tag(run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n")
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
         for chart in charts:
@@ -351,18 +354,24 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
     """
     with explained(tracking_uri):
         client = MlflowClient(tracking_uri)
-        try:
-            client.get_run(run_id)
-        except MlflowException as error:
-            if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
-                raise
+        if not _has_run(client, run_id):
             raise InputError(
                 f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run"
                 f" {run_id}, found none; run the search again"
                 " (`python -m ttsgraph.flows.search --help`), which makes it anew from the journal,"
                 " without calls"
-            ) from None
+            )
         log_metrics(client, run_id, test_scores(table))
+
+
+def _has_run(client: MlflowClient, run_id: str) -> bool:
+    try:
+        client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
+        return False
+    return True
 
 
 def test_scores(table: pd.DataFrame) -> dict[str, float]:
