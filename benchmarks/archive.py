@@ -53,6 +53,7 @@ from ttsgraph.stages.trials import (
     cases_table,
     test_cases,
 )
+from ttsgraph.stages.worth import with_worth
 from ttsgraph.tasks.base import Question
 
 CANDIDATES = 10_000
@@ -201,7 +202,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
     nodes = asyncio.run(
         tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0])
     )
-    write_table(nodes, Nodes, folder / "nodes.parquet")
+    write_table(with_worth(nodes, graph, feedbacks[0], {}), Nodes, folder / "nodes.parquet")
     write_table(edge_table(read_journal(folder / "journal.jsonl")), Edges, folder / "edges.parquet")
     write_text(folder / "verdict.json", json.dumps(_lineage(stage), indent=1))
 

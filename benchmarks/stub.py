@@ -88,7 +88,7 @@ class _Connection(asyncio.Protocol):
 
 def _echo(body: bytes) -> bytes:
     names = {name.decode() for name in _NAMES.findall(body)}
-    said = names.pop() if len(names) == 1 else f"expected one name, found {len(names)}"
+    said = names.pop() if len(names) == 1 else f"expected one name but found {len(names)}"
     choice = {
         "index": 0,
         "finish_reason": "stop",
