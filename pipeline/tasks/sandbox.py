@@ -343,8 +343,12 @@ class _Clock:
 
 
 def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
-    """Hear both until the checker has ended; returns what ended them before that, if anything."""
+    """Hear both until the checker has ended; returns what ended them before that, if anything.
+
+    A host that has not begun by then is heard to its end: its status says why it could not.
+    """
     clock = _Clock(limits, host, checker)
+    ended: set[_Child] = set()
     with selectors.DefaultSelector() as selector:
         for child in (host, checker):
             selector.register(child.pipe, selectors.EVENT_READ, child)
@@ -352,8 +356,9 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
             for key, _ in selector.select(clock.pause()):
                 if not key.data.hear():
                     selector.unregister(key.fileobj)
-                    if key.data is checker:
-                        return ""
+                    ended.add(key.data)
+            if checker in ended and (host.ready or host in ended):
+                return ""
             if clock.over():
                 return _TIMED_OUT
             if _overfull(folder, host.process.pid, limits):
