@@ -34,9 +34,16 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ttsgraph.R
 
         async def in_a_running_loop() -> ttsgraph.Result:
             return ttsgraph.search(
-                models=["a", "b"], base_url=url, price=1.0, questions=folder / "qa.jsonl", grade="exact", budget="$0.0004",
-                progress=False, state=folder / "state", **SMALL,
-            )  # fmt: skip
+                models=["a", "b"],
+                base_url=url,
+                price=1.0,
+                questions=folder / "qa.jsonl",
+                grade="exact",
+                budget="$0.0004",
+                progress=False,
+                state=folder / "state",
+                **SMALL,
+            )
 
         yield asyncio.run(in_a_running_loop()), folder
 
@@ -103,11 +110,19 @@ def test_what_is_saved_is_loaded_and_can_be_served(
 
 def test_the_same_seed_finds_the_same(found: tuple[ttsgraph.Result, Path]) -> None:
     result, folder = found
-    models = result.deployed.profile.pool
+    models = {
+        name: model.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        for name, model in result.deployed.profile.pool.items()
+    }
     again = ttsgraph.search(
-        models={name: model.model_dump(mode="json", exclude_none=True, exclude_defaults=True) for name, model in models.items()},
-        questions=folder / "qa.jsonl", grade="exact", budget="$0.0004", progress=False, state=folder / "state", **SMALL,
-    )  # fmt: skip
+        models=models,
+        questions=folder / "qa.jsonl",
+        grade="exact",
+        budget="$0.0004",
+        progress=False,
+        state=folder / "state",
+        **SMALL,
+    )
     assert again.graph == result.graph
     assert again.spent.dollars == 0  # every call is in the cache
 
@@ -133,7 +148,10 @@ def test_importing_it_brings_none_of_what_stages_need() -> None:
 
 def test_searching_imports_no_orchestration() -> None:
     tools = ["mlflow", "prefect", "dvc", "torch"]
-    of_flows = "[name for name in sys.modules if name.startswith('flows.') and name != 'ttsgraph.flows.commands']"
+    of_flows = (
+        "[name for name in sys.modules if name.startswith('flows.')"
+        " and name != 'ttsgraph.flows.commands']"
+    )
     code = (
         f"import ttsgraph, sys; ttsgraph.search; print([name for name in {tools} if name in"
         f" sys.modules] + {of_flows})"

@@ -73,7 +73,8 @@ def test_a_torn_file_leaves_what_was_known(tmp_path: Path) -> None:
 STAGES = f"""
 import json, os, pathlib, sys
 for k, name in enumerate(("pilot", "search", "evaluate")):
-    print(f"Running stage '{{name}}@math':\\n> python -m ttsgraph.flows.{{name}} --task math", flush=True)
+    command = f"python -m ttsgraph.flows.{{name}} --task math"
+    print(f"Running stage '{{name}}@math':\\n> {{command}}", flush=True)
     line = f"{{name}} math: done in 0:00:0{{k}}"
     if folder := os.environ.get({BOARD!r}):
         known = dict(label=name, headline=name, share=1.0, time="", details="", line=line)

@@ -27,7 +27,8 @@ from ttsgraph.flows.ending import say
 from ttsgraph.models.client import Usage
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
 from ttsgraph.settings.stages import LimitSettings
-with live(run_state("search math random", 40, at_most=True), LimitSettings(dollars=5, tokens=1000)) as publish:
+state = run_state("search math random", 40, at_most=True)
+with live(state, LimitSettings(dollars=5, tokens=1000)) as publish:
     for number in (1, 2):
         publish(IterationBegan(number, 2, 40 - 20 * (number - 1)))
         for k in range(20):

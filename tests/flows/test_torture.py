@@ -61,9 +61,14 @@ COMMAND = (
 
 def start(project: Project) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        COMMAND, cwd=project.folder, env=os.environ | {"PYTHONPATH": str(project.folder)}, text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        COMMAND,
+        cwd=project.folder,
+        env=os.environ | {"PYTHONPATH": str(project.folder)},
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def clean(project: Project) -> None:
@@ -169,9 +174,13 @@ def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(
         "OUT": str(tmp_path / "out"),
     }
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", FULL_THEN_FREED, "sh", *COMMAND], cwd=project.folder, env=os.environ | env,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        ["unshare", "-rm", "sh", "-c", FULL_THEN_FREED, "sh", *COMMAND],
+        cwd=project.folder,
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout.splitlines()[-2:] == ["first 3", "second 0"], done.stderr
     assert "stopped: the disk is full" in done.stderr
     assert "Traceback" not in done.stderr

@@ -114,9 +114,14 @@ class Tortured(SimulatedProject):
             name: value for name, value in self.environment.items() if name not in hidden
         }
         process = subprocess.Popen(
-            COMMAND, cwd=self.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            COMMAND,
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
         running = Running(process)
         listener = threading.Thread(target=running.listen)
         listener.start()

@@ -174,7 +174,8 @@ def test_round_trip_through_plain_data():
 def test_same_seed_in_a_fresh_process_gives_the_same_graphs():
     program = (
         "from tests.graphs.test_distribution import Budget, COST, random_distribution\n"
-        "print([g.to_json() for g in random_distribution(8, seed=7).sample_graphs(10, Budget(COST, 40.0))])"
+        "graphs = random_distribution(8, seed=7).sample_graphs(10, Budget(COST, 40.0))\n"
+        "print([g.to_json() for g in graphs])"
     )
     here = str(
         [g.to_json() for g in random_distribution(8, seed=7).sample_graphs(10, Budget(COST, 40.0))]

@@ -70,7 +70,9 @@ def test_the_cost_of_a_graph_needs_no_plots_tables_or_clients(floor, tmp_path: P
         "math",
     ]
     found = imported(
-        f"import sys; sys.argv = {arguments}\nfrom ttsgraph.cli import app\napp(standalone_mode=False)"
+        f"import sys; sys.argv = {arguments}\n"
+        "from ttsgraph.cli import app\n"
+        "app(standalone_mode=False)"
     )
     assert not heavy(found)
     assert len(found) <= 5 * floor
@@ -94,8 +96,9 @@ def test_a_stage_imports_no_client_of_models_and_draws_nothing():
     # first that has it is at fault.
     code = "import json, sys\nfrom importlib import import_module\n"
     code += (
-        f"for name in {STAGES}:\n    import_module(f'ttsgraph.flows.{{name}}')\n    print(json.dumps([name,"
-        " list(sys.modules)]))"
+        f"for name in {STAGES}:\n"
+        "    import_module(f'ttsgraph.flows.{name}')\n"
+        "    print(json.dumps([name, list(sys.modules)]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

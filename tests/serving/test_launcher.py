@@ -168,7 +168,8 @@ import json, signal, sys, threading
 from pathlib import Path
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import ServerSpec
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
+# The signal is ignored where the tests run in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 name, command, port, log, ending = json.loads(sys.argv[1])
 launcher = Launcher([ServerSpec(name, (name,), tuple(command), {}, port, Path(log))], grace_s=0.3)
 if ending == "thread":  # the starting thread ends long before the process: the server must stay
@@ -196,8 +197,12 @@ def test_no_process_outlives_its_parent(
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, argument],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd=ROOT,
+    )
     assert parent.stdin is not None
     assert parent.stdout is not None
     assert parent.stdout.readline() == b"up\n"

@@ -36,7 +36,8 @@ for path in sys.argv[1:]:
     done = model.generate(prompt, max_new_tokens=9, do_sample=True, return_dict_in_generate=True,
                           attention_mask=torch.ones_like(prompt), pad_token_id=0)
     layers = done.past_key_values.layers
-    cached = sum(t.numel() * t.element_size() for layer in layers for t in (layer.keys, layer.values))
+    kept = [held for layer in layers for held in (layer.keys, layer.values)]
+    cached = sum(t.numel() * t.element_size() for t in kept)
     inputs, outputs = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     embeddings = inputs.numel() + (0 if outputs is inputs else outputs.numel())
     total = sum(p.numel() for p in model.parameters())

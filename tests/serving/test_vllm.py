@@ -208,9 +208,11 @@ import signal, sys
 from pathlib import Path
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import Hosted, server_specs
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored where the tests run in the background
+# The signal is ignored where the tests run in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 python, weights, port, ending = sys.argv[1:]
-specs = server_specs("vllm", {"m": Hosted(weights, ports=(int(port),))}, log_dir=Path("logs"), python=python, max_model_len=512)
+hosted = {"m": Hosted(weights, ports=(int(port),))}
+specs = server_specs("vllm", hosted, log_dir=Path("logs"), python=python, max_model_len=512)
 with Launcher(specs, timeout_s=600, grace_s=3):
     print("up", flush=True)
     if ending == "exception":

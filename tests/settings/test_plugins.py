@@ -41,7 +41,10 @@ EXAMPLES = {"haiku": {"question": "frog?", "answer": "an old pond"}}
 ROLE = """
 from ttsgraph.graphs.roles import Role, register_role
 
-register_role(Role("shortest", decide=lambda task, answers: min(answers, key=len), min_in_degree=1, does="takes the shortest"))
+def decide(task, answers):
+    return min(answers, key=len)
+
+register_role(Role("shortest", decide=decide, min_in_degree=1, does="takes the shortest"))
 """
 METHOD = """
 from ttsgraph.methods.base import Searcher, register
@@ -50,7 +53,8 @@ from ttsgraph.graphs.topologies import single
 @register("cheapest")
 class Cheapest(Searcher):
     def propose(self, count):
-        return [single(min(self.problem.brief.cost.pool, key=self.problem.brief.cost.single))] * count
+        cost = self.problem.brief.cost
+        return [single(min(cost.pool, key=cost.single))] * count
 
     def learn(self, results):
         pass

@@ -144,7 +144,9 @@ from tests.simulated.test_simulated import SMALL, client_of, evaluate, questions
 from ttsgraph.graphs import topologies
 from ttsgraph.settings.profile import load_profile
 profile = load_profile("simulated", Path(sys.argv[1]))
-feedback = evaluate(profile, "math", topologies.grid(3, 3, SMALL), questions_of(profile, "math", 40), client_of(profile))
+questions = questions_of(profile, "math", 40)
+graph = topologies.grid(3, 3, SMALL)
+feedback = evaluate(profile, "math", graph, questions, client_of(profile))
 print([(r.question_id, r.answer, r.latency_s) for r in feedback.results])
 """
     outputs = []

@@ -52,9 +52,7 @@ def test_dvc_yaml_is_what_the_plans_say() -> None:
     assert (ROOT / "dvc.yaml").read_text() == dvc_yaml(), "`make dvc.yaml` makes it"
 
 
-def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_not_what_only_types_need() -> (
-    None
-):
+def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_nothing_for_types() -> None:
     closure = own_code().closure("ttsgraph.flows.search")
     assert "ttsgraph.endpoints.openai_client" in closure  # imported in functions alone
     assert "ttsgraph.serving.transformers_server" in closure  # run by its path
@@ -199,10 +197,11 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Edited:
 def run_modules(project: SimulatedProject, name: str) -> set[str]:
     """The modules of the project that a process has imported once a stage has run in it."""
     program = (
-        "import importlib, json, sys\nflow = next(f for f in"
-        f" vars(importlib.import_module('ttsgraph.flows.{name}')).values() if getattr(f, 'name', '') =="
-        f" {name!r})\nflow.fn(**json.loads(sys.argv[1]))\nprint(json.dumps([m for m in sys.modules"
-        " if m.split('.')[0] == 'ttsgraph']))"
+        "import importlib, json, sys\n"
+        f"members = vars(importlib.import_module('ttsgraph.flows.{name}')).values()\n"
+        f"flow = next(f for f in members if getattr(f, 'name', '') == {name!r})\n"
+        "flow.fn(**json.loads(sys.argv[1]))\n"
+        "print(json.dumps([m for m in sys.modules if m.split('.')[0] == 'ttsgraph']))"
     )
     (plan,) = (plan for plan in STAGES if plan.name == name)
     arguments = {key: {"task": "math", "method": "random"}[key] for key in plan.per}

@@ -61,10 +61,8 @@ def table(known: Profile):
 
 
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
-    with pytest.raises(
-        SettingsError,
-        match=r"what 'small' reads and writes is not measured yet.*ttsgraph.flows.profile --task math",
-    ):
+    said = r"what 'small' reads and writes is not measured yet.*ttsgraph.flows.profile --task math"
+    with pytest.raises(SettingsError, match=said):
         profile().cost_model("math")
     measured = with_lengths(profile(), "math", table(profile()))
     assert measured.cost_model("math").single("small") > 0

@@ -129,7 +129,8 @@ def read_right_or_told(
         assert str(path) in said
         assert "\n" not in said
         assert re.search(
-            r"`python -m ttsgraph\.flows\.\w+[^`]*`|`make repro` makes it|delete the file|move the file away",
+            r"`python -m ttsgraph\.flows\.\w+[^`]*`|`make repro` makes it|delete the file"
+            r"|move the file away",
             said,
         ), said
     else:
@@ -185,10 +186,8 @@ def test_a_record_without_its_keys_names_the_command_that_makes_it(
     path = tmp_path / "results" / "laptop" / "math" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(
-        DataError,
-        match=r"`python -m ttsgraph\.flows\.init_family --profile laptop --task math`, or `make repro`",
-    ):
+    command = r"python -m ttsgraph\.flows\.init_family --profile laptop --task math"
+    with pytest.raises(DataError, match=rf"`{command}`, or `make repro`"):
         read_record(RECORDS[name][0], path, "init_family")
 
 

@@ -87,8 +87,9 @@ def test_a_table_of_another_version_says_how_to_make_it_anew(tmp_path):
 
 
 def test_the_archive_has_the_promised_columns():
-    promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units accuracy accuracy_low
-    accuracy_high n_scored n_unscored latency_s prompt_tokens completion_tokens dollars calls status error"""
+    promised = """candidate_id method iteration graph graph_hash n_nodes width depth budget_units
+    accuracy accuracy_low accuracy_high n_scored n_unscored latency_s prompt_tokens
+    completion_tokens dollars calls status error"""
     assert set(promised.split()) <= set(Candidates.to_schema().columns)
 
 

@@ -89,7 +89,7 @@ def tried(racing: RacingSettings, best: float) -> tuple[pd.DataFrame, Known]:
     )
 
 
-def test_with_races_a_multiset_is_tried_in_all_its_topologies_until_it_is_beaten_and_never_starts_the_search():
+def test_a_raced_multiset_is_tried_in_all_topologies_until_beaten_and_never_starts_the_search():
     table, environment = tried(RacingSettings(enabled=True, confidence=0.8), best=0.95)
     check(table, Trials, "trials")
     assert table["stopped"].tolist() == [False, False, True, True, True, True]
@@ -108,7 +108,7 @@ def test_multisets_that_no_race_can_tell_apart_answer_all_questions():
     )
 
 
-def test_a_multiset_that_lost_its_questions_to_the_infrastructure_stops_the_run_instead_of_losing_the_race():
+def test_a_multiset_whose_questions_the_infrastructure_lost_stops_the_run_and_loses_no_race():
     cases = trial_cases([{"gemma-3-1b": 1}, {"gemma-3-1b": 3}], BRIEF, 1, np.random.default_rng(0))
     lost, answered = (case.graph.to_json() for case in cases)
     environment = Known({lost: np.full(32, np.nan), answered: np.ones(32)})

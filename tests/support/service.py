@@ -134,10 +134,8 @@ def _frame(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _event(data: dict[str, Any]) -> str:
-    return (
-        "data:"
-        f" {json.dumps({'id': 'stub', 'created': 0, 'model': 'm', 'object': 'chat.completion.chunk'} | data)}\n\n"
-    )
+    frame = {"id": "stub", "created": 0, "model": "m", "object": "chat.completion.chunk"}
+    return f"data: {json.dumps(frame | data)}\n\n"
 
 
 class Shelf:

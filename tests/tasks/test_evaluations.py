@@ -81,7 +81,8 @@ from types import SimpleNamespace as Made
 def sums(count):
     said = [Made(role="system", text="Add."), Made(role="user", text="1 + 1")]
     samples = [Made(input=said, target="2", choices=None, id="first")]
-    samples += [Made(input=f"{k} + 1", target=[str(k + 1)], choices=None, id=None) for k in range(count)]
+    for k in range(count):
+        samples.append(Made(input=f"{k} + 1", target=[str(k + 1)], choices=None, id=None))
     return Made(dataset=samples)
 """
 
