@@ -1,120 +1,29 @@
-"""The plots, as Vega-Lite specifications: one definition each for the page and for the files beside
-it.
-
-Every record of a plot's data says in `at` which row of which table it is, and has that table's
-columns.
-"""
+"""The plots of a task's searches: candidates, trajectories, comparison, edge probabilities."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from ttsgraph.base.style import by_name, cost_axis, fixed, plot_config
+from ttsgraph.base.style import by_name, cost_axis
 from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.reporting.chart import (
+    INTERVAL,
+    NAMES,
+    SCORES,
+    Chart,
+    Spec,
+    accuracy_axis,
+    chart_of,
+    quantity,
+    whiskers,
+)
 from ttsgraph.reporting.report_data import TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.thinning import thinned
-
-Spec = dict[str, Any]
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-FILE_WIDTH = 560
-NAMES = {"labelLimit": {"expr": "containerSize()[0] ? min(240, 0.42 * containerSize()[0]) : 240"}}
-"""Names of rows: less than half of a narrow page, so that the plot has room."""
-
-INTERVAL = [
-    {"field": "accuracy", "type": "quantitative", "format": ".1%", "title": "accuracy"},
-    {"field": "accuracy_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
-    {"field": "accuracy_high", "type": "quantitative", "format": ".1%", "title": "interval to"},
-    {"field": "n_scored", "type": "quantitative", "title": "questions"},
-]
-SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units")
-PILOT = (*SCORES, "label", "within_budget")
-FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35}
-"""How a pilot's graph over the budget is told from those that a search could find."""
-
-PILOT_TIP = [
-    {"field": "label", "title": "graph"},
-    *INTERVAL,
-    {"field": "within_budget", "title": "within the budget"},
-]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A plot: what it is called, what it shows in words, and its specification. `edges` is what a
-    slider shows.
-    """
-
-    name: str
-    title: str
-    alt: str
-    spec: Spec
-    edges: dict[str, Any] | None = None
-
-    def in_page(self, simulated: bool) -> str:
-        """The specification as JSON for the page, where the heading stands above the plot; fills
-        the width it is given.
-        """
-        title = (
-            {
-                "title": {
-                    "text": "simulated",
-                    "anchor": "end",
-                    "color": "var(--warn)",
-                    "fontSize": 12,
-                }
-            }
-            if simulated
-            else {}
-        )
-        size = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
-        return _json(self.spec | title | size)
-
-    def in_file(self, simulated: bool) -> str:
-        """The specification as JSON for a file of its own, with its title and the light theme's
-        colours.
-        """
-        title = {"text": self.title} | ({"subtitle": "simulated"} if simulated else {})
-        spec = json.loads(json.dumps(self.spec))
-        spec["config"] |= {"background": "#ffffff", "font": "sans-serif"}
-        return fixed(_json(spec | {"title": title, "width": FILE_WIDTH}))
-
-
-def _json(spec: Spec) -> str:
-    return json.dumps(spec, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
-
-
-def chart_of(
-    name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None
-) -> Chart:
-    """A plot from its layers and data; `height` is in pixels."""
-    return Chart(
-        name,
-        title,
-        alt,
-        {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4} | body,
-        edges,
-    )
-
-
-def _axis(column: str, title: str, **more: Any) -> Spec:
-    return {"field": column, "type": "quantitative", "title": title} | more
-
-
-def _accuracy(title: str = "accuracy (%)", **more: Any) -> Spec:
-    return _axis("accuracy", title, axis={"format": ".0%", "tickCount": 6}, **more)
-
-
-def _whiskers(direction: str) -> Spec:
-    """Rules from the lower to the upper end of the interval, on the axis that shows accuracy."""
-    low = {"field": "accuracy_low", "type": "quantitative"}
-    high = {"field": "accuracy_high"}
-    return {direction: low, f"{direction}2": high}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +80,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
     ]
     dots = {
         "x": cost,
-        "y": _accuracy(scale={"nice": True}),
+        "y": accuracy_axis(scale={"nice": True}),
         "color": colour,
         "shape": shape,
         "tooltip": tooltip,
@@ -197,7 +106,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
                 }
             ),
         },
-        {"data": front_data, "mark": {"type": "rule"}, "encoding": {"x": cost, **_whiskers("y")}},
+        {"data": front_data, "mark": {"type": "rule"}, "encoding": {"x": cost, **whiskers("y")}},
         {
             "data": front_data,
             "mark": {
@@ -208,7 +117,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
             },
             "encoding": {
                 "x": cost,
-                "y": _accuracy(),
+                "y": accuracy_axis(),
                 "order": {"field": "budget_units", "type": "quantitative"},
             },
         },
@@ -234,7 +143,7 @@ def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
                 "strokeWidth": 2,
                 "shape": "circle",
             },
-            "encoding": {"x": cost, "y": _accuracy(), "tooltip": tooltip},
+            "encoding": {"x": cost, "y": accuracy_axis(), "tooltip": tooltip},
         },
     ]
     alt = (
@@ -285,7 +194,7 @@ def trajectories(task: TaskReport) -> Chart:
     scale = by_name(task.names)
     rounds = sorted({value["iteration"] for value in values})
     ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
-    x = _axis("iteration", "iteration (rounds of the search)", axis=ticks)
+    x = quantity("iteration", "iteration (rounds of the search)", axis=ticks)
     colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
     y = {
         "type": "quantitative",
@@ -342,11 +251,11 @@ def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
     y = {"field": "name", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
     found = {"test": "datum.arm === 'found'"}
     layers = [
-        {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"y": y, **_whiskers("x")}},
+        {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"y": y, **whiskers("x")}},
         {
             "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
             "encoding": {
-                "x": _accuracy("test accuracy (%)"),
+                "x": accuracy_axis("test accuracy (%)"),
                 "y": y,
                 "color": {
                     "condition": found | {"value": "var(--series-1)"},
@@ -402,7 +311,7 @@ def edges(task: str, method: str, table: TableSource) -> Chart | None:
         {"field": "probability", "type": "quantitative", "format": ".0%", "title": "probability"},
     ]
     legend = {"title": "probability of the edge (%)", "format": ".0%", "gradientLength": 200}
-    colour = _axis(
+    colour = quantity(
         "probability", "probability", scale={"domain": [0, 1], "scheme": "viridis"}, legend=legend
     )
     layers: list[Spec] = [
@@ -451,132 +360,6 @@ def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
         "scale": {"domain": ids},
         "axis": axis,
     }
-
-
-def width_x_depth(task: str, table: TableSource) -> Chart | None:
-    """Accuracy over width and depth as a heat map; None without that sweep."""
-    rows = table.where(sweep="width_x_depth")
-    if not rows:
-        return None
-    values = []
-    for row in rows:
-        width, depth = (int(side) for side in row["label"].split(" x "))
-        values.append(
-            {"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in PILOT}
-        )
-    x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
-    y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
-    legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
-    shades = _accuracy() | {"scale": {"scheme": "viridis"}, "legend": legend}
-    shades.pop("axis")
-    middle = (max(row["accuracy"] for row in rows) + min(row["accuracy"] for row in rows)) / 2
-    tone = {
-        "condition": {"test": f"datum.accuracy > {middle}", "value": "#111111"},
-        "value": "#ffffff",
-    }
-    number = {"field": "shown", "type": "nominal"}
-    shown = {
-        "calculate": "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')",
-        "as": "shown",
-    }
-    layers = [
-        {
-            "mark": {"type": "rect"},
-            "encoding": {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP},
-        },
-        {"mark": {"type": "text"}, "encoding": {"x": x, "y": y, "text": number, "color": tone}},
-    ]
-    alt = (
-        "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table"
-        " below."
-    )
-    height = max(120, 44 * len({value["d"] for value in values}) + 10)
-    body = {"data": {"values": values}, "transform": [shown], "layer": layers}
-    return chart_of("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
-
-
-def sweep(task: str, table: TableSource, name: str) -> Chart | None:
-    """A pilot sweep: a curve over width or depth, else a dot for each graph; always with intervals.
-    None without that sweep.
-    """
-    rows = table.where(sweep=name)
-    if not rows:
-        return None
-    return _curve(task, name, rows) if name in ("width", "depth") else _dots(task, name, rows)
-
-
-def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
-    values = [
-        {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"}
-        | {c: row[c] for c in (*PILOT, name)}
-        for row in rows
-    ]
-    scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
-    unit = "answering nodes" if name == "width" else "nodes in a row"
-    x = _axis(
-        name,
-        f"{name} ({unit})",
-        axis={"values": sorted({row[name] for row in rows}), "format": "d"},
-        scale={"nice": False, "zero": False, "padding": 14},
-    )
-    legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
-    look = {
-        key: {"field": "sink", "type": "nominal", "scale": scale[key], "legend": legend}
-        for key in ("color", "shape")
-    }
-    dash = {"field": "sink", "type": "nominal", "scale": scale["strokeDash"], "legend": legend}
-    y = _accuracy()
-    layers = [
-        {
-            "mark": {"type": "rule", "opacity": 0.6},
-            "encoding": {"x": x, **_whiskers("y"), "color": look["color"]},
-        },
-        {
-            "mark": {"type": "line", "strokeWidth": 2},
-            "encoding": {"x": x, "y": y, "color": look["color"], "strokeDash": dash},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 70},
-            "encoding": {"x": x, "y": y, **look, "opacity": FAINT, "tooltip": PILOT_TIP},
-        },
-    ]
-    alt = (
-        f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
-        " Table below."
-    )
-    return chart_of(
-        name, f"{task}: accuracy by {name}", alt, 220, {"data": {"values": values}, "layer": layers}
-    )
-
-
-def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
-    values = [{"at": f"{row.file}#{row.place}"} | {c: row[c] for c in PILOT} for row in rows]
-    y = {"field": "label", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
-    dot = {"x": _accuracy(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
-    layers = [
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.5},
-            "encoding": {"y": y, "opacity": FAINT, **_whiskers("x")},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 80, "color": "var(--series-0)"},
-            "encoding": dot,
-        },
-    ]
-    alt = (
-        f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
-        " Table below."
-    )
-    height = (
-        28 * len({value["label"] for value in values}) + 10
-    )  # random graphs over the same models share a line
-    return chart_of(
-        name,
-        f"{task}: accuracy by {name}",
-        alt,
-        height,
-        {"data": {"values": values}, "layer": layers},
-    )
 
 
 def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:

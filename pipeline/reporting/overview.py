@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ttsgraph.base.style import by_name, cost_axis
-from ttsgraph.reporting.charts import INTERVAL, SCORES, Chart, Spec, chart_of, comparison_rows
+from ttsgraph.reporting.chart import INTERVAL, SCORES, Chart, Spec, chart_of
+from ttsgraph.reporting.charts import comparison_rows
 from ttsgraph.reporting.report_data import TaskReport
 from ttsgraph.reporting.sources import Row
 from ttsgraph.reporting.verdicts import KINDS

@@ -18,9 +18,10 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from ttsgraph.base.files import write_text
 from ttsgraph.base.style import fixed, variables
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting import charts, sources
+from ttsgraph.reporting import charts, pilot_charts, sources
 from ttsgraph.reporting.answer import Recommendation, answer_of
-from ttsgraph.reporting.charts import Chart, Cloud
+from ttsgraph.reporting.chart import Chart
+from ttsgraph.reporting.charts import Cloud
 from ttsgraph.reporting.drawing import END, HEIGHT, SMALL, WIDTH, Drawing, draw, outline
 from ttsgraph.reporting.figures import shown
 from ttsgraph.reporting.overview import overview
@@ -186,8 +187,8 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
     used = draw(answer.graph, pool, SMALL)
     cloud = charts.candidates(task, report.metric, report.settings)
     comparison = charts.comparison_rows(task)
-    sweeps = [charts.sweep(task.name, task.pilot, name) for name in SWEEPS]
-    pilots = [*sweeps[:2], charts.width_x_depth(task.name, task.pilot), *sweeps[2:]]
+    sweeps = [pilot_charts.sweep(task.name, task.pilot, name) for name in SWEEPS]
+    pilots = [*sweeps[:2], pilot_charts.width_x_depth(task.name, task.pilot), *sweeps[2:]]
     learnt = [
         (method, charts.edges(task.name, method.name, method.edges)) for method in task.methods
     ]

@@ -21,8 +21,9 @@ from ttsgraph.graphs.plots import pilot_plots
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting import figures, sources
-from ttsgraph.reporting.charts import sweep, validated_front, width_x_depth
+from ttsgraph.reporting.charts import validated_front
 from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
+from ttsgraph.reporting.pilot_charts import sweep, width_x_depth
 from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.thinning import MOST, thinned
 from ttsgraph.reporting.verdicts import put_up_instead, verdict

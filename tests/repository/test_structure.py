@@ -7,7 +7,7 @@ from pathlib import Path
 from setuptools import find_packages
 
 ROOT = Path(__file__).parents[2]
-MOST = 700
+MOST = 600
 """Lines that read in one sitting."""
 
 

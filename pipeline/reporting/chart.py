@@ -1,0 +1,103 @@
+"""What every plot is made of: a Vega-Lite specification, one for the page and for the file beside
+it.
+
+Every record of a plot's data says in `at` which row of which table it is, and has that table's
+columns.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ttsgraph.base.style import fixed, plot_config
+
+Spec = dict[str, Any]
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+FILE_WIDTH = 560
+NAMES = {"labelLimit": {"expr": "containerSize()[0] ? min(240, 0.42 * containerSize()[0]) : 240"}}
+"""Names of rows: less than half of a narrow page, so that the plot has room."""
+
+INTERVAL = [
+    {"field": "accuracy", "type": "quantitative", "format": ".1%", "title": "accuracy"},
+    {"field": "accuracy_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
+    {"field": "accuracy_high", "type": "quantitative", "format": ".1%", "title": "interval to"},
+    {"field": "n_scored", "type": "quantitative", "title": "questions"},
+]
+SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plot: what it is called, what it shows in words, and its specification. `edges` is what a
+    slider shows.
+    """
+
+    name: str
+    title: str
+    alt: str
+    spec: Spec
+    edges: dict[str, Any] | None = None
+
+    def in_page(self, simulated: bool) -> str:
+        """The specification as JSON for the page, where the heading stands above the plot; fills
+        the width it is given.
+        """
+        title = (
+            {
+                "title": {
+                    "text": "simulated",
+                    "anchor": "end",
+                    "color": "var(--warn)",
+                    "fontSize": 12,
+                }
+            }
+            if simulated
+            else {}
+        )
+        size = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+        return _json(self.spec | title | size)
+
+    def in_file(self, simulated: bool) -> str:
+        """The specification as JSON for a file of its own, with its title and the light theme's
+        colours.
+        """
+        title = {"text": self.title} | ({"subtitle": "simulated"} if simulated else {})
+        spec = json.loads(json.dumps(self.spec))
+        spec["config"] |= {"background": "#ffffff", "font": "sans-serif"}
+        return fixed(_json(spec | {"title": title, "width": FILE_WIDTH}))
+
+
+def _json(spec: Spec) -> str:
+    return json.dumps(spec, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+
+
+def chart_of(
+    name: str, title: str, alt: str, height: int, body: Spec, edges: dict[str, Any] | None = None
+) -> Chart:
+    """A plot from its layers and data; `height` is in pixels."""
+    return Chart(
+        name,
+        title,
+        alt,
+        {"$schema": SCHEMA, "config": plot_config(), "height": height, "padding": 4} | body,
+        edges,
+    )
+
+
+def quantity(column: str, title: str, **more: Any) -> Spec:
+    """The channel of a column of numbers."""
+    return {"field": column, "type": "quantitative", "title": title} | more
+
+
+def accuracy_axis(title: str = "accuracy (%)", **more: Any) -> Spec:
+    """The channel of accuracy, in percent."""
+    return quantity("accuracy", title, axis={"format": ".0%", "tickCount": 6}, **more)
+
+
+def whiskers(direction: str) -> Spec:
+    """Rules from the lower to the upper end of the interval, on the axis that shows accuracy."""
+    low = {"field": "accuracy_low", "type": "quantitative"}
+    high = {"field": "accuracy_high"}
+    return {direction: low, f"{direction}2": high}

@@ -1,0 +1,154 @@
+"""The plots of a pilot's sweeps: accuracy by width and depth, or a dot for each graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ttsgraph.base.style import by_name
+from ttsgraph.reporting.chart import (
+    INTERVAL,
+    NAMES,
+    SCORES,
+    Chart,
+    accuracy_axis,
+    chart_of,
+    quantity,
+    whiskers,
+)
+from ttsgraph.reporting.sources import Row, TableSource
+
+PILOT = (*SCORES, "label", "within_budget")
+FAINT = {"condition": {"test": "datum.within_budget", "value": 1}, "value": 0.35}
+"""How a pilot's graph over the budget is told from those that a search could find."""
+
+PILOT_TIP = [
+    {"field": "label", "title": "graph"},
+    *INTERVAL,
+    {"field": "within_budget", "title": "within the budget"},
+]
+
+
+def width_x_depth(task: str, table: TableSource) -> Chart | None:
+    """Accuracy over width and depth as a heat map; None without that sweep."""
+    rows = table.where(sweep="width_x_depth")
+    if not rows:
+        return None
+    values = []
+    for row in rows:
+        width, depth = (int(side) for side in row["label"].split(" x "))
+        values.append(
+            {"at": f"{row.file}#{row.place}", "w": width, "d": depth} | {c: row[c] for c in PILOT}
+        )
+    x = {"field": "w", "type": "ordinal", "title": "width (branches)", "axis": {"labelAngle": 0}}
+    y = {"field": "d", "type": "ordinal", "title": "depth (nodes)", "sort": "descending"}
+    legend = {"title": "accuracy (%)", "format": ".0%", "gradientLength": 200}
+    shades = accuracy_axis() | {"scale": {"scheme": "viridis"}, "legend": legend}
+    shades.pop("axis")
+    middle = (max(row["accuracy"] for row in rows) + min(row["accuracy"] for row in rows)) / 2
+    tone = {
+        "condition": {"test": f"datum.accuracy > {middle}", "value": "#111111"},
+        "value": "#ffffff",
+    }
+    number = {"field": "shown", "type": "nominal"}
+    shown = {
+        "calculate": "format(datum.accuracy, '.0%') + (datum.within_budget ? '' : '*')",
+        "as": "shown",
+    }
+    layers = [
+        {
+            "mark": {"type": "rect"},
+            "encoding": {"x": x, "y": y, "color": shades, "tooltip": PILOT_TIP},
+        },
+        {"mark": {"type": "text"}, "encoding": {"x": x, "y": y, "text": number, "color": tone}},
+    ]
+    alt = (
+        "Heat map of pilot accuracy by width and depth; a star marks what is over the budget. Table"
+        " below."
+    )
+    height = max(120, 44 * len({value["d"] for value in values}) + 10)
+    body = {"data": {"values": values}, "transform": [shown], "layer": layers}
+    return chart_of("width_x_depth", f"{task}: accuracy by width and depth", alt, height, body)
+
+
+def sweep(task: str, table: TableSource, name: str) -> Chart | None:
+    """A pilot sweep: a curve over width or depth, else a dot for each graph; always with intervals.
+    None without that sweep.
+    """
+    rows = table.where(sweep=name)
+    if not rows:
+        return None
+    return _curve(task, name, rows) if name in ("width", "depth") else _dots(task, name, rows)
+
+
+def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
+    values = [
+        {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"}
+        | {c: row[c] for c in (*PILOT, name)}
+        for row in rows
+    ]
+    scale = by_name(list(dict.fromkeys(value["sink"] for value in values)))
+    unit = "answering nodes" if name == "width" else "nodes in a row"
+    x = quantity(
+        name,
+        f"{name} ({unit})",
+        axis={"values": sorted({row[name] for row in rows}), "format": "d"},
+        scale={"nice": False, "zero": False, "padding": 14},
+    )
+    legend = {"title": "last node"} if len(scale["color"]["domain"]) > 1 else None
+    look = {
+        key: {"field": "sink", "type": "nominal", "scale": scale[key], "legend": legend}
+        for key in ("color", "shape")
+    }
+    dash = {"field": "sink", "type": "nominal", "scale": scale["strokeDash"], "legend": legend}
+    y = accuracy_axis()
+    layers = [
+        {
+            "mark": {"type": "rule", "opacity": 0.6},
+            "encoding": {"x": x, **whiskers("y"), "color": look["color"]},
+        },
+        {
+            "mark": {"type": "line", "strokeWidth": 2},
+            "encoding": {"x": x, "y": y, "color": look["color"], "strokeDash": dash},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 70},
+            "encoding": {"x": x, "y": y, **look, "opacity": FAINT, "tooltip": PILOT_TIP},
+        },
+    ]
+    alt = (
+        f"Curve of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
+        " Table below."
+    )
+    return chart_of(
+        name, f"{task}: accuracy by {name}", alt, 220, {"data": {"values": values}, "layer": layers}
+    )
+
+
+def _dots(task: str, name: str, rows: Sequence[Row]) -> Chart:
+    values = [{"at": f"{row.file}#{row.place}"} | {c: row[c] for c in PILOT} for row in rows]
+    y = {"field": "label", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
+    dot = {"x": accuracy_axis(), "y": y, "opacity": FAINT, "tooltip": PILOT_TIP}
+    layers = [
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.5},
+            "encoding": {"y": y, "opacity": FAINT, **whiskers("x")},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 80, "color": "var(--series-0)"},
+            "encoding": dot,
+        },
+    ]
+    alt = (
+        f"Dot plot of pilot accuracy by {name}, with intervals; graphs over the budget are faint."
+        " Table below."
+    )
+    height = (
+        28 * len({value["label"] for value in values}) + 10
+    )  # random graphs over the same models share a line
+    return chart_of(
+        name,
+        f"{task}: accuracy by {name}",
+        alt,
+        height,
+        {"data": {"values": values}, "layer": layers},
+    )
