@@ -18,6 +18,7 @@ from ttsgraph.base.secrets import hide_secrets_in_output, redact
 from ttsgraph.flows.commands import register, verify
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.scaffold.commands import check, dags, new_model, new_task, schema
+from ttsgraph.scaffold.options import ProfileName, TaskName
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
     from ttsgraph.deployment.bundle import Deployed, Loader
@@ -55,14 +56,6 @@ for command in (
 GRAPH = "a graph file, a results folder, or a version of the registry such as math@champion"
 VERSION = "a folder with results or a bundle.json, or a version such as math@champion"
 GraphName = Annotated[str, typer.Argument(help=GRAPH)]
-ProfileName = Annotated[
-    str | None,
-    typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)"),
-]
-TaskName = Annotated[
-    str | None,
-    typer.Option("--task", help="a task of the profile (default: the first of params.yaml)"),
-]
 
 
 def _params() -> Params:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.secrets import redact
+from ttsgraph.scaffold.options import (
+    ApiKeyEnv,
+    PriceCompletion,
+    PricePrompt,
+    ProfileName,
+    TaskName,
+    echo,
+)
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
     from ttsgraph.settings.profile import Params, Profile
@@ -23,18 +30,12 @@ def init(
         list[str] | None,
         typer.Option(help="a model of it; may be repeated (default: all that it lists)"),
     ] = None,
-    price_prompt: Annotated[
-        float | None, typer.Option(help="dollars per million tokens of a prompt", min=0)
-    ] = None,
-    price_completion: Annotated[
-        float | None, typer.Option(help="dollars per million tokens of an answer", min=0)
-    ] = None,
+    price_prompt: PricePrompt = None,
+    price_completion: PriceCompletion = None,
     budget: Annotated[
         str, typer.Option(help="what a question may cost: '$0.002' or '3 s'")
     ] = "$0.002",
-    api_key_env: Annotated[
-        str | None, typer.Option(help="the environment variable with the endpoint's key")
-    ] = None,
+    api_key_env: ApiKeyEnv = None,
 ) -> None:
     """Write a project into a new folder: settings, a profile with the endpoint's models, and a
     sample task.
@@ -51,7 +52,7 @@ def init(
         )
     price = {"prompt": price_prompt, "completion": price_completion}
     names = project.init(folder, url.rstrip("/"), model or [], price, budget, api_key_env)
-    _echo(
+    echo(
         f"{folder} has a project with {', '.join(names)}; profiles/{project.PROFILE}.yaml says what"
         " they cost",
         f"next: cd {folder}, then ttsgraph run for the sample; ttsgraph new-task adds your own"
@@ -79,8 +80,8 @@ def run(
     params = load_params()
     for name in params.tasks if task is None else (task,):
         with shown_progress(True) as publish:
-            result, folder = asyncio.run(project.run(params, name, publish, _echo, method))
-        _echo(
+            result, folder = asyncio.run(project.run(params, name, publish, echo, method))
+        echo(
             str(result.compare()),
             f"${result.spent.dollars:.4f} spent; {folder} has the graph",
             f"next: ttsgraph serve {folder}",
@@ -102,12 +103,8 @@ def compare(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="how many seeds, for --methods", min=2)] = 10,
-    task: Annotated[
-        str | None, typer.Option(help="a task of the profile (default: the first of params.yaml)")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="a profile of profiles/ (default: that of params.yaml)")
-    ] = None,
+    task: TaskName = None,
+    profile: ProfileName = None,
 ) -> None:
     """Compare methods over seeds, or a team of yours with what a search finds for the same cost.
 
@@ -132,8 +129,8 @@ def compare(
 
     named = [name.strip() for name in (methods or "").split(",") if name.strip()]
     numbers = range(params.seed, params.seed + seeds)
-    found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=_echo))
-    _echo(
+    found = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
+    echo(
         *(scores.line() for scores in found),
         f"paired Wilcoxon tests over {seeds} seeds; p is never below {smallest_p(seeds, 1):.3g}",
         _written(name, chosen, "-".join(named), told_of(loaded, found)),
@@ -149,10 +146,10 @@ def _compare_team(loaded: Profile, params: Params, name: str, task: str, preset:
     label = preset.stem
     with shown_progress(True) as publish:
         work = compare_team(
-            loaded, task, team, label, params.seed, params.methods[0], publish, _echo
+            loaded, task, team, label, params.seed, params.methods[0], publish, echo
         )
         found = asyncio.run(work)
-    _echo(
+    echo(
         str(found.result.compare()),
         found.verdict,
         _written(name, task, label, found.to_dict()),
@@ -167,8 +164,3 @@ def _written(profile: str, task: str, name: str, told: dict[str, Any]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(told, indent=1))
     return f"{path} has it, with seeds"
-
-
-def _echo(*lines: str) -> None:
-    for line in lines:
-        typer.echo(redact(line))

@@ -13,15 +13,10 @@ import click
 import typer
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.secrets import redact
+from ttsgraph.scaffold.options import ApiKeyEnv, PriceCompletion, PricePrompt, ProfileName, echo
 
 if TYPE_CHECKING:
     from ttsgraph.tasks.prompts import Style
-
-ProfileName = Annotated[
-    str | None,
-    typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)"),
-]
 
 
 def new_task(
@@ -69,15 +64,15 @@ def new_task(
     made = asyncio.run(
         add(name, questions, used, kind, style, max_tokens, _json_object(grading, "--grading"), ask)
     )
-    _echo(
+    echo(
         *made.lines(),
         f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}",
     )
-    _echo(
+    echo(
         f"next: ttsgraph estimate --profile {used} --task {name}, then add {name} to `tasks` in"
         " params.yaml and `make repro`"
     )
-    _echo(f"or, without the stages: ttsgraph run --task {name}")
+    echo(f"or, without the stages: ttsgraph run --task {name}")
 
 
 def schema(
@@ -96,13 +91,11 @@ def schema(
 
     if markdown is not None:
         write_text(markdown, page())
-        _echo(str(markdown))
+        echo(str(markdown))
         return
     params, profile = write_schemas(STATE / "schema")
-    _echo(
-        f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`"
-    )
-    _echo(
+    echo(f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`")
+    echo(
         f"{profile}: profiles begin with `# yaml-language-server: $schema=../{profile.as_posix()}`"
     )
 
@@ -131,15 +124,9 @@ def new_model(
     ] = None,
     layers: Annotated[int | None, typer.Option(help="layers", min=1)] = None,
     hidden: Annotated[int | None, typer.Option(help="hidden size", min=1)] = None,
-    price_prompt: Annotated[
-        float | None, typer.Option(help="dollars per million tokens of a prompt", min=0)
-    ] = None,
-    price_completion: Annotated[
-        float | None, typer.Option(help="dollars per million tokens of an answer", min=0)
-    ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="the environment variable with the endpoint's key")
-    ] = None,
+    price_prompt: PricePrompt = None,
+    price_completion: PriceCompletion = None,
+    api_key_env: ApiKeyEnv = None,
     api_key_header: Annotated[
         str | None,
         typer.Option(help="the header with the key, if not Authorization: Bearer (Azure: api-key)"),
@@ -195,8 +182,8 @@ def new_model(
         added,
     )
     made = asyncio.run(add(wanted, used, task))
-    _echo(*made.lines(), f"profiles/{used}.yaml has the model {name} now")
-    _echo(
+    echo(*made.lines(), f"profiles/{used}.yaml has the model {name} now")
+    echo(
         f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
         " `python -m ttsgraph.flows.research`"
     )
@@ -253,8 +240,3 @@ def _json_object(text: str, option: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{option}: expected a JSON object, found {text[:40]}")
     return found
-
-
-def _echo(*lines: str) -> None:
-    for line in lines:
-        typer.echo(redact(line))
