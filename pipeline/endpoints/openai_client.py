@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import openai
 import tenacity
@@ -25,7 +25,7 @@ from ttsgraph.endpoints.streaming import read_stream
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, backoff, connect, fault_of, reason_of
 from ttsgraph.endpoints.wire import Endpoint as Endpoint
 from ttsgraph.endpoints.wire import body_of, probe
-from ttsgraph.models.client import Completion, Request, whole_text
+from ttsgraph.models.client import Completion, Request, Sampling, whole_text
 from ttsgraph.models.dialect import Dialect
 
 _TRANSIENT = (408, 409, 425, 429)
@@ -51,8 +51,11 @@ class Retries:
 AskServer = Callable[[Server, Request, float], Awaitable[Completion]]
 """One attempt at a server that started then (monotonic seconds)."""
 
-ReadStream = Callable[[AsyncIterator[Any], float], Awaitable[Completion]]
-"""Reads the chunks of an attempt that started then."""
+Piece = TypeVar("Piece")
+ReadStream = Callable[
+    [AsyncIterator[Any], Sampling, float, Callable[[Piece], object]], Awaitable[Completion]
+]
+"""Reads the chunks of an attempt that started then, and hands each piece over as it comes."""
 
 _REFUSED_FORM = ("HTTP 400", "HTTP 422", "HTTP 501")
 
@@ -229,37 +232,24 @@ class OpenAIClient:
         """As `complete`, and hands the text over while it is written; a fault after that is not
         mended by another attempt.
         """
-        handed = False
-
-        def hand_over(text: str) -> None:
-            nonlocal handed
-            handed = True
-            on_text(text)
-
-        async def read(chunks: AsyncIterator[Any], started: float) -> Completion:
-            return await read_stream(chunks, request.sampling, started, hand_over)
-
-        return await self._streamed(request, read, lambda: not handed)
+        return await self._streamed(request, read_stream, on_text)
 
     async def stream_choices(
         self, request: Request, on_piece: Callable[[dict[str, Any]], None]
     ) -> Completion:
         """As `stream`, for a request with a form."""
+        return await self._streamed(request, read_choice_stream, on_piece)
+
+    async def _streamed(
+        self, request: Request, read: ReadStream[Piece], on_piece: Callable[[Piece], None]
+    ) -> Completion:
         handed = False
 
-        def hand_over(piece: dict[str, Any]) -> None:
+        def hand_over(piece: Piece) -> None:
             nonlocal handed
             handed = True
             on_piece(piece)
 
-        async def read(chunks: AsyncIterator[Any], started: float) -> Completion:
-            return await read_choice_stream(chunks, request.sampling, started, hand_over)
-
-        return await self._streamed(request, read, lambda: not handed)
-
-    async def _streamed(
-        self, request: Request, read: ReadStream, again: Callable[[], bool]
-    ) -> Completion:
         async def ask(server: Server, request: Request, started: float) -> Completion:
             async def post(body: dict[str, Any]) -> openai.AsyncStream[object]:
                 nonlocal started
@@ -278,9 +268,9 @@ class OpenAIClient:
                 lambda dialect: body_of(endpoint, request, dialect, _STREAMED), post
             )
             async with chunks:
-                return await read(chunks, started)
+                return await read(chunks, request.sampling, started, hand_over)
 
-        return await self._answer(request, ask, again)
+        return await self._answer(request, ask, lambda: not handed)
 
     async def _answer(
         self, request: Request, ask: AskServer, again: Callable[[], bool] = lambda: True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ttsgraph.service.run import Served
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
+_Together = Literal["livesum", "livemax"]
 
 
 class Metrics:
@@ -23,101 +24,78 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "ttsgraph_requests",
-            "Chat requests by status; 499: the client left.",
-            ["model", "status"],
-            registry=registry,
+        self._registry = CollectorRegistry()
+        self.requests = self._counter(
+            "requests", "Chat requests by status; 499: the client left.", "model", "status"
         )
-        self.seconds = Histogram(
-            "ttsgraph_request_seconds",
-            "Time to the end of an answer.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
+        self.seconds = self._seconds("request_seconds", "Time to the end of an answer.", "model")
+        self.first_text = self._seconds(
+            "first_text_seconds", "Time to a stream's first text.", "model"
         )
-        self.first_text = Histogram(
-            "ttsgraph_first_text_seconds",
-            "Time to a stream's first text.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
+        self.under_way = self._gauge(
+            "requests_under_way", "Chat requests being answered.", "livesum"
         )
-        self.under_way = Gauge(
-            "ttsgraph_requests_under_way",
-            "Chat requests being answered.",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.tokens = Counter(
-            "ttsgraph_tokens", "Tokens of all calls.", ["model", "kind"], registry=registry
-        )
-        self.calls = Counter(
-            "ttsgraph_pool_calls", "Calls of pool models.", ["model"], registry=registry
-        )
-        self.saved = Counter(
-            "ttsgraph_calls_saved",
+        self.tokens = self._counter("tokens", "Tokens of all calls.", "model", "kind")
+        self.calls = self._counter("pool_calls", "Calls of pool models.", "model")
+        self.saved = self._counter(
+            "calls_saved",
             "Calls that answers did not need: never begun (left_out), or cancelled on the way.",
-            ["model", "how"],
-            registry=registry,
+            "model",
+            "how",
         )
-        self.gates = Counter(
-            "ttsgraph_gates",
-            "Gates that questions came to, closed or open.",
-            ["model", "gate"],
-            registry=registry,
+        self.gates = self._counter(
+            "gates", "Gates that questions came to, closed or open.", "model", "gate"
         )
-        self.degraded = Counter(
-            "ttsgraph_degraded",
-            "Answers that for want of a call may differ from the graph's own.",
-            ["model"],
-            registry=registry,
+        self.degraded = self._counter(
+            "degraded", "Answers that for want of a call may differ from the graph's own.", "model"
         )
-        self.hedged = Counter(
-            "ttsgraph_hedged", "Calls made a second time, being slow.", ["model"], registry=registry
+        self.hedged = self._counter("hedged", "Calls made a second time, being slow.", "model")
+        self.stood_in = self._counter(
+            "stood_in", "Calls that another model answered, as the node's own failed.", "model"
         )
-        self.stood_in = Counter(
-            "ttsgraph_stood_in",
-            "Calls that another model answered, as the node's own failed.",
-            ["model"],
-            registry=registry,
-        )
-        self.feedback = Counter(
-            "ttsgraph_feedback", "Answers that were judged.", ["model"], registry=registry
-        )
-        self.figure = Gauge(
-            "ttsgraph_figure",
+        self.feedback = self._counter("feedback", "Answers that were judged.", "model")
+        self.figure = self._gauge(
+            "figure",
             "Accuracy, cost and agreement of the last answers.",
-            ["model", "figure"],
-            registry=registry,
-            multiprocess_mode="livemax",
+            "livemax",
+            "model",
+            "figure",
         )
-        self.drifted = Gauge(
-            "ttsgraph_drifted",
+        self.drifted = self._gauge(
+            "drifted",
             "1 where a figure is no longer what it was in the test.",
-            ["model", "figure"],
-            registry=registry,
-            multiprocess_mode="livemax",
+            "livemax",
+            "model",
+            "figure",
         )
-        self.shed = Counter(
-            "ttsgraph_shed",
-            "Requests turned away for want of a place, by service tier.",
-            ["model", "tier"],
-            registry=registry,
+        self.shed = self._counter(
+            "shed", "Requests turned away for want of a place, by service tier.", "model", "tier"
         )
-        self.dollars = Counter(
-            "ttsgraph_dollars", "Price of all calls.", ["model"], registry=registry
-        )
-        self.deployed = Gauge(
-            "ttsgraph_deployed",
+        self.dollars = self._counter("dollars", "Price of all calls.", "model")
+        self.deployed = self._gauge(
+            "deployed",
             "1 for what a name stands for now.",
-            ["model", "version", "graph_hash"],
-            registry=registry,
-            multiprocess_mode="livemax",
+            "livemax",
+            "model",
+            "version",
+            "graph_hash",
         )
-        self.refresh_failed = Counter(
-            "ttsgraph_refresh_failed", "Looks at a name that failed.", ["model"], registry=registry
+        self.refresh_failed = self._counter(
+            "refresh_failed", "Looks at a name that failed.", "model"
+        )
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"ttsgraph_{name}", says, labels, registry=self._registry)
+
+    def _seconds(self, name: str, says: str, *labels: str) -> Histogram:
+        return Histogram(
+            f"ttsgraph_{name}", says, labels, buckets=_SECONDS, registry=self._registry
+        )
+
+    def _gauge(self, name: str, says: str, together: _Together, *labels: str) -> Gauge:
+        """`together` is how the figures of several processes become one."""
+        return Gauge(
+            f"ttsgraph_{name}", says, labels, registry=self._registry, multiprocess_mode=together
         )
 
     def used(self, model: str, usage: Usage) -> None:

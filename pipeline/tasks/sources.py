@@ -158,7 +158,7 @@ class SyntheticSource(_Source):
     size: PositiveInt
 
 
-Part = Annotated[
+OneSource = (
     HubSource
     | JsonlSource
     | PackageSource
@@ -166,9 +166,9 @@ Part = Annotated[
     | SyntheticSource
     | LmEvalSource
     | InspectSource
-    | MlflowSource,
-    Field(discriminator="kind"),
-]
+    | MlflowSource
+)
+Part = Annotated[OneSource, Field(discriminator="kind")]
 
 
 class MixtureSource(_Source):
@@ -180,18 +180,7 @@ class MixtureSource(_Source):
     parts: Annotated[tuple[Part, ...], Field(min_length=1)]
 
 
-Source = Annotated[
-    HubSource
-    | JsonlSource
-    | PackageSource
-    | GeneratorSource
-    | SyntheticSource
-    | LmEvalSource
-    | InspectSource
-    | MlflowSource
-    | MixtureSource,
-    Field(discriminator="kind"),
-]
+Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
 RawRow = dict[str, Any]
 
 
