@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ttsgraph.agent import make_agent
-from ttsgraph.agent.base import Exchange, SearchAgent, apply_edits
-from ttsgraph.agent.history import History
+from ttsgraph.agent.base import Exchange, SearchAgent
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Problem, Searcher, Told, register, retold, scored
+from ttsgraph.methods.base import Problem, Searcher, Told, register
+from ttsgraph.methods.updates import AgentUpdates
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
@@ -42,13 +42,12 @@ class AgentReinforce(Searcher):
     def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
         super().__init__(problem)
         self.roles = tuple(problem.brief.roles) if problem.agent.roles else ("assistant",)
-        self.agent = agent or make_agent(problem.agent, self.rng, problem.speak)
+        self.updates = AgentUpdates(
+            agent or make_agent(problem.agent, self.rng, problem.speak),
+            problem.brief,
+            "start: edges into the sink first",
+        )
         self.distribution = self._start()
-        self.history = History()
-        self.iteration = 0
-        self._proposal: CollaborationGraph | None = None
-        self._reason = "start: edges into the sink first"
-        self._refused: list[str] = []
 
     def _start(self) -> GraphDistribution:
         """Nodes ordered from cheap to dear, the dearest as the sink; one-hot models; edges into the
@@ -91,7 +90,7 @@ class AgentReinforce(Searcher):
         distribution too (section 5.2).
         """
         brief = self.problem.brief
-        graphs = [self._proposal] if self._proposal is not None else []
+        graphs = self.updates.proposals
         sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
         graphs += [graph for graph, _ in sampled]
         kept = {node.id for graph in graphs for node in graph.nodes}
@@ -103,36 +102,20 @@ class AgentReinforce(Searcher):
 
     def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
         """Hand the feedback to the agent and apply the legal part of its edits."""
-        self.iteration += 1
-        objective = self.problem.brief.objective
-        self.history.extend(
-            scored(graph, feedback, self.iteration, objective) for graph, feedback in results
-        )
-        edits = self.agent.update(self.distribution, self.history, self.problem.brief)
-        self._proposal, self._refused = apply_edits(self.distribution, edits, self.problem.brief)
-        self._reason = edits.reason
+        self.updates.hear(results)
+        self.updates.apply(self.distribution)
 
     def state(self) -> dict[str, Any]:
         """Distribution and generator, what the agent remembers, and its last word."""
-        proposal = None if self._proposal is None else self._proposal.to_json()
-        return super().state() | {
-            "agent": self.agent.state(),
-            "distribution": self.distribution.to_dict(),
-            "iteration": self.iteration,
-            "proposal": proposal,
-            "said": [self._reason, self._refused],
-        }
+        return (
+            super().state() | {"distribution": self.distribution.to_dict()} | self.updates.state()
+        )
 
     def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
         """The inverse of `state`."""
         super().restore(state, told)
-        self.agent.restore(state["agent"])
         self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
-        self.iteration = state["iteration"]
-        proposal = state["proposal"]
-        self._proposal = None if proposal is None else CollaborationGraph.from_json(proposal)
-        self._reason, self._refused = state["said"]
-        self.history.extend(retold(told, self.problem.brief.objective))
+        self.updates.restore(state, told)
 
     def initial(self) -> CollaborationGraph | None:
         """The start's decoding: with it among the results, no update can make the outcome worse
@@ -147,12 +130,8 @@ class AgentReinforce(Searcher):
 
     def take_exchanges(self) -> list[Exchange]:
         """What the agent asked a language model and was answered."""
-        return self.agent.take_exchanges()
+        return self.updates.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
         """The distribution after this iteration, why it changed, and what was refused."""
-        return {
-            "distribution": self.distribution.to_dict(),
-            "reason": self._reason,
-            "refused": self._refused,
-        }
+        return {"distribution": self.distribution.to_dict()} | self.updates.snapshot()

@@ -11,18 +11,16 @@ Searcher and register it:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, Chat, Counts, Exchange, Scored
+from ttsgraph.agent.base import Brief, Chat, Counts, Exchange
 from ttsgraph.base.errors import SettingsError, TTSGraphError
 from ttsgraph.contest.contenders import Contender
 from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.evaluation.node_tallies import graph_tallies
-from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
@@ -154,27 +152,6 @@ class Searcher(ABC):
     def keeps_state(self) -> bool:
         """Whether this very class says what its state is; other searches are replayed."""
         return "state" in vars(type(self))
-
-
-def scored(
-    graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
-) -> Scored:
-    """A candidate with its feedback, as agents are told of it."""
-    return Scored(
-        graph,
-        feedback.n_correct,
-        feedback.n_scored,
-        iteration,
-        feedback.latency_s,
-        objective,
-        feedback.stopped,
-        graph_tallies(graph, feedback.results),
-    )
-
-
-def retold(told: Iterable[Told], objective: Objective) -> Iterator[Scored]:
-    """What was told, as agents were told of it."""
-    return (scored(graph, feedback, iteration, objective) for iteration, graph, feedback in told)
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:

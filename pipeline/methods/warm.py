@@ -24,7 +24,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.agent_reinforce import FIXED, AgentReinforce
-from ttsgraph.methods.base import Problem, scored
+from ttsgraph.methods.base import Problem
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import ResearchSettings
 
@@ -64,13 +64,13 @@ class WarmReinforce(AgentReinforce):
     def __init__(self, problem: Problem, warm: Warm) -> None:
         self.warm = warm
         super().__init__(problem)
-        self.history = History(warm.history)
+        self.updates.history = History(warm.history)
         self._trials = self._newcomer_trials()
         self._tried: list[tuple[float, int, CollaborationGraph]] = []
         self._stopped: set[str] = set()
         self._trying = True
         self._finished = False
-        self._reason = f"trials of {', '.join(warm.newcomers)} first"
+        self.updates.reason = f"trials of {', '.join(warm.newcomers)} first"
 
     def stop_rule(self, research: ResearchSettings) -> SearchSettings:
         """The loop's settings for the driver: iterations and patience count from the end of the
@@ -140,11 +140,8 @@ class WarmReinforce(AgentReinforce):
         if not self._trying:
             super().learn(results)
             return
-        self.iteration += 1
+        self.updates.hear(results)
         for graph, feedback in results:
-            self.history.append(
-                scored(graph, feedback, self.iteration, self.problem.brief.objective)
-            )
             self._tried.append((self.value(feedback), len(graph.nodes), graph))
             self._stopped |= {graph.content_hash} if feedback.stopped else set()
         if not self._trials:
@@ -162,13 +159,13 @@ class WarmReinforce(AgentReinforce):
         best = self._best_trial()
         if best is None or best[0] <= before:
             self._finished = True
-            self._reason = "no trial of a newcomer is better than the graph found last"
+            self.updates.reason = "no trial of a newcomer is better than the graph found last"
             return
         self.distribution = around(best[2], self.problem, self.roles, self.rng)
-        self.history = History(
-            scored for scored in self.history if _drawn_from(self.distribution, scored.graph)
+        self.updates.history = History(
+            known for known in self.updates.history if _drawn_from(self.distribution, known.graph)
         )
-        self._reason = (
+        self.updates.reason = (
             f"a trial of a newcomer has {best[0]:.3f}, the graph found last {before:.3f}: its"
             " models are taken over"
         )

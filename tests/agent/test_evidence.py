@@ -21,7 +21,8 @@ from ttsgraph.evaluation.node_tallies import NO_TALLIES, graph_tallies
 from ttsgraph.evaluation.objective import ACCURACY
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.methods.base import scored, without_insights
+from ttsgraph.methods.base import without_insights
+from ttsgraph.methods.updates import scored
 from ttsgraph.models.client import Usage
 from ttsgraph.settings.profile import AgentSettings
 

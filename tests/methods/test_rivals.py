@@ -103,7 +103,7 @@ class TestMaaO:
 
     @pytest.mark.parametrize("method", ["maao", "textgrad"])
     def test_its_agent_lacks_the_insights(self, method):
-        agent = make_searcher(method, problem()).agent
+        agent = make_searcher(method, problem()).updates.agent
         assert isinstance(agent, HeuristicAgent)
         assert (agent.insight_1, agent.insight_2, agent.insight_3) == (False, False, False)
 
