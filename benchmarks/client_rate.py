@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import aiohttp
 
+from benchmarks.endpoint import MODEL
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed
-from benchmarks.stub import MODEL
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import single
 

@@ -12,23 +12,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import aiohttp
 
+from benchmarks.endpoint import started
 from benchmarks.measured import Ratio
-from benchmarks.service import ROOT, launched
+from benchmarks.pool import profile_on
+from benchmarks.service import launched
 from benchmarks.voter import DELAY_S
-from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.topologies import parallel
-from ttsgraph.settings.profile import Profile, load_profile
 
+VOTER = "benchmarks.voter"
 CLIENTS = 200
 VOTERS = 5
 SHARE = 0.3
@@ -42,38 +40,11 @@ Answered = list[tuple[float, dict[str, Any] | None]]
 """Seconds, and what `ttsgraph` says of the answer; None where there was none."""
 
 
-@contextmanager
-def voter(seed: int, share: float) -> Iterator[str]:
-    """One endpoint; yields its base URL."""
-    command = [sys.executable, "-m", "benchmarks.voter", str(seed), str(share)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-        finally:
-            process.communicate()
-
-
 def version(urls: list[str]) -> Deployed:
     """A vote of models with an endpoint each."""
-    data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
-    facts = {
-        "family": "stub",
-        "total": 1e9,
-        "non_embedding": 1e9,
-        "layers": 16,
-        "hidden": 2048,
-        "price": 0.1,
-        "served_as": "stub",
-    }
-    data["engine"] = {"kind": "external", "concurrency": 4 * CLIENTS}
-    data["pool"] = {f"voter-{k}": facts | {"base_url": url} for k, url in enumerate(urls)}
-    data["tasks"]["math"]["prompt"] = {"style": "chat"}
-    names = list(data["pool"])
-    graph = parallel(names, names[0], "voter")
-    return Deployed("math", graph, parse(Profile, data, "benchmark"))
+    profile = profile_on({f"voter-{k}": url for k, url in enumerate(urls)}, 4 * CLIENTS)
+    names = list(profile.pool)
+    return Deployed("math", parallel(names, names[0], "voter"), profile)
 
 
 async def asked(url: str, seconds: float) -> Answered:
@@ -106,8 +77,8 @@ def measure() -> list[Ratio]:
     with ExitStack() as held:
         services = []
         for share in (0.0, SHARE):
-            urls = [held.enter_context(voter(k, 0.0)) for k in range(VOTERS - 1)]
-            urls.append(held.enter_context(voter(VOTERS - 1, share)))
+            urls = [held.enter_context(started(VOTER, k, 0.0)) for k in range(VOTERS - 1)]
+            urls.append(held.enter_context(started(VOTER, VOTERS - 1, share)))
             url, _ = held.enter_context(launched(version(urls), settings))
             services.append(url)
         turns = [[asyncio.run(asked(url, TURN_S)) for url in services] for _ in range(TURNS)]

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.endpoint import MODEL
 from benchmarks.measured import Ratio
 from benchmarks.pool import POOL, questions, stubbed_environment
-from benchmarks.stub import MODEL
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import random_graph

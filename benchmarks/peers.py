@@ -22,9 +22,9 @@ from typing import Annotated, Any, TypedDict
 import aiohttp
 import openai
 
+from benchmarks.endpoint import MODEL
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed
-from benchmarks.stub import MODEL
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import grid
 from ttsgraph.tasks.base import Question

@@ -28,15 +28,15 @@ from typing import Any
 import aiohttp
 import yaml
 
+from benchmarks.endpoint import MODEL, ROOT
 from benchmarks.measured import Ratio
-from benchmarks.stub import MODEL, stub_server
-from ttsgraph.base.parsing import parse
+from benchmarks.pool import profile_on
+from benchmarks.stub import stub_server
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.runtime.clients import connect
-from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks.base import Question
 
 CLIENTS = 200
@@ -48,7 +48,6 @@ TURN_S = 8.0
 WIDTH = 3
 MOST = 1.10
 MOST_MS = 4.0
-ROOT = Path(__file__).parents[1]
 
 Ask = Callable[[str], Awaitable[str]]
 Timed = list[tuple[float, str]]
@@ -57,19 +56,8 @@ Timed = list[tuple[float, str]]
 
 def deployed(base_url: str) -> Deployed:
     """Three assistants and a fuser on the stub."""
-    data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
-    facts = {
-        "family": "stub",
-        "total": 1e9,
-        "non_embedding": 1e9,
-        "layers": 16,
-        "hidden": 2048,
-        "price": 0.1,
-    }
-    data["engine"] = {"kind": "external", "concurrency": CLIENTS * WIDTH}
-    data["pool"] = {MODEL: facts | {"base_url": base_url}}
-    data["tasks"]["math"]["prompt"] = {"style": "chat"}
-    return Deployed("math", parallel([MODEL] * WIDTH, MODEL), parse(Profile, data, "benchmark"))
+    profile = profile_on({MODEL: base_url}, CLIENTS * WIDTH)
+    return Deployed("math", parallel([MODEL] * WIDTH, MODEL), profile)
 
 
 @dataclass(frozen=True, slots=True)

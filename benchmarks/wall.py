@@ -8,9 +8,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from benchmarks.endpoint import MODEL
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
-from benchmarks.stub import MODEL
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import grid
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from benchmarks.endpoint import MODEL
 from benchmarks.measured import Ratio
-from benchmarks.pool import questions
-from benchmarks.stub import MODEL, stub_server
-from ttsgraph.base.parsing import parse
+from benchmarks.pool import profile_on, questions
+from benchmarks.stub import stub_server
 from ttsgraph.endpoints.openai_client import OpenAIClient
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.flows.repro import prefect_server
@@ -28,7 +28,7 @@ from ttsgraph.flows.workers import carrier
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.runtime.limits import Meter
 from ttsgraph.runtime.workers import SpreadEnvironment, environment_for, order_of
-from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.settings.workers import WorkerSettings
 
@@ -38,26 +38,13 @@ QUESTIONS = 128
 TURNS = 1
 GRAPHS = (chain([MODEL] * 3), parallel([MODEL] * 3, MODEL))
 LEAST = 1.8
-ROOT = Path(__file__).parents[1]
 
 Clock = Callable[[], float]
 
 
 def profile_of(base_url: str, store: Path) -> Profile:
     """One model on the stub server, asked at most AT_ONCE times at once by each worker."""
-    data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
-    facts = {
-        "family": "stub",
-        "total": 1e9,
-        "non_embedding": 1e9,
-        "layers": 16,
-        "hidden": 2048,
-        "price": 0.1,
-    }
-    data["engine"] = {"kind": "external", "concurrency": AT_ONCE}
-    data["pool"] = {MODEL: facts | {"base_url": base_url}}
-    data["tasks"] = {"math": data["tasks"]["math"] | {"prompt": {"style": "chat"}}}
-    return parse(Profile, data | {"workers": {"store": str(store)}}, "benchmark")
+    return profile_on({MODEL: base_url}, AT_ONCE, workers={"store": str(store)})
 
 
 @contextmanager

@@ -13,9 +13,10 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks import archive, client_rate, peers, racing, service, wall
+from benchmarks.endpoint import MODEL
 from benchmarks.measured import Ratio
 from benchmarks.pool import questions, stubbed_environment
-from benchmarks.stub import MODEL, stub_server
+from benchmarks.stub import stub_server
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
