@@ -6,8 +6,7 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse
 
-from tests.service.test_service import VOTED, ask, chat, deployed, post
-from tests.support.service import PoolStub, graph_of, running
+from tests.support.service import FUSED, VOTED, PoolStub, ask, chat, deployed, pooled, post
 from ttsgraph.graphs.graph import CollaborationGraph
 
 GATED = CollaborationGraph.from_dict(
@@ -20,14 +19,11 @@ GATED = CollaborationGraph.from_dict(
         "edges": [[0, 2], [1, 2]],
     }
 )
-FUSED = graph_of("fuser", "small", "small")
 
 
 @pytest.fixture(scope="module")
 def pool():
-    stub = PoolStub()
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
+    with pooled(PoolStub()) as stub:
         yield stub
 
 

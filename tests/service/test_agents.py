@@ -7,8 +7,7 @@ import openai
 import pytest
 
 from tests.support.acting import ActingPool
-from tests.support.service import NAME, Shelf, graph_of, profile_of, running, serving
-from ttsgraph.deployment.bundle import Deployed
+from tests.support.service import NAME, deployed, graph_of, pooled
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("agents") is None, reason="no openai-agents (the extra dev has it)"
@@ -42,12 +41,8 @@ def run_agent(kind, url, model):
 @pytest.mark.parametrize("graph", ["fuser", "voter"])
 @pytest.mark.parametrize("kind", ["OpenAIChatCompletionsModel", "OpenAIResponsesModel"])
 def test_the_agents_loop_runs_on_a_graph_as_on_its_last_model(kind, graph):
-    stub = ActingPool()
-    with running(stub.app) as url:
-        version = Deployed(
-            "math", graph_of(graph, *["small"] * 3), profile_of(f"{url}/v1"), (), "3"
-        )
-        with serving(Shelf(math_champion=version)) as service:
-            found = run_agent(kind, f"{service.url}/v1", NAME)
-        alone = run_agent("OpenAIChatCompletionsModel", f"{url}/v1", "large")
+    with pooled(ActingPool()) as pool:
+        with deployed(pool, graph_of(graph, *["small"] * 3)) as url:
+            found = run_agent(kind, f"{url}/v1", NAME)
+        alone = run_agent("OpenAIChatCompletionsModel", pool.url, "large")
     assert found == alone == ("It is 21 in Paris and 21 in Oslo.", ["Oslo", "Paris"])

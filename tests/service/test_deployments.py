@@ -26,8 +26,8 @@ from tests.support.service import (
     PoolStub,
     Shelf,
     graph_of,
+    pooled,
     profile_of,
-    running,
     serving,
     wait_for,
 )
@@ -52,9 +52,8 @@ NEW = CollaborationGraph.from_dict(
 @pytest.fixture(scope="module")
 def address():
     """The pool stub and its address."""
-    stub = PoolStub()
-    with running(stub.app) as url:
-        yield stub, f"{url}/v1"
+    with pooled(PoolStub()) as stub:
+        yield stub, stub.url
 
 
 @pytest.fixture

@@ -11,9 +11,7 @@ from contextlib import ExitStack
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from tests.service.test_service import ALONE, ask, chat, deployed, post
-from tests.service.test_service import pool as pool
-from tests.support.service import wait_for
+from tests.support.service import ALONE, ask, chat, deployed, post, wait_for
 from ttsgraph.service.doors import Sparing, possible_connections
 from ttsgraph.service.requests import parse_chat
 from ttsgraph.service.responses import finite

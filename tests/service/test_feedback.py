@@ -10,14 +10,16 @@ import stat
 import httpx
 import pytest
 
-from tests.service.test_service import ask, chat, post
 from tests.support.service import (
+    ALONE,
     NAME,
-    PoolStub,
+    VOTED,
     Shelf,
+    ask,
+    chat,
     graph_of,
+    post,
     profile_of,
-    running,
     serving,
 )
 from ttsgraph.base.errors import InputError
@@ -27,23 +29,12 @@ from ttsgraph.service.book import Book, Entry
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings, ServiceSettings
 
-VOTED = graph_of("voter", "small", "small", "large")
-ALONE = graph_of("assistant")
-
-
-@pytest.fixture(scope="module")
-def stub():
-    found = PoolStub()
-    with running(found.app) as url:
-        found.url = f"{url}/v1"
-        yield found
-
 
 @pytest.fixture
-def pool(stub):
-    stub.reset()
-    yield stub
-    stub.release()
+def pool(pool):
+    pool.reset()
+    yield pool
+    pool.release()
 
 
 class Told(Shelf):

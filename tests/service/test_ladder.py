@@ -8,21 +8,21 @@ import httpx
 import pandas as pd
 import pytest
 
-from tests.service.test_service import ask, chat, post
-from tests.support.service import NAME, PoolStub, Shelf, graph_of, profile_of, running, serving
+from tests.support.service import (
+    NAME,
+    Shelf,
+    ask,
+    chat,
+    graph_of,
+    post,
+    profile_of,
+    serving,
+)
 from ttsgraph.base.errors import DataError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.ladder import Rung, front_of, ladder_text, read_ladder, rungs_of
 
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
-
-
-@pytest.fixture(scope="module")
-def pool():
-    stub = PoolStub()
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
-        yield stub
 
 
 def table(rows, **columns):

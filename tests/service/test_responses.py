@@ -9,12 +9,10 @@ import pytest
 from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
+from tests.support import service
 from tests.support.acting import WEATHER, ActingPool, saying
-from tests.support.service import NAME, Shelf, graph_of, profile_of, running, serving
-from ttsgraph.deployment.bundle import Deployed
+from tests.support.service import ALONE, FUSED, NAME, VOTED, client_of, pooled
 
-FUSED = graph_of("fuser", "small", "small")
-VOTED = graph_of("voter", "small", "small", "large")
 TOOL = {"type": "function", **WEATHER["function"]}
 BOTH = "How warm is it in Paris, and in Oslo?"
 
@@ -26,18 +24,15 @@ class Weather(BaseModel):
 
 @pytest.fixture(scope="module")
 def pool():
-    stub = ActingPool()
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
+    with pooled(ActingPool()) as stub:
         yield stub
 
 
 @contextmanager
 def deployed(pool, graph=FUSED, **settings):
-    pool.reset()
-    version = Deployed("math", graph, profile_of(pool.url), (), "3")
-    with serving(Shelf(math_champion=version), **settings) as service:
-        yield openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+    """A client of a server for one graph over the pool."""
+    with service.deployed(pool, graph, **settings) as url:
+        yield client_of(url)
 
 
 def test_a_text_comes_with_its_origin_and_the_usage_of_all_calls(pool):
@@ -105,7 +100,7 @@ def test_a_schema_is_parsed(pool):
 
 
 def test_a_stream_tells_what_begins_grows_and_ends(pool):
-    with deployed(pool, graph_of("assistant")) as client:
+    with deployed(pool, ALONE) as client:
         pool.reply = lambda body: saying("one two three")
         events = list(client.responses.create(model=NAME, input="count", stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -118,7 +113,7 @@ def test_a_stream_tells_what_begins_grows_and_ends(pool):
 
 
 def test_log_probabilities_come_where_they_are_included(pool):
-    with deployed(pool, graph_of("assistant")) as client:
+    with deployed(pool, ALONE) as client:
         pool.reply = lambda body: saying("one two")
         include = ["message.output_text.logprobs"]
         answer = client.responses.create(model=NAME, input="count", include=include)
@@ -126,7 +121,7 @@ def test_log_probabilities_come_where_they_are_included(pool):
 
 
 def test_an_answer_that_is_cut_is_incomplete(pool):
-    with deployed(pool, graph_of("assistant")) as client:
+    with deployed(pool, ALONE) as client:
         pool.reply = lambda body: saying("one two")
         answer = client.responses.create(model=NAME, input="count", max_output_tokens=5)
     assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")

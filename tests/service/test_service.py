@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import threading
-from contextlib import contextmanager
 
 import httpx
 import openai
@@ -12,65 +11,18 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.support.service import (
+    ALONE,
+    FUSED,
     NAME,
-    PoolStub,
-    Shelf,
+    VOTED,
+    ask,
+    chat,
+    client_of,
+    deployed,
     graph_of,
-    profile_of,
-    running,
-    serving,
+    post,
     wait_for,
 )
-from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.tasks.base import Question
-
-FUSED = graph_of("fuser", "small", "small")
-VOTED = graph_of("voter", "small", "small", "large")
-ALONE = graph_of("assistant")
-
-
-@pytest.fixture(scope="module")
-def pool():
-    stub = PoolStub()
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
-        yield stub
-
-
-@contextmanager
-def deployed(stub, graph=FUSED, style="chat", key=None, engine=None, **settings):
-    """A server for one graph over a stub pool that behaves as when it was new; yields its
-    address.
-    """
-    stub.reset()
-    shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
-    version = Deployed("math", graph, profile_of(stub.url, style, **engine or {}), shots, "3")
-    with serving(Shelf(math_champion=version), key=key, **settings) as service:
-        yield service.url
-    stub.release()
-
-
-def client_of(url, key="none"):
-    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
-
-
-def ask(url, text="3 + 4", **parameters):
-    return client_of(url).chat.completions.create(
-        model=NAME, messages=[{"role": "user", "content": text}], **parameters
-    )
-
-
-def post(url, body, **headers):
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(
-        f"{url}/v1/chat/completions",
-        content=content,
-        headers={"content-type": "application/json"} | headers,
-    )
-
-
-def chat(text="3 + 4", **more):
-    return {"model": NAME, "messages": [{"role": "user", "content": text}]} | more
 
 
 def last_text(body):

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from tests.service.test_doors import HEALTH, sent
-from tests.service.test_service import pool as pool
 from tests.support.project import ROOT
 from tests.support.service import wait_for
 

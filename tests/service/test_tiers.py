@@ -7,21 +7,8 @@ from __future__ import annotations
 import threading
 
 import httpx
-import pytest
 
-from tests.service.test_service import NAME, ask, chat, deployed, post
-from tests.support.service import PoolStub, graph_of, running, wait_for
-
-FUSED = graph_of("fuser", "small", "small")
-ALONE = graph_of("assistant")
-
-
-@pytest.fixture(scope="module")
-def pool():
-    stub = PoolStub()
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
-        yield stub
+from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, post, wait_for
 
 
 def test_what_can_wait_is_turned_away_before_what_should_go_first(pool):

@@ -10,14 +10,11 @@ import pytest
 from pydantic import BaseModel
 from starlette.responses import JSONResponse
 
+from tests.support import service
 from tests.support.acting import STOCK, WEATHER, ActingPool, calling, saying
-from tests.support.service import NAME, Shelf, graph_of, profile_of, running, serving
-from ttsgraph.deployment.bundle import Deployed
-from ttsgraph.tasks.base import Question
+from tests.support.service import ALONE, FUSED, NAME, client_of, graph_of, pooled
 
-FUSED = graph_of("fuser", "small", "small")
 VOTED = graph_of("voter", "small", "small", "large", "small", "small")
-ALONE = graph_of("assistant")
 ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
 BOTH = [{"role": "user", "content": "How warm is it in Paris, and in Oslo?"}]
 
@@ -29,24 +26,15 @@ class Weather(BaseModel):
 
 @pytest.fixture(scope="module")
 def pool():
-    stub = ActingPool()
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
+    with pooled(ActingPool()) as stub:
         yield stub
 
 
 @contextmanager
 def deployed(pool, graph=FUSED, style="chat", **settings):
     """A client of a server for one graph over the pool, and one of the pool itself."""
-    pool.reset()
-    shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
-    version = Deployed("math", graph, profile_of(pool.url, style), shots, "3")
-    with serving(Shelf(math_champion=version), **settings) as service:
-        yield client_of(f"{service.url}/v1"), client_of(pool.url)
-
-
-def client_of(url):
-    return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+    with service.deployed(pool, graph, style, **settings) as url:
+        yield client_of(url), client_of(pool.url.removesuffix("/v1"))
 
 
 def plain(choices):

@@ -19,12 +19,14 @@ from starlette.responses import JSONResponse
 
 from tests.support.collector import Collector, attributes_of, collecting
 from tests.support.service import (
+    FUSED,
     NAME,
-    PoolStub,
+    VOTED,
     Shelf,
-    graph_of,
+    chat,
+    client_of,
+    deployed,
     profile_of,
-    running,
     serving,
     wait_for,
 )
@@ -35,36 +37,20 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.serving.servers import free_ports
 from ttsgraph.settings.service import ServiceSettings
 
-FUSED = graph_of("fuser", "small", "small")
-VOTED = graph_of("voter", "small", "small", "large")
-
-
-@pytest.fixture(scope="module")
-def pool():
-    stub = PoolStub()
-    with running(stub.app) as url:
-        stub.url = f"{url}/v1"
-        yield stub
-
 
 @contextmanager
 def traced(pool, graph=FUSED, **traces):
     """A client of a server that is traced, and the collector that has all of it once it ended."""
-    pool.reset()
-    version = Deployed("math", graph, profile_of(pool.url), (), "3")
     collector = Collector()
-    settings = {"max_retries": 0}
-    with collecting(collector) as endpoint:
-        settings["traces"] = {"endpoint": endpoint} | traces
-        with serving(Shelf(math_champion=version), **settings) as service:
-            client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
-            yield client, collector
-        pool.release()
+    with (
+        collecting(collector) as endpoint,
+        deployed(pool, graph, traces={"endpoint": endpoint} | traces) as url,
+    ):
+        yield client_of(url), collector
 
 
 def ask(client, text="3 + 4", **more):
-    messages = [{"role": "user", "content": text}]
-    return client.chat.completions.create(model=NAME, messages=messages, **more)
+    return client.chat.completions.create(**chat(text), **more)
 
 
 def tree(spans):

@@ -79,6 +79,9 @@ class ActingPool:
         self.reply: Callable[[dict[str, Any]], dict[str, Any] | Response] = acts
         self.bodies: list[dict[str, Any]] = []
 
+    def release(self) -> None:
+        """Nothing is held here."""
+
     async def _models(self, request: Request) -> Response:
         models = [{"id": name, "object": "model", "created": 0} for name in ("small", "large")]
         return JSONResponse({"object": "list", "data": models})

@@ -9,11 +9,13 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+import httpx
+import openai
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -33,6 +35,7 @@ from ttsgraph.service.server import config_of
 from ttsgraph.service.traces import Traces
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.tasks.base import Question
 
 LAPTOP = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 NAME = "math@champion"
@@ -53,6 +56,7 @@ class PoolStub:
             Route("/v1/chat/completions", self._complete, methods=["POST"]),
         ]
         self.app = Starlette(routes=routes)
+        self.url = ""
         self.reset()
 
     def reset(self) -> None:
@@ -191,6 +195,30 @@ def running(app: ASGIApp) -> Iterator[str]:
         yield url
 
 
+class Pool(Protocol):
+    """A stub pool: an application, and its base URL once it runs."""
+
+    app: Starlette
+    url: str
+
+    def reset(self) -> None:
+        """As new."""
+
+    def release(self) -> None:
+        """Let all go that are held."""
+
+
+StubPool = TypeVar("StubPool", bound=Pool)
+
+
+@contextmanager
+def pooled(stub: StubPool) -> Iterator[StubPool]:
+    """A stub pool that runs."""
+    with running(stub.app) as url:
+        stub.url = f"{url}/v1"
+        yield stub
+
+
 class Service:
     """A running server: its address, and what it serves."""
 
@@ -228,6 +256,56 @@ def serving(
 
     with _in_thread(make, main, wanted) as url:
         yield Service(url, deployments, loops[0])
+
+
+FUSED = graph_of("fuser", "small", "small")
+VOTED = graph_of("voter", "small", "small", "large")
+ALONE = graph_of("assistant")
+
+
+@contextmanager
+def deployed(
+    stub: Pool,
+    graph: CollaborationGraph = FUSED,
+    style: str = "chat",
+    key: str | None = None,
+    engine: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Iterator[str]:
+    """A server for one graph over a stub pool that behaves as when it was new; yields its
+    address.
+    """
+    stub.reset()
+    shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
+    version = Deployed("math", graph, profile_of(stub.url, style, **engine or {}), shots, "3")
+    with serving(Shelf(math_champion=version), key=key, **settings) as service:
+        yield service.url
+    stub.release()
+
+
+def client_of(url: str, key: str = "none") -> openai.OpenAI:
+    """The openai package's client of the server at an address."""
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+
+
+def chat(text: str = "3 + 4", **more: Any) -> dict[str, Any]:
+    """The body of a chat request."""
+    return {"model": NAME, "messages": [{"role": "user", "content": text}]} | more
+
+
+def ask(url: str, text: str = "3 + 4", **parameters: Any) -> Any:
+    """What the openai package's client gets for one question."""
+    return client_of(url).chat.completions.create(**chat(text), **parameters)
+
+
+def post(url: str, body: Any, **headers: str) -> httpx.Response:
+    """The response to a chat request with this body, plain data or bytes."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx.post(
+        f"{url}/v1/chat/completions",
+        content=content,
+        headers={"content-type": "application/json"} | headers,
+    )
 
 
 @contextmanager
