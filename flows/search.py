@@ -170,8 +170,9 @@ def tracked_search(
         found, archive, exchanges = stage.with_agent(run, agent)
         tracker.wait()
         lacking = missing_isolation(stage.settings.kind)
-        summary = write_search(folder, found, archive, meter.spent, exchanges, lacking)
-        _tell(tracker, folder, found, archive, summary, [*told, *map(asdict, exchanges)])
+        summary, evidence = write_search(folder, found, archive, meter.spent, exchanges, lacking)
+        exchanged = [*told, *map(asdict, exchanges)]
+        _tell(tracker, folder, found, summary, rate_metrics(evidence), exchanged)
     return found, summary
 
 
@@ -179,16 +180,16 @@ def _tell(
     tracker: SearchTracker,
     folder: Path,
     found: Found,
-    archive: Archive,
     summary: Mapping[str, Any],
+    rates: dict[str, float],
     exchanges: Sequence[Mapping[str, Any]],
 ) -> None:
-    """The search's run in MLflow gets what was found, beside its candidates."""
+    """The search's run in MLflow gets what was found and what nodes gain, beside its candidates."""
     tracker.trajectory(found.trajectory)
     numbers = {
         metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)
     }
-    tracker.metrics(numbers | rate_metrics(archive.answers.table()))
+    tracker.metrics(numbers | rates)
     tracker.artifact(folder / "graph.json")
     tracker.note(graph_note("Found graph", found.graph))
     if exchanges:

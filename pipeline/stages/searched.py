@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ttsgraph.agent.base import Exchange
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.journal import entries_of, write_history
@@ -26,20 +28,23 @@ def write_search(
     spent: Spent,
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Write what was found beside the journal of the folder, journal.jsonl; returns the summary."""
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Write what was found beside the journal of the folder, journal.jsonl; returns the summary,
+    and the table of nodes' answers.
+    """
+    candidates = archive.table()
     evidence = archive.answers.table()
-    write_table(archive.table(), Candidates, folder / "archive.parquet")
+    write_table(candidates, Candidates, folder / "archive.parquet")
     write_table(evidence, Evidence, folder / "evidence.parquet")
     write_table(found.trajectory, Trajectory, folder / "trajectory.csv")
     journal = folder / "journal.jsonl"
     write_history(without_nodes(entries_of(journal)), folder / "history.jsonl")
     write_table(edge_table(entries_of(journal)), Edges, folder / "edges.parquet")
-    summary = search_summary(found, archive.table(), spent, exchanges) | {
+    summary = search_summary(found, candidates, spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),
         "trajectory_md5": md5(folder / "trajectory.csv"),
         "evidence_left_out": archive.answers.left_out,
     }
     write_record(Searched, folder / "search.json", summary, SPENT)
     write_text(folder / "graph.json", found.graph.to_json())
-    return summary
+    return summary, evidence
