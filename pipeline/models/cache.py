@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ttsgraph.base.errors import DataError, RunStopped
-from ttsgraph.models.client import Completion, Later, ModelClient, Request
+from ttsgraph.models.client import Completion, Later, ModelClient, QuickClient, Request
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
@@ -311,7 +311,7 @@ def _read(key: Any, value: Any, checksum: Any) -> Completion | None:
     return Completion.from_list(json.loads(value))
 
 
-class CachedClient:
+class CachedClient(QuickClient):
     """A ModelClient that asks another one only for calls it has not seen; concurrent requests for
     one key make one call.
     """
@@ -322,15 +322,10 @@ class CachedClient:
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}
         self._made = 0
 
-    async def complete(self, request: Request) -> Completion:
-        """The stored completion, or the inner client's, which is then stored. A failed call is not
-        stored.
-        """
-        found = self.begin(request)
-        return found if isinstance(found, Completion) else await found
-
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The stored completion, or what to await for it."""
+        """The stored completion, or what to await for the inner client's, which is then stored. A
+        failed call is not stored.
+        """
         key = request.key()
         return self._cache.get(key) or Later(partial(self._shared, key, request, self._made))
 

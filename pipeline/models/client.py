@@ -210,9 +210,9 @@ class ModelClient(Protocol):
 
 
 @runtime_checkable
-class QuickClient(Protocol):
+class QuickClient(ModelClient, Protocol):
     """A ModelClient that often needs no waiting: whoever asks it first looks for an answer that is
-    there at once.
+    there at once. One that inherits from this says how it begins, and completes by it.
 
     That spares a task of the event loop, which costs more than most answers from a cache or a
     simulation.
@@ -221,6 +221,11 @@ class QuickClient(Protocol):
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """The completion, or what to await for it. Raises CallFailed, here or when awaited."""
         ...
+
+    async def complete(self, request: Request) -> Completion:
+        """As `begin`, awaited where it has to be."""
+        found = self.begin(request)
+        return found if isinstance(found, Completion) else await found
 
 
 class Later(Awaitable[Completion]):
@@ -249,7 +254,7 @@ def beginning(client: ModelClient) -> Begin:
 
 
 @runtime_checkable
-class StreamingClient(Protocol):
+class StreamingClient(ModelClient, Protocol):
     """A ModelClient that can hand an answer over while it is written."""
 
     async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
@@ -258,15 +263,10 @@ class StreamingClient(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class StreamingChoices(Protocol):
-    """A ModelClient that can hand over the choices of a request with a form while it is written."""
-
     async def stream_choices(
         self, request: Request, on_piece: Callable[[dict[str, Any]], None]
     ) -> Completion:
-        """As `complete`; `on_piece` gets {index, delta, logprobs} as they come. Raises CallFailed,
-        perhaps after some pieces.
+        """The same for a request with a form; `on_piece` gets {index, delta, logprobs} of each
+        choice as they come.
         """
         ...

@@ -21,7 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
-from ttsgraph.models.client import Completion, Later, ModelClient, Request, beginning
+from ttsgraph.models.client import (
+    Completion,
+    Later,
+    ModelClient,
+    QuickClient,
+    Request,
+    beginning,
+)
 
 REPLAY = "replay.parquet"
 """A file of recorded calls in a project's state folder: as long as it is there, nothing else
@@ -113,18 +120,13 @@ class Recorder:
         return file
 
 
-class RecordingClient:
+class RecordingClient(QuickClient):
     """A ModelClient that records what another one answers."""
 
     def __init__(self, inner: ModelClient, recorder: Recorder) -> None:
         self._inner = inner
         self._recorder = recorder
         self._begin = beginning(inner)
-
-    async def complete(self, request: Request) -> Completion:
-        """As the inner client."""
-        found = self.begin(request)
-        return found if isinstance(found, Completion) else await found
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """As the inner client."""
@@ -155,7 +157,7 @@ class RecordingClient:
         await self._inner.aclose()
 
 
-class ReplayClient:
+class ReplayClient(QuickClient):
     """A ModelClient that answers from recorded calls alone. Raises DataError for one that was not
     recorded.
     """
@@ -163,12 +165,8 @@ class ReplayClient:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    async def complete(self, request: Request) -> Completion:
-        """The recorded completion, or its failure."""
-        return self.begin(request)
-
     def begin(self, request: Request) -> Completion:
-        """The same, at once."""
+        """The recorded completion, at once. Raises its failure."""
         key = request.key()
         call = self._calls.get(key)
         if call is None:

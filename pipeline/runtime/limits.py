@@ -20,7 +20,15 @@ from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.files import CHECKSUM, UNREADABLE, checked_text, checksum_of, write_text
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.models.client import Completion, Later, Message, ModelClient, Request, beginning
+from ttsgraph.models.client import (
+    Completion,
+    Later,
+    Message,
+    ModelClient,
+    QuickClient,
+    Request,
+    beginning,
+)
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.stages import LimitSettings
 
@@ -175,7 +183,7 @@ class Meter:
             self.note_now()
 
 
-class MeteredClient:
+class MeteredClient(QuickClient):
     """A ModelClient that pays for each call of another one, and makes none once a limit is reached.
 
     Calls under way then are paid for anyway, so the first one refused is told so when they have
@@ -190,13 +198,10 @@ class MeteredClient:
         self._under_way = 0
         self._idle = asyncio.Event()
 
-    async def complete(self, request: Request) -> Completion:
-        """Answer one request. Raises LimitReached instead of making a call beyond a limit."""
-        found = self.begin(request)
-        return found if isinstance(found, Completion) else await found
-
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The completion, or what to await for it."""
+        """The completion, or what to await for it. Raises LimitReached, here or when awaited,
+        instead of making a call beyond a limit.
+        """
         found = self._begin(request)
         if not isinstance(found, Completion):
             return Later(partial(self._wait, request, found))

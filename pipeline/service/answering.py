@@ -10,7 +10,7 @@ from typing import Any
 from ttsgraph.base.errors import CallFailed, RunStopped
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import pieces_of
-from ttsgraph.models.client import Completion, Request, StreamingChoices, StreamingClient
+from ttsgraph.models.client import Completion, Request, StreamingClient
 from ttsgraph.service.acting import AskedRun, actors
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import ApiError, of_call, of_refusal
@@ -125,14 +125,13 @@ class Answering:
         )
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
-        if request.form is not None:
-            if self.asked.stream and isinstance(client, StreamingChoices):
-                return await client.stream_choices(request, self._hand_over)
-            return await client.complete(request)
+        formed = request.form is not None
         if self.asked.stream and isinstance(client, StreamingClient):
-            return await client.stream(request, self._hand_over)
+            stream = client.stream_choices if formed else client.stream
+            return await stream(request, self._hand_over)
         completion = await client.complete(request)
-        self._hand_over(completion.text)
+        if not formed:
+            self._hand_over(completion.text)
         return completion
 
     def _hand_over(self, piece: Piece) -> None:

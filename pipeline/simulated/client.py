@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.graphs.budget import Lengths
-from ttsgraph.models.client import Completion, Request, Sampling, cut_at_stop
+from ttsgraph.models.client import Completion, QuickClient, Request, Sampling, cut_at_stop
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.simulated.traits import (
     Chances,
@@ -65,7 +65,7 @@ class _Asked:
     written: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
-class SimulatedClient:
+class SimulatedClient(QuickClient):
     """A ModelClient for the models of a simulation, on synthetic questions whose average lengths
     are given per task.
 
@@ -89,10 +89,6 @@ class SimulatedClient:
                 self._variants.setdefault(spec.model, []).append(spec)
         self._asked: dict[str, _Asked] = {}
         self._strains: dict[tuple[str, str, float], Strain] = {}
-
-    async def complete(self, request: Request) -> Completion:
-        """As `begin`."""
-        return self.begin(request)
 
     def begin(self, request: Request) -> Completion:
         """One answer, at once. Raises DataError for a question that is not synthetic."""
