@@ -12,11 +12,11 @@ import numpy as np
 
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Exchange, SearchAgent
+from ttsgraph.agent.history import AgentUpdates
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods.base import Problem, Searcher, Told, register
-from ttsgraph.methods.updates import AgentUpdates
 
 FIXED = 1000.0
 """A model logit so far above the others' 0 that its probability is exactly 1: assignments stay

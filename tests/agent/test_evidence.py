@@ -15,14 +15,13 @@ from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Scored
 from ttsgraph.agent.context import QUOTED, estimate_tokens, evidence_table, quoted
 from ttsgraph.agent.heuristic import HeuristicAgent
-from ttsgraph.agent.history import History
+from ttsgraph.agent.history import History, scored
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_tallies import NO_TALLIES, graph_tallies
 from ttsgraph.evaluation.objective import ACCURACY
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.methods.base import without_insights
-from ttsgraph.methods.updates import scored
 from ttsgraph.models.client import Usage
 from ttsgraph.settings.profile import AgentSettings
 
