@@ -40,8 +40,8 @@ REACHED = {
 }
 """Where and how a model is reached, which may change without the model."""
 
-ASKED = {"base_url", "api_key_env", "timeout_s", "max_retries"}
-"""The same, of the agent's model."""
+ASKED = {"api_key_env", "timeout_s", "max_retries"}
+"""The same, of the agent's model; and its base_url, which is left empty."""
 
 
 def settings_identity(
@@ -84,6 +84,7 @@ def _identities(profile: Profile, task: str | None, data: dict[str, Any]) -> dic
             data[section] = {name: _model(model, profile.engine) for name, model in models.items()}
     if "agent" in data:
         data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
+        data["agent"]["base_url"] = None  # of agents without one, what it always was
     if "tasks" in data:
         names = [*profile.tasks] if task is None else [task]
         data["tasks"] = {name: _task(profile.task(name)) for name in names}

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.acting import WEATHER
-from tests.support.project import MODEL
+from tests.support.project import HANGS_S, MODEL
 from tests.support.real import MODELS, PYTHON, SMOLLM, require_models
 from tests.support.service import LAPTOP, NAME, Shelf, graph_of, serving
 from ttsgraph.base.parsing import parse
@@ -37,7 +37,7 @@ def model_url(tmp_path_factory):
     flags = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
     hosted = {SMOLLM: Hosted(str(MODELS / SMOLLM), extra=flags)}
     specs = server_specs("vllm", hosted, log_dir=logs, python=str(PYTHON))
-    with Launcher(specs, state=logs / "servers.json") as launcher:
+    with Launcher(specs, state=logs / "servers.json", timeout_s=HANGS_S) as launcher:
         yield launcher.endpoints[SMOLLM][0]
 
 

@@ -156,6 +156,8 @@ def test_where_models_without_a_revision_are_served_is_not_in_it_either() -> Non
     one = profile("http://127.0.0.1:9/v1")
     another = profile("https://models.example/v1")
     assert settings_identity(one) == settings_identity(another)
+    # Else what was registered before would be of other settings.
+    assert settings_identity(laptop())["agent"]["base_url"] is None
     question = Question("q", "2 + 3", "5")
     asked = [found.tasks["math"].task.request("j", question, "5") for found in (one, another)]
     assert asked[0].key() == asked[1].key()
