@@ -80,8 +80,9 @@ class Server:
 
     The limit of requests under way halves when the server is overloaded (429, 503, a time-out), at
     most once per round trip, and grows by one per limit's worth of answers up to the maximum: AIMD,
-    as in TCP. After OPENS_AFTER failures in a row the breaker opens: nothing is sent for a while,
-    then one call at a time until one succeeds; each break is twice as long as the last.
+    as in TCP. After OPENS_AFTER failures in a row, and as many as calls that are still out, the
+    breaker opens: nothing is sent for a while, then one call at a time until one succeeds; each
+    break is twice as long as the last.
     """
 
     def __init__(self, url: str, patience: FailurePolicy) -> None:
@@ -93,6 +94,7 @@ class Server:
         self.faults: Counter[str] = Counter()
         self._waiting: deque[asyncio.Future[Server | None]] = deque()
         self._failures_in_a_row = 0
+        self._is_open = False
         self._down_since: float | None = None
         self._closed_until = self._last_cut = 0.0
         self._break_s = FIRST_BREAK_S
@@ -102,23 +104,23 @@ class Server:
         """Whether a call may start now."""
         if time.monotonic() < self._closed_until:
             return False
-        return self.under_way < (1 if self._failures_in_a_row >= OPENS_AFTER else int(self.limit))
+        return self.under_way < (1 if self._is_open else int(self.limit))
 
     @property
     def turns_away(self) -> bool:
         """Whether the breaker is open, and calls are not to wait for its end."""
-        is_open = self._failures_in_a_row >= OPENS_AFTER and time.monotonic() < self._closed_until
-        return is_open and not self.patience.waits
+        return self._is_open and time.monotonic() < self._closed_until and not self.patience.waits
 
     @property
     def given_up(self) -> bool:
         """Whether the breaker has been open for longer than is put up with."""
         waited = 0.0 if self._down_since is None else time.monotonic() - self._down_since
-        return self._failures_in_a_row >= OPENS_AFTER and waited > self.patience.down_s
+        return self._is_open and waited > self.patience.down_s
 
     def succeeded(self) -> None:
         """A call was answered."""
         self._failures_in_a_row = 0
+        self._is_open = False
         self._down_since = None
         self._break_s = FIRST_BREAK_S
         self.limit = min(float(self.patience.concurrency), self.limit + 1 / self.limit)
@@ -136,7 +138,11 @@ class Server:
             return  # the server works, and refuses this call
         self._failures_in_a_row += 1
         self._down_since = self._down_since or now
-        if self._failures_in_a_row >= OPENS_AFTER and now >= self._closed_until:
+        # Failures come sooner than answers: of 200 calls that begin at once, dozens may have failed
+        # before the first is answered, by a server that works.
+        if self._failures_in_a_row >= max(OPENS_AFTER, self.under_way):
+            self._is_open = True
+        if self._is_open and now >= self._closed_until:
             self._close(self._break_s)
             self._break_s = min(LONGEST_BREAK_S, 2 * self._break_s)
         if self.given_up or self.turns_away:

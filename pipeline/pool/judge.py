@@ -159,7 +159,7 @@ class JudgeTask(PlainTask):
         messages = Message("system", self.options.rubric.strip()), Message("user", user)
         sampling = Sampling(self.options.temperature, 1.0, self.options.max_tokens)
         model = self.options.models[name]
-        revision = f"{model.revision}-{model.base_url}-{model.served_as or name}"
+        revision = f"{model.revision}-{model.served_as or name}"
         return Request(f"{JUDGE}{name}", revision, messages, sampling, replica)
 
 

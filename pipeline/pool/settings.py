@@ -93,7 +93,13 @@ class ModelSettings(Closed):
     )
     layers: PositiveInt | None = None
     hidden: PositiveInt | None = Field(default=None, description="hidden size")
-    revision: str = "unpinned"
+    revision: str = Field(
+        default="unpinned",
+        description=(
+            "which weights these are; calls in the cache are told apart by it. Another model behind"
+            " an old name needs another revision"
+        ),
+    )
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     weights: WeightsSettings | None = None
     serve: ServeSettings = ServeSettings()
@@ -102,7 +108,10 @@ class ModelSettings(Closed):
     )
     base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None,
-        description="its endpoint; several share the load. A model without one is started here",
+        description=(
+            "its endpoint; several share the load. A model without one is started here. It may"
+            " move: calls are known by name, served_as and revision"
+        ),
     )
     api_key_env: str | None = Field(
         default=None, description="environment variable that holds the endpoint's key"
@@ -155,17 +164,15 @@ class ModelSettings(Closed):
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
     def identity(self, engine: EngineSettings) -> str:
-        """What tells this model's answers from another's in the call cache: revision, name, weights
-        and server flags.
+        """What tells this model's answers from another's in the call cache, beside its name in the
+        pool: revision, name at the endpoint, weights and server flags.
 
-        An unpinned model is also told apart by its endpoint: what answers there is all that is
-        known of it.
+        Where it is served is no part of it: the same model may move.
         """
-        where = self.base_url if self.revision == "unpinned" else None
         parts = [
             self.revision,
             self.served_as,
-            where,
+            None,  # where endpoints once stood; calls that were kept are found by it
             self.weights and self.weights.model_dump(mode="json"),
             engine.extra_args,
         ]

@@ -197,7 +197,7 @@ async def open_agent(
     with contextlib.ExitStack() as held:
         if agent.base_url is not None:
             endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
-            revision = f"agent-{agent.revision}-{agent.base_url}"
+            revision = f"agent-{agent.revision}"
         elif (state / REPLAY).exists():
             endpoint = Endpoint(("",), agent.model, None)
             revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"

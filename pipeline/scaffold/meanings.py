@@ -51,7 +51,6 @@ MEANINGS: dict[str, dict[str, str]] = {
             " name"
         ),
         "layers": "transformer layers",
-        "revision": "which weights these are; calls in the cache are told apart by it",
         "speed": "seconds per prompt token and per generated token, for a budget of time",
         "weights": "where a server that is started here finds them",
         "serve": "how it is served here",

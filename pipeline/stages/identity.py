@@ -16,8 +16,9 @@ from ttsgraph.base.code import Code, own_code
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
-from ttsgraph.settings.profile import Params, Profile
+from ttsgraph.settings.profile import Params, Profile, TaskSettings
 from ttsgraph.stages.plan import StagePlan
+from ttsgraph.tasks.base import AskingTask
 
 SERVING = ("description", "limits", "workers")
 """Sections of a profile that never decide a result."""
@@ -28,13 +29,19 @@ ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
 SERVE = ("max_model_len", "extra_args")
 """The same, of one model that is served here."""
 
-REACHED = {"base_url", "api_key_env", "api_key_header", "tokens_key", "listed", "serve"}
-"""How a model is reached. Where it is, is in its identity if nothing else tells which model it is
-(ModelSettings.identity).
-"""
+REACHED = {
+    "base_url",
+    "api_key_env",
+    "api_key_header",
+    "query",
+    "tokens_key",
+    "listed",
+    "serve",
+}
+"""Where and how a model is reached, which may change without the model."""
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
-"""How the agent's model is reached. Its base_url is part of its calls' keys."""
+"""The same, of the agent's model; and its base_url, which is left empty."""
 
 
 def settings_identity(
@@ -77,12 +84,10 @@ def _identities(profile: Profile, task: str | None, data: dict[str, Any]) -> dic
             data[section] = {name: _model(model, profile.engine) for name, model in models.items()}
     if "agent" in data:
         data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
+        data["agent"]["base_url"] = None  # of agents without one, what it always was
     if "tasks" in data:
         names = [*profile.tasks] if task is None else [task]
-        measured: dict[str, Any] = {"lengths": {"measured"}, "accuracies": True}
-        data["tasks"] = {
-            name: profile.task(name).model_dump(mode="json", exclude=measured) for name in names
-        }
+        data["tasks"] = {name: _task(profile.task(name)) for name in names}
     return data
 
 
@@ -119,6 +124,17 @@ def digest(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(
         json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
     ).hexdigest()
+
+
+def _task(task: TaskSettings) -> dict[str, Any]:
+    """A task's settings, without how the judges of its kind are reached."""
+    data = task.model_dump(mode="json", exclude={"lengths": {"measured"}, "accuracies": True})
+    if isinstance(task.task, AskingTask):
+        data["grading"]["models"] = {
+            name: {key: value for key, value in model.items() if key not in REACHED}
+            for name, model in data["grading"]["models"].items()
+        }
+    return data
 
 
 def _model(model: ModelSettings, engine: EngineSettings) -> dict[str, Any]:

@@ -119,6 +119,29 @@ def test_attempts_do_not_multiply():
     assert len(stub.requests) == 4
 
 
+def test_a_server_that_fails_quickly_and_answers_slowly_is_not_taken_for_down():
+    """200 calls at once: a third fail at once, as errors do, before any has had time for an
+    answer.
+    """
+
+    async def run() -> tuple[list[bool], bool]:
+        server = Server("http://127.0.0.1:1/v1", FailurePolicy(concurrency=200, waits=False))
+        for _ in range(200):
+            server.take()
+        down = []
+        for _ in range(200):
+            server.failed(Fault("HTTP 500"), 0.0)
+            server.release()
+            down.append(server.turns_away)
+        server.succeeded()
+        return down, server.turns_away
+
+    down, after = asyncio.run(run())
+    assert not any(down[:66])
+    assert down[120]  # most are back, and not one with an answer
+    assert not after
+
+
 def test_a_server_that_dies_and_returns_loses_no_call():
     stub = StubServer(("m",), skill=1.0, delay_s=0.01)
 

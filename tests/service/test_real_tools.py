@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.acting import WEATHER
-from tests.support.project import MODEL
+from tests.support.project import HANGS_S, MODEL
 from tests.support.real import MODELS, PYTHON, SMOLLM, require_models
 from tests.support.service import LAPTOP, NAME, Shelf, graph_of, serving
 from ttsgraph.base.parsing import parse
@@ -37,7 +37,7 @@ def model_url(tmp_path_factory):
     flags = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
     hosted = {SMOLLM: Hosted(str(MODELS / SMOLLM), extra=flags)}
     specs = server_specs("vllm", hosted, log_dir=logs, python=str(PYTHON))
-    with Launcher(specs, state=logs / "servers.json") as launcher:
+    with Launcher(specs, state=logs / "servers.json", timeout_s=HANGS_S) as launcher:
         yield launcher.endpoints[SMOLLM][0]
 
 
@@ -45,17 +45,21 @@ def model_url(tmp_path_factory):
 def clients(model_url):
     """A client of a server for the model alone, and one of the model."""
     data = LAPTOP.model_dump(mode="json", exclude_none=True)
-    data["engine"] = {"kind": "external", "max_retries": 0, "timeout_s": 600}
+    data["engine"] = {"kind": "external", "max_retries": 0, "timeout_s": HANGS_S}
     data["pool"] = {"large": MODEL | {"base_url": model_url, "served_as": SMOLLM}}
     data["tasks"] = {"math": data["tasks"]["math"]}
     greedy = {"temperature": 0, "max_tokens": 64, "stop": []}
     data["tasks"]["math"] |= {"prompt": {"style": "chat", "instruction": ""}, "sampling": greedy}
     version = Deployed("math", graph_of("assistant"), parse(Profile, data, "test"), (), "1")
-    with serving(Shelf(math_champion=version)) as service:
+    with serving(Shelf(math_champion=version), timeout_s=HANGS_S) as service:
         yield (
-            openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0),
-            openai.OpenAI(base_url=model_url, api_key="none", max_retries=0),
+            client_of(f"{service.url}/v1"),
+            client_of(model_url),
         )
+
+
+def client_of(url):
+    return openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=HANGS_S)
 
 
 def both(clients, ask):

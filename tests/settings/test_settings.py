@@ -118,12 +118,24 @@ class TestIdentityOfAModel:
     def test_another_model_is_another_identity(self, tmp_path, change):
         assert self.revision(tmp_path, **change) != self.revision(tmp_path)
 
-    def test_an_unpinned_model_is_told_apart_by_its_endpoint(self, tmp_path):
-        one = self.revision(tmp_path, revision="unpinned", base_url="http://a/v1")
-        assert one != self.revision(tmp_path, revision="unpinned", base_url="http://b/v1")
-        assert self.revision(tmp_path, base_url="http://a/v1") == self.revision(
-            tmp_path, base_url="http://b/v1"
-        )
+    @pytest.mark.parametrize("revision", ["unpinned", "7"])
+    def test_where_a_model_is_served_is_not_what_it_is(self, tmp_path, revision):
+        here = self.revision(tmp_path, revision=revision, base_url="http://a/v1")
+        for url in ("http://b/v1", ["http://a/v1", "http://b/v1"], None):
+            assert self.revision(tmp_path, revision=revision, base_url=url) == here
+
+    def test_what_calls_were_recorded_under_stays(self):
+        """Else what is published, and every call that a user kept, would have to be made again."""
+        known = {
+            "smollm2-135m": "15d031ab14ea148c-9f03ad1e",
+            "gemma3-270m": "2791f825e2264b84-20e129b2",
+        }
+        pool = load_profile("laptop", ROOT / "profiles").model_pool()
+        assert {spec.name: spec.revision for spec in pool.values()} == {
+            f"{name}{variant}": revision
+            for name, revision in known.items()
+            for variant in ("", ":t0", ":t0.5")
+        }
 
     def test_facts_that_change_no_answer_are_not_in_it(self, tmp_path):
         assert self.revision(tmp_path, price=5.0) == self.revision(tmp_path)

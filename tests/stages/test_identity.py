@@ -5,12 +5,13 @@ stale after an edit.
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import subprocess
 import sys
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -26,12 +27,15 @@ from ttsgraph.flows.dvc_yaml import dvc_yaml
 from ttsgraph.flows.identity import identities
 from ttsgraph.flows.verify import flow_of
 from ttsgraph.models import client, dialect
+from ttsgraph.models.recording import REPLAY, write_calls
 from ttsgraph.pool import spec
+from ttsgraph.runtime.clients import open_agent
 from ttsgraph.settings.profile import Profile, load_params, load_profile
 from ttsgraph.simulated import client as simulated
 from ttsgraph.stages import brief
 from ttsgraph.stages.identity import SERVING, settings_digest, settings_identity
 from ttsgraph.stages.plan import STAGES
+from ttsgraph.tasks.base import Question
 
 LAPTOP = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
 
@@ -103,6 +107,8 @@ def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
         f"{pool}__serve": {"replicas": 3, "port": 9000, "tensor_parallel": 2, "gpu_memory": 0.4},
         f"{pool}__base_url": ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"],
         f"{pool}__api_key_env": "ANOTHER_KEY",
+        f"{pool}__api_key_header": "api-key",
+        f"{pool}__query": {"api-version": "2024-10-21"},
         f"{pool}__listed": False,
         "engine__concurrency": 7,
         "engine__timeout_s": 9,
@@ -131,6 +137,57 @@ def test_how_models_are_served_is_not_in_the_identity_of_results() -> None:
         assert settings_digest(laptop(**{key: value}), "math") != settings_digest(
             laptop(), "math"
         ), key
+
+
+def test_where_models_without_a_revision_are_served_is_not_in_it_either() -> None:
+    def profile(url: str) -> Profile:
+        there = {"base_url": url, "price": 1.0}
+        judge = {"kind": "judge", "grading": {"rubric": "Is it right?", "models": {"j": there}}}
+        return laptop(
+            engine={"kind": "external"},
+            pool={"closed": there},
+            tasks={"math": LAPTOP["tasks"]["math"] | judge},
+            budget={"metric": "dollars", "limit": 1, "max_nodes": 3},
+            agent={"kind": "llm", "model": "agent", **there},
+        )
+
+    one = profile("http://127.0.0.1:9/v1")
+    another = profile("https://models.example/v1")
+    assert settings_identity(one) == settings_identity(another)
+    # Else what was registered before would be of other settings.
+    assert settings_identity(laptop())["agent"]["base_url"] is None
+    question = Question("q", "2 + 3", "5")
+    asked = [found.tasks["math"].task.request("j", question, "5") for found in (one, another)]
+    assert asked[0].key() == asked[1].key()
+
+
+def test_an_agent_that_moved_gets_its_kept_answers(tmp_path: Path) -> None:
+    class Kept:
+        """Answers every call, and keeps its key."""
+
+        keys: ClassVar[list[str]] = []
+
+        async def complete(self, request: client.Request) -> client.Completion:
+            self.keys.append(request.key())
+            return client.Completion("{}", 1, 1, 0.1)
+
+        async def aclose(self) -> None:
+            """Nothing is open."""
+
+    (tmp_path / REPLAY).parent.mkdir(parents=True, exist_ok=True)
+    write_calls({}, tmp_path / REPLAY)
+
+    async def ask(**agent: str) -> None:
+        guide = {"kind": "llm", "model": "guide", "price": 1, **agent}
+        async with open_agent(laptop(agent=guide), tmp_path, lambda _: Kept()) as speak:
+            assert speak is not None
+            await asyncio.to_thread(speak, [client.Message("user", "Which?")], "update", "{}")
+
+    asyncio.run(ask(base_url="http://127.0.0.1:9/v1"))
+    asyncio.run(ask(base_url="https://models.example/v1"))
+    asyncio.run(ask(base_url="https://models.example/v1", revision="2"))
+    one, moved, another = Kept.keys
+    assert one == moved != another
 
 
 def test_sections_and_parts_of_them() -> None:

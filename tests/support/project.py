@@ -20,6 +20,10 @@ ROOT = Path(__file__).parents[2]
 MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
 
 
+HANGS_S = 3600.0
+"""Only a command that hangs takes as long, on however busy a machine: no bound of speed."""
+
+
 def copy_folder(name: str, to: Path) -> None:
     """Copy a folder of the project without what Python made in it; the library's with the link by
     which it is imported.
@@ -55,7 +59,7 @@ class Copy:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}
 
-    def run(self, *command: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, timeout: float = HANGS_S) -> subprocess.CompletedProcess[str]:
         """Run a command in the copy, with the copy's code."""
         return subprocess.run(
             command,

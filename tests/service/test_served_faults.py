@@ -1,0 +1,87 @@
+"""Every way in which an endpoint can go wrong, behind a served graph: nobody goes without an
+answer, and the answer says what it did without.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import openai
+import pytest
+
+from tests.support.faults import FAULTS
+from tests.support.service import NAME, PoolStub, Shelf, graph_of, profile_of, running, serving
+from tests.support.stub_server import StubServer
+from tests.support.stub_server import serve as serving_stub
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.settings.profile import Profile
+
+VOTED = graph_of("voter", "small", "small", "large")
+FUSED = graph_of("fuser", "small")
+BY_KIND = pytest.mark.parametrize("kind", FAULTS)
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """The address of a pool that works."""
+    with running(PoolStub().app) as url:
+        yield f"{url}/v1"
+
+
+@contextmanager
+def asking(graph, sound, kind, times=None, **settings):
+    """A way to ask a graph whose model `large` goes wrong in this way (so many times, or ever)."""
+    stub = StubServer(("large",), skill=1.0)
+    stub.misbehave = lambda count, body: FAULTS[kind]() if times is None or count < times else None
+    with serving_stub(stub) as faulty:
+        data = profile_of(sound, backoff_s=0.01).model_dump(mode="json", exclude_none=True)
+        data["pool"]["large"]["base_url"] = faulty
+        version = Deployed("math", graph, parse(Profile, data, "test"), (), "1")
+        with serving(Shelf(math_champion=version), **settings) as service:
+            client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
+
+            def ask():
+                said = [{"role": "user", "content": "3 + 4"}]
+                answer = client.chat.completions.create(model=NAME, messages=said)
+                return answer.choices[0].message.content, answer.model_extra["ttsgraph"]
+
+            yield ask
+
+
+@BY_KIND
+def test_a_vote_goes_on_without_the_voice(kind, sound):
+    with asking(VOTED, sound, kind) as ask:
+        for _ in range(3):
+            text, told = ask()
+            assert text == "7"
+            lost = told.get("lost", [])
+            assert lost in ([], [{"node": 2, "model": "large"}])  # none where the others were first
+            # The other two agree; where one was not waited for, it might have been another answer.
+            assert told["degraded"] == (bool(lost) and "cancelled" in told)
+
+
+@BY_KIND
+def test_another_model_stands_in_and_the_answer_says_so(kind, sound):
+    with asking(FUSED, sound, kind, steady={"stand_ins": {"large": "small"}}) as ask:
+        text, told = ask()
+    assert text == "7"
+    assert told["degraded"]
+    assert told["stand_ins"] == [{"node": 1, "model": "large", "answered_by": "small"}]
+
+
+@BY_KIND
+def test_the_text_that_the_last_node_was_to_read_is_passed_on(kind, sound):
+    with asking(FUSED, sound, kind, fallback=True) as ask:
+        text, told = ask()
+    assert text == "7"
+    assert told["degraded"]
+
+
+@BY_KIND
+def test_another_attempt_mends_it(kind, sound):
+    with asking(FUSED, sound, kind, times=1, max_retries=2) as ask:
+        text, told = ask()
+    assert text
+    assert not told["degraded"]
+    assert "stand_ins" not in told
