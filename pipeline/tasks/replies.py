@@ -1,5 +1,5 @@
-"""The program in a model's reply: Markdown around it, drafts before it, and prose between its
-lines.
+"""The program in a model's reply: Markdown around it, drafts before it, prose between its lines, or
+JSON or a diff that holds it.
 
 What is a program and what it defines is decided by Python's own parser and symbol tables, never by
 how its text looks.
@@ -11,6 +11,7 @@ import ast
 import builtins
 import doctest
 import html
+import json
 import re
 import symtable
 import textwrap
@@ -25,7 +26,12 @@ for.
 """
 
 MOST_ATTEMPTS = 200
-"""Lines taken out of a reply to find a program between them."""
+"""Lines taken out of a reply to find a program between them, and places looked at where an object
+may begin.
+"""
+
+MOST_DEPTH = 20
+"""Of an object of JSON that is looked through."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
@@ -58,7 +64,8 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
 
     It is the last block of code that does, with those other blocks that define what it lacks;
     without blocks, the reply without the lines that are no Python. What follows the model's
-    thoughts goes before what is in them. `given` defines names too.
+    thoughts goes before what is in them. Where none of that defines it, a string of a JSON object
+    may, if no other string does, or what a diff makes of a file. `given` defines names too.
     """
     texts = [answer_of(reply), _lines_joined(reply)]
     texts += [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
@@ -66,6 +73,10 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
         blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
         modules = [module for block in blocks if (module := _readable(block)) is not None]
         found = _joined(modules, function, given) or _between_prose(text, function)
+        if found is not None:
+            return found.text
+    for text in dict.fromkeys([answer_of(reply), _lines_joined(reply)]):
+        found = _in_json(text, function, given) or _in_diff(text, function, given)
         if found is not None:
             return found.text
     return None
@@ -103,6 +114,7 @@ class _Module:
 
     text: str
     defines: frozenset[str]
+    imports: frozenset[str]
     functions: frozenset[str]
     lacks: frozenset[str]
     stubs: frozenset[str]
@@ -128,12 +140,13 @@ def _module(text: str) -> _Module | None:
     defines = frozenset(
         s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()
     )
+    imports = frozenset(s.get_name() for s in table.get_symbols() if s.is_imported())
     functions = {
         s.name: s for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     stubs = frozenset(name for name, statement in functions.items() if _is_stub(statement))
     lacks = frozenset(_used(table)) - defines - set(dir(builtins))
-    return _Module(text, defines, frozenset(functions), lacks, stubs)
+    return _Module(text, defines, imports, frozenset(functions), lacks, stubs)
 
 
 def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -320,6 +333,78 @@ def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
         block = []
         words = _error_of(f"{line}\n    pass") is not None  # else it is the head of what follows
         blank = False
+
+
+def _in_json(text: str, function: str | None, given: str) -> _Module | None:
+    """The program in the strings of a text's JSON objects, of which one alone defines the
+    function.
+    """
+    strings = dict.fromkeys(string for value in _values(text) for string in _strings(value))
+    modules = []
+    for string in strings:
+        blocks = [] if _module(string) else blocks_of(_lines_joined(string))
+        modules += [m for block in blocks or [string.split("\n")] if (m := _readable(block))]
+    having = [
+        module for module in modules if module.has(function) and function not in module.imports
+    ]
+    if len(having) != 1:
+        return None
+    others = [module for module in modules if not module.has(function)]
+    return _joined([*others, *having], function, given)
+
+
+def _values(text: str) -> Iterator[object]:
+    """The JSON objects that stand in a text."""
+    # Models break lines within strings, which JSON's own rules don't allow.
+    decoder = json.JSONDecoder(strict=False)
+    at = text.find("{")
+    for _ in range(MOST_ATTEMPTS):
+        if at < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield value
+        at = text.find("{", end)
+
+
+def _strings(value: object, depth: int = 0) -> Iterator[str]:
+    """The strings in a value of JSON, also of one that is written in a string."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner, depth + 1)
+    elif isinstance(value, str):
+        yield value
+        for inner in _values(value) if value.startswith("{") else ():
+            yield from _strings(inner, depth + 1)
+
+
+def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
+    """The program that a diff makes of a file."""
+    sides = [side for lines in [text.split("\n"), *blocks_of(text)] for side in _new_sides(lines)]
+    return _joined([m for side in sides if (m := _readable(side))], function, given)
+
+
+def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
+    """The lines that each diff among these adds or leaves as they are."""
+    side: list[str] = []
+    within = False
+    for line in [*lines, "."]:
+        if line.startswith(("+++ ", "--- ")) or not (
+            line.startswith(("+", "@@ ")) or (within and line[:1] in ("", " ", "-", "\\", "@"))
+        ):
+            if side:
+                yield side
+            side = []
+            within = False
+            continue
+        within = True
+        if line[:1] in ("", " ", "+"):
+            side.append(line[1:])
 
 
 def _has_fences_in_strings_only(text: str) -> bool:
