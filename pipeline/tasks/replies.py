@@ -16,8 +16,12 @@ import re
 import symtable
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from ttsgraph.tasks.wrappings import in_here_documents, unwrapped
 
 MOST_LINES = 2000
 MOST_CHARACTERS = 100_000
@@ -34,7 +38,10 @@ MOST_DEPTH = 20
 """Of an object of JSON that is looked through."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
+_THOUGHT_ENDS = re.compile(
+    r"</(?:think|thinking|thought|reasoning|scratchpad)>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
 # A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in
 # whatever way.
 _OPENS = re.compile(
@@ -46,6 +53,9 @@ _QUOTED = re.compile(r"[ \t]*>[ \t]?")
 # What tokenizers and pages put around a text or before its lines, which is nothing of Python's.
 _TOKENS = r"(?:\s*(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]))*"
 _TOKENS_AROUND = re.compile(rf"^{_TOKENS}|{_TOKENS}\s*$")
+_TAGS_AROUND = re.compile(
+    r"\A(?:\s*<[a-z][^<>\n]*>)+(?:[ \t]*\n)*|(?:</[a-z][^<>\n]*>\s*)+\Z", re.IGNORECASE
+)
 _BLANKS_OF_PAGES = re.compile(r"^[ \t\u00a0\ufeff\u200b]+", re.MULTILINE)
 _ON_A_PAGE = re.compile(
     r"^[ \t]*<pre[^>\n]*>(?:\s*<code[^>\n]*>)?(.*?)(?:</code>\s*)?</pre>",
@@ -65,21 +75,35 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
     It is the last block of code that does, with those other blocks that define what it lacks;
     without blocks, the reply without the lines that are no Python. What follows the model's
     thoughts goes before what is in them. Where none of that defines it, a string of a JSON object
-    may, if no other string does, or what a diff makes of a file. `given` defines names too.
+    may, if no other string does, what a diff makes of a file, or the reply once what else models
+    wrap programs in is taken off. `given` defines names too.
     """
-    texts = [answer_of(reply), _lines_joined(reply)]
-    texts += [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
+    texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
+    quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
+    readings: tuple[Iterable[_Module | None], ...] = (
+        (_in_text(text, function, given) for text in _with_documents(texts + quoted)),
+        (_in_json(text, function, given) for text in texts),
+        (_in_diff(text, function, given) for text in texts),
+        (_in_text(other, function, given) for text in texts for other in unwrapped(text)),
+    )
+    found = next((module for module in chain(*readings) if module is not None), None)
+    return None if found is None else found.text
+
+
+def _with_documents(texts: Sequence[str]) -> Iterator[str]:
+    """Each of these texts once, after what its shell's commands write into files: the commands can
+    be read as Python too.
+    """
     for text in dict.fromkeys(texts):
-        blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
-        modules = [module for block in blocks if (module := _readable(block)) is not None]
-        found = _joined(modules, function, given) or _between_prose(text, function)
-        if found is not None:
-            return found.text
-    for text in dict.fromkeys([answer_of(reply), _lines_joined(reply)]):
-        found = _in_json(text, function, given) or _in_diff(text, function, given)
-        if found is not None:
-            return found.text
-    return None
+        yield from in_here_documents(text)
+        yield text
+
+
+def _in_text(text: str, function: str | None, given: str) -> _Module | None:
+    """The program in the blocks of a text, or between its prose."""
+    blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
+    modules = [module for block in blocks if (module := _readable(block)) is not None]
+    return _joined(modules, function, given) or _between_prose(text, function)
 
 
 def answer_of(reply: str) -> str:
@@ -94,8 +118,9 @@ def _lines_joined(reply: str) -> str:
     text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
     text = _BLANKS_OF_PAGES.sub(_blanks, _TOKENS_AROUND.sub("", text))
     page = _ON_A_PAGE.search(text)
-    fenced = page is None or "```" in text[: page.start()]
-    return text if fenced else _ON_A_PAGE.sub(_block_of_page, text)
+    if page is None:
+        return _TAGS_AROUND.sub("", text)
+    return text if "```" in text[: page.start()] else _ON_A_PAGE.sub(_block_of_page, text)
 
 
 def _blanks(found: re.Match[str]) -> str:
@@ -374,6 +399,8 @@ def _strings(value: object, depth: int = 0) -> Iterator[str]:
     """The strings in a value of JSON, also of one that is written in a string."""
     if depth > MOST_DEPTH:
         return
+    if isinstance(value, list) and _are_lines(value):
+        value = "\n".join(line.removesuffix("\n") for line in value)
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _strings(inner, depth + 1)
@@ -381,6 +408,14 @@ def _strings(value: object, depth: int = 0) -> Iterator[str]:
         yield value
         for inner in _values(value) if value.startswith("{") else ():
             yield from _strings(inner, depth + 1)
+
+
+def _are_lines(values: list[Any]) -> bool:
+    """Whether these are the lines of one text: they end as such, or some are indented."""
+    if not all(isinstance(value, str) for value in values):
+        return False
+    ended = len(values) > 1 and all(value.endswith("\n") for value in values[:-1])
+    return ended or any(value[:1] in (" ", "\t") for value in values)
 
 
 def _in_diff(text: str, function: str | None, given: str) -> _Module | None:

@@ -101,6 +101,12 @@ GIT = (
     "diff --git a/target.py b/target.py\nnew file mode 100644\nindex 0000000..e69de29\n"
     "--- /dev/null\n+++ b/target.py\n"
 )
+
+
+def numbered(code: str, mark: str) -> str:
+    return "\n".join(f"{k}{mark} {line}".rstrip() for k, line in enumerate(code.split("\n"), 1))
+
+
 TEST = "def test_target():\n    assert target(2) == 4\n\ntest_target()"
 HEAD = 'def target(x):\n    """The square."""\n    ...'
 DRAFT = "def target(x):\n    return x + 1  # not yet right"
@@ -169,7 +175,7 @@ WAYS: dict[str, Callable[[str], str]] = {
     "in JSON between words": lambda code: f"Sure: {in_json(code)} It isn't long.",
     "in JSON, fenced there": lambda code: in_json(f"It is:\n{fenced(code)}"),
     "in JSON, deep": lambda code: json.dumps({"files": [{"path": "a.py", "content": code}]}),
-    "in JSON with its lines broken": lambda code: in_json(code).replace("\\n", "\n"),
+    "in JSON with its lines broken": lambda code: re.sub(r"(?<!\\)\\n", "\n", in_json(code)),
     "in a tool's call": lambda code: (
         "<tool_call>\n" + json.dumps({"name": "run", "arguments": {"code": code}}) + "\n</tool_call>"
     ),
@@ -178,6 +184,22 @@ WAYS: dict[str, Callable[[str], str]] = {
     "as a diff of git": lambda code: as_diff(code, GIT),
     "as a diff in a fence": lambda code: f"Apply:\n\n{fenced(as_diff(code), says='diff')}\n",
     "as a diff in a fence without a head": lambda code: fenced(as_diff(code, ""), says="diff"),
+    "in a notebook": lambda code: json.dumps(
+        {"cells": [{"cell_type": "code", "source": code.splitlines(keepends=True)}]}
+    ),
+    "as a patch": lambda code: "*** Begin Patch\n*** Add File: target.py\n"
+    + "\n".join(f"+{line}" for line in code.split("\n"))
+    + "\n*** End Patch",
+    "in a shell's document": lambda code: fenced(
+        f"cat > target.py <<'EOF'\n{code}\nEOF\npython target.py", says="bash"
+    ),
+    "in tags on its lines": lambda code: f'<parameter name="code">{code}</parameter>',
+    "in a channel": lambda code: (
+        f"<|channel|>analysis<|message|>Hm.\n{fenced(DRAFT)}<|end|><|start|>assistant"
+        f"<|channel|>final<|message|>{fenced(code)}<|return|>"
+    ),
+    "with numbers": lambda code: numbered(code, " |"),
+    "with numbers in a fence": lambda code: fenced(numbered(code, ":")),
     "as plus lines in a fence": lambda code: fenced(
         "\n".join(f"+{line}" for line in code.split("\n")), says="diff"
     ),
@@ -331,6 +353,23 @@ def test_a_monstrous_reply_is_read_to_its_end(text):
 )
 def test_what_defines_no_such_function_is_no_program(text):
     assert program_of(text, "target") is None
+
+
+PLAIN = {name: MODULES[name] for name in ("function", "lambda", "constant before", "memo table")}
+
+
+@pytest.mark.parametrize("module", PLAIN)
+def test_a_plain_module_is_read_from_what_may_not_hold_every_module(module):
+    code = PLAIN[module]
+    for reply in (
+        f"It's `{code}`.",
+        f"It's ``{code}``, as you see.",
+        code.replace("\n", "\\n"),
+        '{"code": """' + code + '"""}',
+        "In [1]: " + code.replace("\n", "\n   ...: "),
+        code + "\nNAME = \u201ctarget\u201d",
+    ):
+        assert works(program_of(reply, "target")), reply
 
 
 def test_a_diff_of_a_file_gives_what_the_file_becomes():
