@@ -7,14 +7,16 @@ followed.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import httpx2
@@ -37,6 +39,7 @@ _OVERFLOW = re.compile(
 )
 """How OpenAI, vLLM, llama.cpp and others say that a prompt does not fit."""
 
+T = TypeVar("T")
 _NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -69,14 +72,24 @@ def connect(
     )
 
 
-def connect_once(url: str, key: str, timeout_s: float, max_retries: int = 0) -> openai.OpenAI:
-    """A client for a single question before any work, such as what is served; it follows no
-    redirect either.
+def ask_once(
+    url: str,
+    key: str,
+    timeout_s: float,
+    work: Callable[[openai.AsyncOpenAI], Coroutine[Any, Any, T]],
+) -> T:
+    """What comes of a question before any work, such as what is served, asked over a client of its
+    own, within as many seconds in all. From anywhere, an event loop that runs included.
+
+    Raises TimeoutError, Fault as `connect` says, and what the package raises.
     """
-    http = openai.DefaultHttpxClient(timeout=timeout_s, follow_redirects=False)
-    return openai.OpenAI(
-        base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries, http_client=http
-    )
+
+    async def asked() -> T:
+        async with asyncio.timeout(timeout_s), connect(url, key, timeout_s) as client:
+            return await work(client)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, asked()).result()
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -265,15 +265,16 @@ class Run:
         return _usage([(self.completions[i], pool, self._model(i)) for i in made])
 
     def result(self) -> NodeAnswer:
-        """The answer, once nothing is under way. Sums run in the graph's order, so that they are
-        the same whatever came first.
+        """The answer, once nothing is under way. Sums and texts are in the graph's order, so that
+        they, and the files written of them, are the same whatever came first.
         """
         order = self.runner.graph.order
         usage = self.used()
+        texts = {i: self.texts[i] for i in order if i in self.texts}
         if self.failures:
             error = str(self.failures[min(self.failures, key=order.index)])
             return NodeAnswer(
-                None, math.nan, usage, self.texts, error, completions=self.completions
+                None, math.nan, usage, texts, error, completions=self.completions
             )
         note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
         text = self.texts[self.runner.sink]
@@ -283,7 +284,7 @@ class Run:
             text,
             self._latency(stages),
             usage,
-            self.texts,
+            texts,
             note=note,
             completions=self.completions,
             stages=stages,

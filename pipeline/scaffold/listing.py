@@ -10,8 +10,9 @@ import openai
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import redact
+from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint
-from ttsgraph.endpoints.transport import connect_once
+from ttsgraph.endpoints.transport import ask_once, reason_of
 
 TIMEOUT_S = 15.0
 _UNLISTED = (403, 404, 405, 501)
@@ -56,13 +57,19 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | 
     header: dict[str, str | openai.Omit] = {}
     if endpoint.key_header is not None:
         header = {"Authorization": openai.Omit(), endpoint.key_header: key}
+
+    async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, Price]]:
+        found = client.with_options(max_retries=1).models.list(
+            extra_headers=header, extra_query=dict(endpoint.query)
+        )
+        entries = {
+            redact(model.id): dict(model) | (model.model_extra or {}) async for model in found
+        }
+        unpriced = entries and not _priced(entries) and endpoint.key_header is None
+        return entries, await _litellm_prices(client) if unpriced else {}
+
     try:
-        with connect_once(url, key, TIMEOUT_S, max_retries=1) as client:
-            query = dict(endpoint.query)
-            found = client.models.list(extra_headers=header, extra_query=query)
-            entries = {redact(model.id): dict(model) | (model.model_extra or {}) for model in found}
-            asked = entries and not _priced(entries) and endpoint.key_header is None
-            told = _litellm_prices(client) if asked else {}
+        entries, told = ask_once(url, key, TIMEOUT_S, asked)
     except openai.APIStatusError as error:
         if error.status_code in _UNLISTED:
             return None
@@ -76,7 +83,11 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | 
 
 
 def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
-    reason = redact(str(error)).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error.__cause__, Fault):  # which the package takes for a broken connection
+        error = error.__cause__
+    known = isinstance(error, openai.APIError | Fault | TimeoutError)
+    told = reason_of(error) if known else redact(str(error))
+    reason = told.splitlines()[0] if told else type(error).__name__
     hint = "start the server, or correct the URL (it mostly ends in /v1)"
     hint += "" if endpoint.api_key_env else "; --api-key-env for a key"
     return EndpointError(
@@ -117,10 +128,10 @@ def _priced(entries: Mapping[str, Mapping[str, Any]]) -> bool:
     return any(price_in(entry) is not None for entry in entries.values())
 
 
-def _litellm_prices(client: openai.OpenAI) -> dict[str, Price]:
+async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, Price]:
     """Prices as LiteLLM's proxy tells them beside its list; none of any other server."""
     try:
-        data = client.with_options(max_retries=0).get("/model/info", cast_to=object)
+        data: Any = await client.get("/model/info", cast_to=object)
     except Exception:  # it is no such proxy
         return {}
     rows = data.get("data") if isinstance(data, dict) else None

@@ -1,5 +1,5 @@
-"""The program in a model's reply: Markdown around it, drafts before it, and prose between its
-lines.
+"""The program in a model's reply: Markdown around it, drafts before it, prose between its lines, or
+JSON or a diff that holds it.
 
 What is a program and what it defines is decided by Python's own parser and symbol tables, never by
 how its text looks.
@@ -11,12 +11,17 @@ import ast
 import builtins
 import doctest
 import html
+import json
 import re
 import symtable
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from ttsgraph.tasks.wrappings import in_here_documents, unwrapped
 
 MOST_LINES = 2000
 MOST_CHARACTERS = 100_000
@@ -25,10 +30,18 @@ for.
 """
 
 MOST_ATTEMPTS = 200
-"""Lines taken out of a reply to find a program between them."""
+"""Lines taken out of a reply to find a program between them, and places looked at where an object
+may begin.
+"""
+
+MOST_DEPTH = 20
+"""Of an object of JSON that is looked through."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning|scratchpad)>", re.IGNORECASE)
+_THOUGHT_ENDS = re.compile(
+    r"</(?:think|thinking|thought|reasoning|scratchpad)>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
 # A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in
 # whatever way.
 _OPENS = re.compile(
@@ -40,6 +53,9 @@ _QUOTED = re.compile(r"[ \t]*>[ \t]?")
 # What tokenizers and pages put around a text or before its lines, which is nothing of Python's.
 _TOKENS = r"(?:\s*(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]))*"
 _TOKENS_AROUND = re.compile(rf"^{_TOKENS}|{_TOKENS}\s*$")
+_TAGS_AROUND = re.compile(
+    r"\A(?:\s*<[a-z][^<>\n]*>)+(?:[ \t]*\n)*|(?:</[a-z][^<>\n]*>\s*)+\Z", re.IGNORECASE
+)
 _BLANKS_OF_PAGES = re.compile(r"^[ \t\u00a0\ufeff\u200b]+", re.MULTILINE)
 _ON_A_PAGE = re.compile(
     r"^[ \t]*<pre[^>\n]*>(?:\s*<code[^>\n]*>)?(.*?)(?:</code>\s*)?</pre>",
@@ -58,17 +74,36 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
 
     It is the last block of code that does, with those other blocks that define what it lacks;
     without blocks, the reply without the lines that are no Python. What follows the model's
-    thoughts goes before what is in them. `given` defines names too.
+    thoughts goes before what is in them. Where none of that defines it, a string of a JSON object
+    may, if no other string does, what a diff makes of a file, or the reply once what else models
+    wrap programs in is taken off. `given` defines names too.
     """
-    texts = [answer_of(reply), _lines_joined(reply)]
-    texts += [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
+    texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
+    quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
+    readings: tuple[Iterable[_Module | None], ...] = (
+        (_in_text(text, function, given) for text in _with_documents(texts + quoted)),
+        (_in_json(text, function, given) for text in texts),
+        (_in_diff(text, function, given) for text in texts),
+        (_in_text(other, function, given) for text in texts for other in unwrapped(text)),
+    )
+    found = next((module for module in chain(*readings) if module is not None), None)
+    return None if found is None else found.text
+
+
+def _with_documents(texts: Sequence[str]) -> Iterator[str]:
+    """Each of these texts once, after what its shell's commands write into files: the commands can
+    be read as Python too.
+    """
     for text in dict.fromkeys(texts):
-        blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
-        modules = [module for block in blocks if (module := _readable(block)) is not None]
-        found = _joined(modules, function, given) or _between_prose(text, function)
-        if found is not None:
-            return found.text
-    return None
+        yield from in_here_documents(text)
+        yield text
+
+
+def _in_text(text: str, function: str | None, given: str) -> _Module | None:
+    """The program in the blocks of a text, or between its prose."""
+    blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
+    modules = [module for block in blocks if (module := _readable(block)) is not None]
+    return _joined(modules, function, given) or _between_prose(text, function)
 
 
 def answer_of(reply: str) -> str:
@@ -83,8 +118,9 @@ def _lines_joined(reply: str) -> str:
     text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
     text = _BLANKS_OF_PAGES.sub(_blanks, _TOKENS_AROUND.sub("", text))
     page = _ON_A_PAGE.search(text)
-    fenced = page is None or "```" in text[: page.start()]
-    return text if fenced else _ON_A_PAGE.sub(_block_of_page, text)
+    if page is None:
+        return _TAGS_AROUND.sub("", text)
+    return text if "```" in text[: page.start()] else _ON_A_PAGE.sub(_block_of_page, text)
 
 
 def _blanks(found: re.Match[str]) -> str:
@@ -103,6 +139,7 @@ class _Module:
 
     text: str
     defines: frozenset[str]
+    imports: frozenset[str]
     functions: frozenset[str]
     lacks: frozenset[str]
     stubs: frozenset[str]
@@ -128,12 +165,13 @@ def _module(text: str) -> _Module | None:
     defines = frozenset(
         s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()
     )
+    imports = frozenset(s.get_name() for s in table.get_symbols() if s.is_imported())
     functions = {
         s.name: s for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     stubs = frozenset(name for name, statement in functions.items() if _is_stub(statement))
     lacks = frozenset(_used(table)) - defines - set(dir(builtins))
-    return _Module(text, defines, frozenset(functions), lacks, stubs)
+    return _Module(text, defines, imports, frozenset(functions), lacks, stubs)
 
 
 def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -320,6 +358,88 @@ def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
         block = []
         words = _error_of(f"{line}\n    pass") is not None  # else it is the head of what follows
         blank = False
+
+
+def _in_json(text: str, function: str | None, given: str) -> _Module | None:
+    """The program in the strings of a text's JSON objects, of which one alone defines the
+    function.
+    """
+    strings = dict.fromkeys(string for value in _values(text) for string in _strings(value))
+    modules = []
+    for string in strings:
+        blocks = [] if _module(string) else blocks_of(_lines_joined(string))
+        modules += [m for block in blocks or [string.split("\n")] if (m := _readable(block))]
+    having = [
+        module for module in modules if module.has(function) and function not in module.imports
+    ]
+    if len(having) != 1:
+        return None
+    others = [module for module in modules if not module.has(function)]
+    return _joined([*others, *having], function, given)
+
+
+def _values(text: str) -> Iterator[object]:
+    """The JSON objects that stand in a text."""
+    # Models break lines within strings, which JSON's own rules don't allow.
+    decoder = json.JSONDecoder(strict=False)
+    at = text.find("{")
+    for _ in range(MOST_ATTEMPTS):
+        if at < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield value
+        at = text.find("{", end)
+
+
+def _strings(value: object, depth: int = 0) -> Iterator[str]:
+    """The strings in a value of JSON, also of one that is written in a string."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(value, list) and _are_lines(value):
+        value = "\n".join(line.removesuffix("\n") for line in value)
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner, depth + 1)
+    elif isinstance(value, str):
+        yield value
+        for inner in _values(value) if value.startswith("{") else ():
+            yield from _strings(inner, depth + 1)
+
+
+def _are_lines(values: list[Any]) -> bool:
+    """Whether these are the lines of one text: they end as such, or some are indented."""
+    if not all(isinstance(value, str) for value in values):
+        return False
+    ended = len(values) > 1 and all(value.endswith("\n") for value in values[:-1])
+    return ended or any(value[:1] in (" ", "\t") for value in values)
+
+
+def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
+    """The program that a diff makes of a file."""
+    sides = [side for lines in [text.split("\n"), *blocks_of(text)] for side in _new_sides(lines)]
+    return _joined([m for side in sides if (m := _readable(side))], function, given)
+
+
+def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
+    """The lines that each diff among these adds or leaves as they are."""
+    side: list[str] = []
+    within = False
+    for line in [*lines, "."]:
+        if line.startswith(("+++ ", "--- ")) or not (
+            line.startswith(("+", "@@ ")) or (within and line[:1] in ("", " ", "-", "\\", "@"))
+        ):
+            if side:
+                yield side
+            side = []
+            within = False
+            continue
+        within = True
+        if line[:1] in ("", " ", "+"):
+            side.append(line[1:])
 
 
 def _has_fences_in_strings_only(text: str) -> bool:

@@ -19,9 +19,10 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError
 from ttsgraph.endpoints.answers import MOST_TOKENS, read_answer
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.endpoints.transport import MAX_BODY_BYTES, retry_after
+from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, retry_after
 from ttsgraph.models.client import Completion, Message, Request, Sampling, whole_text
 from ttsgraph.runtime.agent_client import AgentClient
+from ttsgraph.scaffold.listing import models_at
 
 SAMPLING = Sampling(max_tokens=64)
 REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)
@@ -436,3 +437,52 @@ def test_a_server_that_lists_no_models_in_any_way_is_named():
 
         with raw_server(lambda count, raw=raw: raw) as url, pytest.raises(EndpointError, match=url):
             asyncio.run(check(url))
+
+
+class TestLists:
+    """What is asked once, before any work: the models that an endpoint lists."""
+
+    def test_a_list_is_read_and_unpacked_no_further_than_its_bound(self):
+        for raw in (
+            http(TestBounds.BOMB, "Content-Encoding: gzip"),
+            http(b'{"data": [' + b" " * MAX_BODY_BYTES + b"]}"),
+        ):
+            with (
+                raw_server(lambda count, raw=raw: raw) as url,
+                pytest.raises(EndpointError, match=f"{url}/models: .* at most 4 MiB"),
+            ):
+                models_at(Endpoint((url,), "m"))
+
+    @pytest.mark.parametrize(
+        "head",
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Long: "],
+    )
+    def test_one_that_never_ends_has_a_limit(self, head):
+        def listed(url):
+            async def names(client):
+                return [model.id async for model in client.models.list()]
+
+            with pytest.raises(TimeoutError):
+                ask_once(url, "none", 0.3, names)
+
+        async def run():
+            async def drip(reader, writer):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(head)
+                while not writer.is_closing():
+                    writer.write(b" ")
+                    await asyncio.sleep(0.02)
+
+            async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+                port = server.sockets[0].getsockname()[1]
+                await asyncio.to_thread(listed, f"http://127.0.0.1:{port}/v1")
+
+        asyncio.run(asyncio.wait_for(run(), 20))
+
+    def test_a_list_of_several_odd_shapes_is_named(self):
+        for data in ("3", '{"data": 3}', '{"data": [3]}', '{"data": [{"id": {"a": 1}}]}', "[[]]"):
+            with (
+                raw_server(lambda count, data=data: http(data.encode())) as url,
+                pytest.raises(EndpointError, match=f"{url}/models: expected an OpenAI-compatible"),
+            ):
+                models_at(Endpoint((url,), "m"))

@@ -134,7 +134,7 @@ def test_what_is_asked_and_answered_does_not_depend_on_timing(graph):
         runs.append(
             (
                 answer.text,
-                dict(sorted(answer.node_texts.items())),
+                list(answer.node_texts.items()),
                 answer.usage,
                 sorted(r.key() for r in client.requests),
             )

@@ -1,35 +1,39 @@
 """Run as a program: evaluates a copy of a project and dies by SIGKILL at one write after the other,
 then evaluates it again.
 
-`python -m tests.support.killing <project> <task> <method>` prints one JSON line for each kill: at
-which write it was, what the registry held then, and what it held, and what was said, once it was
-evaluated again; the first line is of a copy that nobody killed.
+`python -m tests.support.killing <project> <task> <method>` prints one JSON line for each copy: at
+which writes it was killed, what the registry held after each kill, and what it held, and what was
+said, once it was evaluated to the end; the first line is of a copy that nobody killed, and has all
+the writes. A copy is killed once, but for the hundreds of files that a version is logged with:
+there it is started again and killed at the next one, ARTEFACTS_A_COPY times.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from mlflow.utils import requirements_utils
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from ttsgraph.flows import evaluate
 from ttsgraph.flows.registry import Registry
 from ttsgraph.flows.stage import load_stage
+from ttsgraph.stages import schemas
 
-ARTEFACTS_BETWEEN = 60
-"""Of the hundreds of files of code that a version is logged with, every so many is one to be killed
-at.
-"""
+ARTEFACTS_A_COPY = 40
+ARTEFACT = "/models/"
+"""What the paths of the files have in common that a version is logged with."""
 
 WRITING = os.O_WRONLY | os.O_RDWR
 MOVES = {"os.rename": 2, "os.remove": 1, "os.mkdir": 2, "os.rmdir": 1}
@@ -57,7 +61,8 @@ def listen(note: Callable[[str], None]) -> None:
         folder = arguments[MOVES[name]] if name in MOVES else -1
         base = here if folder == -1 else os.readlink(f"/proc/self/fd/{folder}")
         path = os.path.abspath(os.path.join(base, os.fsdecode(told)))
-        if path.startswith(here):
+        there = name == "os.mkdir" and os.path.isdir(path)  # nothing will be written
+        if path.startswith(here) and not there:
             note(f"{name} {path.removeprefix(here)}")
 
     def changes(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
@@ -126,38 +131,54 @@ def tell(task: str, method: str, file: Path) -> None:
     file.write_text(json.dumps(held(task, method)))
 
 
-def evaluated(task: str, method: str, dies_at: int, seen: Path | None = None) -> int:
-    """Evaluate in a process of its own that dies at this write, counted from 1; the writes are put
-    into a file.
+def evaluated(task: str, method: str, after: Path, dies_at: int = 0, among: str = "") -> int:
+    """Evaluate in a process of its own that dies at this write, counted from 1 among those whose
+    names have `among` in them.
+
+    One that ends writes what is held then, its writes and its modules into the file.
     """
     count = 0
     told: list[str] = []
 
     def note(what: str) -> None:
         nonlocal count
-        count += 1
         told.append(what)
-        if count == dies_at:
+        count += among in what
+        if count == dies_at and among in what:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def work() -> None:
         listen(note)
         evaluate.evaluate.fn(task, method)
-        if seen is not None:
-            os.write(os.open(seen, os.O_CREAT | os.O_WRONLY, 0o600), json.dumps(told).encode())
+        found = {"writes": told[:], "modules": list(sys.modules), "after": held(task, method)}
+        after.write_text(json.dumps(found))
 
     return forked(work)
 
 
-def chosen(writes: list[str]) -> list[int]:
-    """At which of these to be killed: all, but of those of many artefacts in a row some."""
-    numbers = []
-    row = 0
+def warm(modules: list[str]) -> None:
+    """Have done here what every evaluation does at its beginning, so that those that are forked
+    from here begin with it.
+    """
+    for name in modules:
+        with suppress(Exception):  # some are made as they are used, and can't be imported
+            importlib.import_module(name)
+    requirements_utils._init_packages_to_modules_map()  # looks at each file of each package
+    for schema in schemas.Table.__subclasses__():
+        schema.to_schema()
+
+
+def copies(writes: Sequence[str]) -> Iterator[tuple[list[int], str]]:
+    """For each copy the writes to be killed at, and among which they count. All copies together
+    have every write.
+    """
+    artefacts = [what for what in writes if ARTEFACT in what]
     for number, what in enumerate(writes, 1):
-        row = row + 1 if "mlruns" in what or "mlartifacts" in what else 0
-        if row % ARTEFACTS_BETWEEN in (0, 1):
-            numbers.append(number)
-    return numbers
+        if ARTEFACT not in what:
+            yield [number], ""
+    numbers = range(1, len(artefacts) + 1)
+    for start in range(0, len(numbers), ARTEFACTS_A_COPY):
+        yield list(numbers[start : start + ARTEFACTS_A_COPY]), ARTEFACT
 
 
 def main() -> None:
@@ -167,24 +188,21 @@ def main() -> None:
     method = sys.argv[3]
     scratch = project.with_name(f"{project.name}-told")
     with copied(project):
-        assert evaluated(task, method, 0, scratch) == 0
-        writes = json.loads(scratch.read_text())
-        assert forked(lambda: tell(task, method, scratch)) == 0
-        print(json.dumps({"write": "none", "after": json.loads(scratch.read_text())}), flush=True)
-    for number in chosen(writes):
+        assert evaluated(task, method, scratch) == 0
+        undisturbed = json.loads(scratch.read_text())
+    warm(undisturbed.pop("modules"))
+    print(json.dumps(undisturbed), flush=True)
+    for kills, among in copies(undisturbed["writes"]):
         with copied(project):
-            if evaluated(task, method, number) != signal.SIGKILL:
-                continue  # it made fewer writes this time
-            assert forked(lambda: tell(task, method, scratch)) == 0
-            between = json.loads(scratch.read_text())
-            assert evaluated(task, method, 0) == 0, writes[number - 1]
-            assert forked(lambda: tell(task, method, scratch)) == 0
-            line = {
-                "write": writes[number - 1],
-                "between": between,
-                "after": json.loads(scratch.read_text()),
-            }
-            print(json.dumps(line), flush=True)
+            between = []
+            for number in kills:
+                died = evaluated(task, method, scratch, number, among)
+                assert died == signal.SIGKILL, (number, among)
+                assert forked(lambda: tell(task, method, scratch)) == 0
+                between.append(json.loads(scratch.read_text()))
+            assert evaluated(task, method, scratch) == 0, kills
+            after = json.loads(scratch.read_text())["after"]
+            print(json.dumps({"kills": kills, "between": between, "after": after}), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import html
+import json
 import re
 import sysconfig
 import textwrap
@@ -87,6 +88,25 @@ def split_in_two(code: str) -> str:
     return f"First:\n\n{fenced(head)}\n\nThen:\n\n{fenced(tail)}" if gap else fenced(code)
 
 
+def in_json(code: str, **around: object) -> str:
+    return json.dumps({"approach": "It's x * x.", "code": code, **around}, indent=2)
+
+
+def as_diff(code: str, head: str = "--- /dev/null\n+++ b/target.py\n") -> str:
+    lines = code.split("\n")
+    return f"{head}@@ -0,0 +1,{len(lines)} @@\n" + "\n".join(f"+{line}" for line in lines)
+
+
+GIT = (
+    "diff --git a/target.py b/target.py\nnew file mode 100644\nindex 0000000..e69de29\n"
+    "--- /dev/null\n+++ b/target.py\n"
+)
+
+
+def numbered(code: str, mark: str) -> str:
+    return "\n".join(f"{k}{mark} {line}".rstrip() for k, line in enumerate(code.split("\n"), 1))
+
+
 TEST = "def test_target():\n    assert target(2) == 4\n\ntest_target()"
 HEAD = 'def target(x):\n    """The square."""\n    ...'
 DRAFT = "def target(x):\n    return x + 1  # not yet right"
@@ -149,6 +169,40 @@ WAYS: dict[str, Callable[[str], str]] = {
     "with a magic line": lambda code: fenced(f"!pip install nothing\n{code}"),
     "latex": lambda code: "\\begin{verbatim}\n" + code + "\n\\end{verbatim}",
     "with tags": lambda code: f"[PYTHON]\n{code}\n[/PYTHON]",
+    "in JSON": in_json,
+    "in JSON on one line": lambda code: json.dumps({"code": code}),
+    "in JSON's fence": lambda code: f"It is:\n\n{fenced(in_json(code), says='json')}\n\nDone.",
+    "in JSON between words": lambda code: f"Sure: {in_json(code)} It isn't long.",
+    "in JSON, fenced there": lambda code: in_json(f"It is:\n{fenced(code)}"),
+    "in JSON, deep": lambda code: json.dumps({"files": [{"path": "a.py", "content": code}]}),
+    "in JSON with its lines broken": lambda code: re.sub(r"(?<!\\)\\n", "\n", in_json(code)),
+    "in a tool's call": lambda code: (
+        "<tool_call>\n" + json.dumps({"name": "run", "arguments": {"code": code}}) + "\n</tool_call>"
+    ),
+    "in JSON within JSON": lambda code: json.dumps({"arguments": json.dumps({"code": code})}),
+    "as a diff": as_diff,
+    "as a diff of git": lambda code: as_diff(code, GIT),
+    "as a diff in a fence": lambda code: f"Apply:\n\n{fenced(as_diff(code), says='diff')}\n",
+    "as a diff in a fence without a head": lambda code: fenced(as_diff(code, ""), says="diff"),
+    "in a notebook": lambda code: json.dumps(
+        {"cells": [{"cell_type": "code", "source": code.splitlines(keepends=True)}]}
+    ),
+    "as a patch": lambda code: "*** Begin Patch\n*** Add File: target.py\n"
+    + "\n".join(f"+{line}" for line in code.split("\n"))
+    + "\n*** End Patch",
+    "in a shell's document": lambda code: fenced(
+        f"cat > target.py <<'EOF'\n{code}\nEOF\npython target.py", says="bash"
+    ),
+    "in tags on its lines": lambda code: f'<parameter name="code">{code}</parameter>',
+    "in a channel": lambda code: (
+        f"<|channel|>analysis<|message|>Hm.\n{fenced(DRAFT)}<|end|><|start|>assistant"
+        f"<|channel|>final<|message|>{fenced(code)}<|return|>"
+    ),
+    "with numbers": lambda code: numbered(code, " |"),
+    "with numbers in a fence": lambda code: fenced(numbered(code, ":")),
+    "as plus lines in a fence": lambda code: fenced(
+        "\n".join(f"+{line}" for line in code.split("\n")), says="diff"
+    ),
 }  # fmt: skip
 
 
@@ -291,10 +345,46 @@ def test_a_monstrous_reply_is_read_to_its_end(text):
         "```python\ndef target(x):\n    return (x\n```",
         "class A:\n    def target(self, x):\n        return x * x",
         "target(x) squares x",
+        '{"code": "x = 1", "tests": "assert target(2) == 4"}',
+        '{"code": "def target(x)\\n    return x"}',
+        '{"one": "def target(x): return x", "other": "def target(x): return x * x"}',
+        "--- a/t.py\n+++ b/t.py\n@@ -1,2 +1,2 @@\n def other(x):\n-    return x\n+    return x * x",
     ],
 )
 def test_what_defines_no_such_function_is_no_program(text):
     assert program_of(text, "target") is None
+
+
+PLAIN = {name: MODULES[name] for name in ("function", "lambda", "constant before", "memo table")}
+
+
+@pytest.mark.parametrize("module", PLAIN)
+def test_a_plain_module_is_read_from_what_may_not_hold_every_module(module):
+    code = PLAIN[module]
+    for reply in (
+        f"It's `{code}`.",
+        f"It's ``{code}``, as you see.",
+        code.replace("\n", "\\n"),
+        '{"code": """' + code + '"""}',
+        "In [1]: " + code.replace("\n", "\n   ...: "),
+        code + "\nNAME = \u201ctarget\u201d",
+    ):
+        assert works(program_of(reply, "target")), reply
+
+
+def test_a_diff_of_a_file_gives_what_the_file_becomes():
+    diff = "@@ -1,4 +1,4 @@\n BASE = 2\n \n def target(x):\n-    return x + BASE\n+    return x**BASE\n"
+    assert works(program_of(f"--- a/t.py\n+++ b/t.py\n{diff}", "target"))
+    assert works(program_of(f"Change it:\n\n{fenced(diff, says='diff')}\n\nDone.", "target"))
+
+
+def test_json_and_diffs_beside_a_program_are_not_read():
+    for beside in (in_json(DRAFT), fenced(as_diff(DRAFT), says="diff")):
+        for reply in (
+            f"{fenced(MODULES['function'])}\n{beside}",
+            f"{beside}\n{fenced(MODULES['function'])}",
+        ):
+            assert works(program_of(reply, "target"))
 
 
 def test_blocks_that_define_what_is_missing_are_taken_and_others_are_not():

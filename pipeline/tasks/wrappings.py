@@ -1,0 +1,59 @@
+"""What models wrap a program in beside Markdown's blocks, taken off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_STRAIGHT = str.maketrans("\u201c\u201d\u201e\u2018\u2019\u00b4", "\"\"\"'''")
+_SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_TAG = re.compile(r"^[ \t]*(?:<[a-z!][^<>\n]*>)+|(?:</[a-z][^<>\n]*>)+[ \t]*$", re.MULTILINE | re.I)
+_NUMBER = re.compile(r"[ \t]*(\d+)(?:[ \t]*[.:|)\u2502\u2192]|\t|(?=[ \t]|$))[ \t]?")
+_PROMPT = re.compile(r"^[ \t]*(?:In \[\d*\]:|\.\.\.:)[ ]?", re.MULTILINE)
+_BLOCK_SCALAR = re.compile(
+    r"^([ \t]*)(?:- )?[\w-]+:[ \t]*\|[-+\d]*[ \t]*\n((?:\1[ \t]+.*(?:\n|\Z)|[ \t]*\n)+)",
+    re.MULTILINE,
+)
+_HERE_DOCUMENT = re.compile(
+    r"^[^\n<]*<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n(.*?)\n[ \t]*\2[ \t]*$", re.MULTILINE | re.DOTALL
+)
+_LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOTALL)
+
+
+def in_here_documents(text: str) -> Iterator[str]:
+    """What a shell's command writes into a file of Python."""
+    for found in _HERE_DOCUMENT.finditer(text):
+        if ".py" in found[0].partition("\n")[0]:
+            yield found[3]
+
+
+def unwrapped(text: str) -> Iterator[str]:
+    """A text in other readings, each with a program that stands in it as a block: in spans of code,
+    behind tags, numbers or prompts, as a literal of YAML or Python, with its ends of lines written
+    out, or with typographic quotes.
+    """
+    yield _blocks(found[2] for found in _SPAN.finditer(text))
+    yield _blocks(found[2] for found in _BLOCK_SCALAR.finditer(text))
+    yield _blocks(found[2] for found in _LITERAL.finditer(text))
+    yield _TAG.sub("\n", text)
+    yield _PROMPT.sub("", text)
+    yield _without_numbers(text)
+    if "\\n" in text:
+        yield text.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')
+    yield text.translate(_STRAIGHT)
+
+
+def _blocks(found: Iterator[str]) -> str:
+    return "\n\n".join(f"``````\n{code}\n``````" for code in found)
+
+
+def _without_numbers(text: str) -> str:
+    """A text whose lines are numbered one after the other, without the numbers."""
+    lines = text.split("\n")
+    last = None
+    for k, line in enumerate(lines):
+        number = _NUMBER.match(line)
+        if number and (last is None or int(number[1]) == last + 1):
+            last = int(number[1])
+            lines[k] = line[number.end() :]
+    return "\n".join(lines)
