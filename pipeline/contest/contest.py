@@ -6,13 +6,16 @@ every node.
    for the models that lead.
 3. Rounds: the response model predicts every contender, and changed copies of the best; those that
    are promising for the new calls they take are run on the next questions, in the first round the
-   best of each form. Each call teaches the model something about all graphs with such nodes.
-4. Finals: the best few are run on further questions, validation questions last, half of them
+   best of each form. Each call teaches the model something about all graphs with such nodes, so a
+   vote is run with few of the answers that it hears alike (pipeline/contest/thinning.py), for as
+   long as predictions hold.
+4. Finals: the best few are run whole on further questions, validation questions last, half of them
    dropped at a time.
 
 A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
-by the more, the more questions those were and the less certain the prediction. So where the model
-is wrong of a graph, running the graph corrects it.
+by the more, the more questions those were and the further predictions have been off in this contest
+beyond what chance explains. What chance explains is in the model already, which was fitted to the
+same answers. So where the model's form is wrong, running graphs corrects it.
 """
 
 from __future__ import annotations
@@ -31,21 +34,24 @@ from ttsgraph.contest.contenders import Contender, Contenders, form_of
 from ttsgraph.contest.mutations import changed
 from ttsgraph.contest.probes import probes
 from ttsgraph.contest.racing import joined
+from ttsgraph.contest.thinning import thinned
 from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.response.calibration import Forecast
+from ttsgraph.response.calibration import Forecast, misfit
 from ttsgraph.response.constant import ConstantModel
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.response.model import Predictor, ResponseModel
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
-MISFIT = 0.03
-"""Standard deviation, in accuracy, of what the response model's form gets wrong of a graph."""
+RELIED_ON = 0.05
+"""Votes are thinned while predictions of graphs are off by less than this standard deviation, in
+accuracy, beyond chance.
+"""
 
 LEAST_VARIANCE = 0.12
 """A question's outcome varies by this much at least around its prediction, however well few of them
@@ -55,19 +61,17 @@ agree.
 WATCHED = 120
 """Contenders that are predicted anew in each round: the best of the first prediction."""
 
-PROBE_SHARE = 0.45
+PROBE_SHARE = 0.3
 """The most of all calls that probes may take."""
 
 HOPE = 0.5
-PRICE = 0.0008
+PRICE = 0.002
 """Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per
 question has to be worth.
 """
 
-SAFE = 0.7
-"""Standard deviations that count against a graph in the finals: of many that are uncertain, the
-best looks too good.
-"""
+FINAL_SAMPLES = 16
+"""Samples of the last prediction, which decides."""
 
 WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
@@ -114,6 +118,7 @@ class Contest:
     standings: list[Standing] = field(init=False, default_factory=list)
     forecasts: list[Forecast] = field(init=False, default_factory=list)
     _order: IntArray = field(init=False)
+    _predictor: Predictor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
@@ -183,7 +188,8 @@ class Contest:
         )
         left = settings.search_share * settings.calls - self.calls
         prices = {
-            s.graph: self.evidence.new_calls(s.graph, places) / len(places) for s in self.standings
+            s.graph: self.evidence.new_calls(self._tried(s.graph), places) / len(places)
+            for s in self.standings
         }
         hopes = {
             s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings
@@ -225,20 +231,28 @@ class Contest:
         environment: Evaluator,
         publish: Publish,
     ) -> None:
-        """Run at most `most` of these graphs, the best first, as far as the allowed calls go and
+        """Try at most `most` of these graphs, the best first, as far as the allowed calls go and
         the hopes are within reach.
         """
         spent = 0
         picked = 0
-        for graph in promising:
-            if picked >= most or hopes[graph] < hopes[promising[0]] - reach:
+        for whole in promising:
+            if picked >= most or hopes[whole] < hopes[promising[0]] - reach:
                 break
+            graph = self._tried(whole)
             price = self.evidence.new_calls(graph, places)
             if spent + price > allowed:
                 continue
             await self._evaluate([(graph, places)], environment, publish)
             spent += price
             picked += price > 0
+
+    def _tried(self, graph: CollaborationGraph) -> CollaborationGraph:
+        """What is run to learn about a graph: it thinned, or itself where predictions don't hold
+        or nothing is predicted.
+        """
+        relied_on = self.settings.response_model and misfit(self.forecasts) < RELIED_ON
+        return thinned(graph) if relied_on else graph
 
     async def _finals(self, environment: Evaluator, publish: Publish) -> None:
         settings = self.settings
@@ -256,10 +270,9 @@ class Contest:
             if not jobs:
                 break
             self._rank()
-            values = {s.graph: s.value - SAFE * s.spread for s in self.standings}
+            values = {s.graph: s.value for s in self.standings}
             alive = sorted(alive, key=lambda g: -values[g])[: (len(alive) + 1) // 2]
-        finalists = set(alive)
-        self.standings.sort(key=lambda s: (s.graph not in finalists, SAFE * s.spread - s.value))
+        self._rank(FINAL_SAMPLES)
 
     async def _evaluate(
         self,
@@ -291,51 +304,63 @@ class Contest:
 
     def _forecast(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Note what was predicted of a graph that was never run before, and what it had."""
-        standing = next((standing for standing in self.standings if standing.graph == graph), None)
         scored = len(feedback.results) - feedback.n_unscored
-        if standing is not None and graph not in self.evidence.graphs and scored:
-            spread = math.hypot(standing.model_spread, MISFIT)
-            self.forecasts.append(Forecast(standing.predicted, spread, feedback.accuracy, scored))
+        if self._predictor is not None and graph not in self.evidence.graphs and scored:
+            predicted = self._predictor.predict(graph)
+            self.forecasts.append(
+                Forecast(
+                    predicted.accuracy,
+                    math.hypot(predicted.spread, predicted.own),
+                    feedback.accuracy,
+                    scored,
+                )
+            )
 
-    def _rank(self) -> None:
-        """Predict all contenders that are watched and value them."""
-        model = self._model()
+    def _rank(self, samples: int | None = None) -> None:
+        """Predict all contenders that are watched and value them; `samples` instead of those of the
+        settings.
+        """
+        model = self._predictor = self._model(samples)
         if self.brief.budget.of == "mean":
             self._price(model)
             self.labels = {
                 graph: label for graph, label in self.labels.items() if self._within(graph)
             }
+        off = misfit(self.forecasts)
         self.standings = sorted(
-            (self._standing(graph, model) for graph in self.labels), key=lambda s: -s.value
+            (self._standing(graph, model, off) for graph in self.labels), key=lambda s: -s.value
         )
         kept = self.standings[:WATCHED]
         self.labels = {s.graph: s.label for s in kept}
         self.standings = kept
 
-    def _model(self) -> Predictor:
+    def _model(self, samples: int | None) -> Predictor:
         if self.settings.response_model:
-            return self._response()
+            return self._response(samples)
         return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
 
-    def _response(self) -> ResponseModel:
+    def _response(self, samples: int | None = None) -> ResponseModel:
         return ResponseModel(
-            self.evidence, tuple(self.brief.cost.pool), self.rng, self.settings.samples
+            self.evidence,
+            tuple(self.brief.cost.pool),
+            self.rng,
+            samples or self.settings.samples,
         )
 
     def _price(self, model: Predictor) -> None:
         """Let graphs cost what a question costs on average, as the response model says that answers
         agree.
         """
-        known = model if isinstance(model, ResponseModel) else self._response()
+        known = model if isinstance(model, ResponseModel) else self._response(self.settings.samples)
         self.brief = on_average(self.brief, known.classes, known.total)
 
     def _within(self, graph: CollaborationGraph) -> bool:
         return self.brief.budget.fits(graph)
 
-    def _standing(self, graph: CollaborationGraph, model: Predictor) -> Standing:
+    def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
         predicted = model.predict(graph)
         value = predicted.accuracy
-        variance = predicted.spread**2 + MISFIT**2
+        own = predicted.own**2 + off**2
         seen = self.evidence.graphs.get(graph)
         observed = math.nan
         count = 0
@@ -344,11 +369,11 @@ class Contest:
             observed = float(seen.right.mean())
             count = len(residual)
             error = max(LEAST_VARIANCE, float(residual.var())) / count
-            weight = variance / (variance + error)
+            weight = own / (own + error)
             value = value + weight * float(residual.mean())
-            variance = variance * (1 - weight)
+            own = own * (1 - weight)
         units = self.brief.cost.graph_cost(graph)
-        spread = math.sqrt(variance)
+        spread = math.hypot(predicted.spread, math.sqrt(own))
         if self.brief.joint:
             latency = self._latency(graph)
             value = self.brief.objective.of(value, latency)

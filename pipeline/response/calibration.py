@@ -13,6 +13,12 @@ import numpy as np
 
 LEVEL = 0.9
 
+MISFITS = np.array([0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2])
+USUAL = 0.02
+"""By how much the model's form may be wrong of a graph, and what is usual before any forecast: the
+mean of an exponential prior, in accuracy.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -60,6 +66,19 @@ def calibration(forecasts: Sequence[Forecast]) -> Calibration | None:
     return Calibration(
         len(off), float(off.mean()), float(np.abs(off).mean()), expected, float(within.mean())
     )
+
+
+def misfit(forecasts: Sequence[Forecast]) -> float:
+    """Standard deviation, in accuracy, of what the model's form gets wrong of a graph: forecasts
+    that are further off than their own spread and the few questions explain. The root of the mean
+    square over its posterior.
+    """
+    off = np.array([forecast.predicted - forecast.observed for forecast in forecasts])
+    chance = np.array([forecast.spread**2 + forecast.noise**2 for forecast in forecasts])
+    variance = chance[:, None] + MISFITS**2
+    log = -0.5 * (np.log(variance) + off[:, None] ** 2 / variance).sum(axis=0) - MISFITS / USUAL
+    weights = np.exp(log - log.max()) * np.gradient(MISFITS)
+    return math.sqrt(float(weights @ MISFITS**2 / weights.sum()))
 
 
 def calibration_data(forecasts: Sequence[Forecast]) -> dict[str, float | int] | None:

@@ -21,7 +21,7 @@ class ConstantModel:
     def __init__(self, evidence: Evidence, models: tuple[str, ...]) -> None:
         draws = fit_draws(evidence, models)
         shares = draws.expected[int(draws.means.argmax())]
-        self._prediction = Prediction(float(shares.mean()), SPREAD, shares)
+        self._prediction = Prediction(float(shares.mean()), 0.0, shares, SPREAD)
 
     def predict(self, graph: CollaborationGraph) -> Prediction:
         """As for every graph."""

@@ -37,11 +37,14 @@ KEPT = 4000
 class Prediction:
     """Of one graph: accuracy with its standard deviation, and per question (Q,) the probability of
     being right.
+
+    `own` is a further standard deviation, of what is the graph's own and running others can't tell.
     """
 
     accuracy: float
     spread: float
     shares: FloatArray
+    own: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

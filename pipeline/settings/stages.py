@@ -64,7 +64,7 @@ class ContestSettings(Closed):
         default=1500, description="model calls that are not in the cache, at most"
     )
     block: PositiveInt = Field(
-        default=24, description="training questions of the probes, and of each round"
+        default=40, description="training questions of the probes, and of each round"
     )
     rounds: PositiveInt = 3
     picks: PositiveInt = Field(default=4, description="graphs run in a round")
@@ -74,7 +74,7 @@ class ContestSettings(Closed):
     finalists: PositiveInt = 6
     final_block: PositiveInt = Field(default=32, description="questions of each heat of the finals")
     search_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.7, description="of the calls, before the finals"
+        default=0.95, description="of the calls, before the finals"
     )
     kept: PositiveInt = Field(
         default=3, description="contenders that stand in every search beside its own results"
