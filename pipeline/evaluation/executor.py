@@ -273,9 +273,7 @@ class Run:
         texts = {i: self.texts[i] for i in order if i in self.texts}
         if self.failures:
             error = str(self.failures[min(self.failures, key=order.index)])
-            return NodeAnswer(
-                None, math.nan, usage, texts, error, completions=self.completions
-            )
+            return NodeAnswer(None, math.nan, usage, texts, error, completions=self.completions)
         note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
         text = self.texts[self.runner.sink]
         stages = {i: place + 1 for i, place in self.demand.stage.items()}
