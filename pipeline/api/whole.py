@@ -97,6 +97,8 @@ async def search_whole(
         for line in await checked(environment.prompt.task, environment.client):
             say(line)
         train = questions["train"]
+        for line in profile.no_checks(task, train):
+            say(line)
         val = questions["val"]
         test = questions["test"]
         alone = await profiled(
@@ -125,7 +127,7 @@ async def _found(
     publish: Publish,
 ) -> CollaborationGraph:
     """The graph that contest and search find."""
-    brief = brief_of(profile, task, alone)
+    brief = brief_of(profile, task, alone, train)
     contest = Contest(brief, train, val, profile.init.contest, np.random.default_rng([seed, 1]))
     await contest.run(environment.with_node_grades(), publish)
     contenders = contest.contenders(profile.init.contest.kept)
