@@ -10,17 +10,15 @@ from typing import Any
 
 from ttsgraph.api.result import Result, result_of
 from ttsgraph.api.whole import METHOD, Searched, search_whole
-from ttsgraph.base.errors import GraphError, InputError
-from ttsgraph.deployment.promotion import paired
+from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import Case
 from ttsgraph.study.stats import TEST_OVER_SEEDS as TEST
 from ttsgraph.study.stats import Mean, mean_of, paired_p, smallest_p
-from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions, split_questions
 
 
@@ -136,7 +134,6 @@ class TeamTest:
     result: Result
     team: str
     seed: int
-    verdict: str
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -148,7 +145,7 @@ class TeamTest:
             "rows": rows,
             "used": table.used,
             "reason": table.reason,
-            "verdict": self.verdict,
+            "verdict": table.verdict,
         }
 
 
@@ -163,38 +160,14 @@ async def compare_team(
     say: Callable[[str], None] = lambda line: None,
 ) -> TeamTest:
     """Search within what a team costs, and test both on the same questions. Raises as
-    `search_whole`, and GraphError where the team has a role that is of no use on these questions.
+    `search_whole`.
     """
     splits = splits_of(profile, task, seed)
-    _require_fit(team, profile.task(task).task, splits["train"], f"{label} on {task}")
     case = Case(team, {"arm": "team", "label": label})
     searched = await search_whole(
         profile, task, splits, seed, method, publish=publish, say=say, team=case
     )
-    return TeamTest(result_of(searched), label, seed, _verdict(searched))
-
-
-def _require_fit(
-    team: CollaborationGraph, kind: Task, questions: Sequence[Question], where: str
-) -> None:
-    for node in team.nodes:
-        if why := unfit(get_role(node.role), kind, questions):
-            raise GraphError(f"{where}: expected no {node.role} in the team: {why}")
-
-
-def _verdict(searched: Searched) -> str:
-    """Whether the team, the last of the arms, is worth what it costs."""
-    team = searched.arms[-1]
-    used = searched.arms[searched.choice.place]
-    if used is team:
-        return f"worth it: nothing that was tested does as well as {team.label} for less"
-    p = paired(used.outcomes, team.outcomes).p_value()
-    shares = searched.table["accuracy"]
-    share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""
-    return (
-        f"not worth it: {used.label} has {shares[searched.choice.place]:.1%} {share}"
-        f"where {team.label} has {shares.iloc[-1]:.1%} (p = {p:.3g}, paired on the same questions)"
-    )
+    return TeamTest(result_of(searched), label, seed)
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:

@@ -154,7 +154,6 @@ def _compare_team(loaded: Profile, params: Params, name: str, task: str, preset:
         found = asyncio.run(work)
     _echo(
         str(found.result.compare()),
-        found.verdict,
         _written(name, task, label, found.to_dict()),
     )
 
