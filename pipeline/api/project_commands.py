@@ -81,6 +81,10 @@ def run(
         with shown_progress(True) as publish:
             result, folder = asyncio.run(project.run(params, name, publish, _echo, method))
         _echo(
+            f"{name}: {result.sentence}",
+            "",
+            *(f"  {line}" for line in result.drawn()),
+            "",
             str(result.compare()),
             f"${result.spent.dollars:.4f} spent; {folder} has the graph",
             f"next: ttsgraph serve {folder}",

@@ -22,11 +22,16 @@ from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.answer import sentence_for
+from ttsgraph.reporting.brief import drawn
+from ttsgraph.reporting.figures import plain
+from ttsgraph.reporting.sources import TableSource
 from ttsgraph.runtime.asking import ask_graph
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
 
 COMPARISON = "comparison.json"
+SAID = ("sentence", "verdict")
 COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
 
 T = TypeVar("T")
@@ -44,6 +49,9 @@ class Comparison:
     rows: tuple[Mapping[str, Any], ...]
     used: str
     reason: str
+    sentence: str = ""
+    """Which graph to use, how good, how sure and what it costs, as a report says it."""
+
     verdict: str = ""
     """Whether the team that was compared is worth it; "" where there was none."""
 
@@ -112,6 +120,15 @@ class Result:
         self.spent = spent or Spent()
 
     @property
+    def sentence(self) -> str:
+        """Which graph to use, how good, how sure and what it costs."""
+        return self._comparison.sentence
+
+    def drawn(self) -> list[str]:
+        """The graph in characters, line by line."""
+        return drawn(self.graph, self.deployed.profile.model_pool())
+
+    @property
     def graph(self) -> CollaborationGraph:
         """The graph to use; a notebook draws it."""
         return self.deployed.graph
@@ -137,7 +154,7 @@ class Result:
         self.deployed.write(place)
         rows = [dict(row) for row in self._comparison.rows]
         told = {"rows": rows, "used": self._comparison.used, "reason": self._comparison.reason}
-        told |= {"verdict": self._comparison.verdict} if self._comparison.verdict else {}
+        told |= {name: getattr(self._comparison, name) for name in SAID}
         write_text(place / COMPARISON, json.dumps(told, indent=1))
         self.folder = place
         return place
@@ -177,7 +194,8 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        return f"{_picture(self.graph)}{self._comparison._repr_html_()}"
+        said = f"<p>{escape(self.sentence)}</p>"
+        return f"{_picture(self.graph)}{said}{self._comparison._repr_html_()}"
 
 
 def search(
@@ -251,9 +269,8 @@ def load(folder: str | Path) -> Result:
     """What `Result.save` wrote. Raises InputError naming the file."""
     place = Path(folder)
     told = read_json(place / COMPARISON, "search")
-    comparison = Comparison(
-        tuple(told["rows"]), told["used"], told["reason"], told.get("verdict", "")
-    )
+    said = {name: told.get(name, "") for name in SAID}
+    comparison = Comparison(tuple(told["rows"]), told["used"], told["reason"], **said)
     return Result(Deployed.read(place / "bundle.json"), comparison, folder=place)
 
 
@@ -298,7 +315,10 @@ def result_of(searched: Searched) -> Result:
     )
     used = rows[searched.choice.place]["graph"]
     deployed = Deployed(searched.task, searched.graph, searched.profile, searched.shots)
-    comparison = Comparison(rows, str(used), searched.choice.reason, verdict_of(searched))
+    tested = TableSource("test", table)
+    pool = searched.profile.model_pool()
+    sentence = plain(sentence_for(tested, tested.rows[searched.choice.place], pool))
+    comparison = Comparison(rows, str(used), searched.choice.reason, sentence, verdict_of(searched))
     return Result(deployed, comparison, searched.spent)
 
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -60,6 +61,20 @@ def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
     assert "<table>" in result.compare()._repr_html_()
     assert "<- in use" in repr(result.compare())
     assert result._repr_html_().startswith("<svg")
+
+
+def test_it_says_in_a_sentence_what_its_table_has(found: tuple[ttsgraph.Result, Path]) -> None:
+    result, folder = found
+    table = result.compare()
+    used = next(row for row in table if row["graph"] == table.used)
+    assert result.sentence.startswith(("Use this", "Don't use"))
+    said = result.sentence.replace("\N{NO-BREAK SPACE}", " ")
+    right, low, high = (f"{100 * used[key]:.1f}" for key in ("accuracy", "low", "high"))
+    assert f"{right} % right ({low} to {high})" in said
+    assert "question" in said.partition("$")[2]
+    assert result.drawn()
+    assert escape(result.sentence) in result._repr_html_()
+    assert ttsgraph.load(result.save(folder / "said")).sentence == result.sentence
 
 
 def test_it_is_exported_in_both_forms(found: tuple[ttsgraph.Result, Path], tmp_path: Path) -> None:
