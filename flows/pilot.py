@@ -24,7 +24,7 @@ def pilot(task: str, profile: str | None = None) -> None:
         settings,
         cost,
         best,
-        stage.profile.roles_on(task),
+        stage.profile.roles_on(task, stage.questions()["train"]),
         np.random.default_rng([stage.params.seed, 2]),
     )
     with live(run_state(f"pilot {task}", len(cases) * settings.questions)) as publish:

@@ -20,6 +20,8 @@ from ttsgraph.settings.profile import load_params
 README = Path("README.md")
 PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
+ANSWERS = Path("docs/answers.json")
+"""What README's answer is made of, so that each of its figures can be looked up."""
 BEGIN = "<!-- answer: written by `make readme` from reports/<profile>/answers.json -->"
 END = "<!-- end of answer -->"
 
@@ -54,7 +56,9 @@ def with_block(readme: str, told: dict[str, Any], beside: Mapping[str, str] | No
 
 
 def readme() -> None:
-    """Refresh README.md and its two pictures from the report of the profile in params.yaml."""
+    """Refresh README.md, its two pictures and its figures from the report of the profile in
+    params.yaml.
+    """
     params = load_params()
     path = answers_file(params.profile)
     if not path.exists():
@@ -67,9 +71,10 @@ def readme() -> None:
     plots = path.parent / "plots" / first["task"]
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)
     shutil.copyfile(plots / "overview.svg", OVERVIEW)
+    shutil.copyfile(path, ANSWERS)
     print(
-        f"{README}, {PICTURE} and {OVERVIEW} show the report of {params.profile}; `git diff` shows"
-        " what changed",
+        f"{README}, {PICTURE}, {OVERVIEW} and {ANSWERS} show the report of {params.profile};"
+        " `git diff` shows what changed",
         file=sys.stderr,
     )
 

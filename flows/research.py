@@ -320,7 +320,12 @@ async def _profile(
 
 
 def _brief(stage: Stage, profile: pd.DataFrame) -> Brief:
-    return brief_of(with_lengths(stage.given, stage.task, profile), stage.task, profile)
+    return brief_of(
+        with_lengths(stage.given, stage.task, profile),
+        stage.task,
+        profile,
+        stage.questions()["train"],
+    )
 
 
 def _table(last: Last, name: str) -> pd.DataFrame:

@@ -104,6 +104,7 @@ class Stage:
             self.profile,
             self.task,
             profiled,
+            self.questions()["train"],
             pilot_scores(self.pilot_table(), self.profile.objective),
         )
 

@@ -11,7 +11,6 @@ from typing import Any
 from ttsgraph.api.result import Result, result_of
 from ttsgraph.api.whole import METHOD, Searched, search_whole
 from ttsgraph.base.errors import InputError
-from ttsgraph.deployment.promotion import paired
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import searcher_class
@@ -135,7 +134,6 @@ class TeamTest:
     result: Result
     team: str
     seed: int
-    verdict: str
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -147,7 +145,7 @@ class TeamTest:
             "rows": rows,
             "used": table.used,
             "reason": table.reason,
-            "verdict": self.verdict,
+            "verdict": table.verdict,
         }
 
 
@@ -169,22 +167,7 @@ async def compare_team(
     searched = await search_whole(
         profile, task, splits, seed, method, publish=publish, say=say, team=case
     )
-    return TeamTest(result_of(searched), label, seed, _verdict(searched))
-
-
-def _verdict(searched: Searched) -> str:
-    """Whether the team, the last of the arms, is worth what it costs."""
-    team = searched.arms[-1]
-    used = searched.arms[searched.choice.place]
-    if used is team:
-        return f"worth it: nothing that was tested does as well as {team.label} for less"
-    p = paired(used.outcomes, team.outcomes).p_value()
-    shares = searched.table["accuracy"]
-    share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""
-    return (
-        f"not worth it: {used.label} has {shares[searched.choice.place]:.1%} {share}"
-        f"where {team.label} has {shares.iloc[-1]:.1%} (p = {p:.3g}, paired on the same questions)"
-    )
+    return TeamTest(result_of(searched), label, seed)
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:

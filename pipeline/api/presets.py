@@ -11,16 +11,18 @@ before, and the aggregator reads the last layer's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import Closed, load, parse
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, get_role, role_names
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.trials import Case
 
 Models = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -42,6 +44,22 @@ class Team(Closed):
         description="the aggregator's among them",
     )
     role: str = Field(default="fuser", description="the aggregator's: fuser, judge, voter, ...")
+
+
+TEAM = "team"
+"""What a team is called that has no file."""
+
+
+def preset_case(given: Any, profile: Profile) -> Case:
+    """A team to be tested: a graph, the keys of a Team, or a file. Raises InputError."""
+    if isinstance(given, CollaborationGraph):
+        check_roles(given)
+        return Case(given, {"arm": TEAM, "label": TEAM})
+    if isinstance(given, Mapping):
+        graph = graph_of(parse(Team, given, TEAM), profile, TEAM)
+        return Case(graph, {"arm": TEAM, "label": TEAM})
+    path = Path(given)
+    return Case(read_preset(path, profile), {"arm": TEAM, "label": path.stem})
 
 
 def read_preset(path: Path, profile: Profile) -> CollaborationGraph:

@@ -82,6 +82,10 @@ def run(
         with shown_progress(True) as publish:
             result, folder = asyncio.run(project.run(params, name, publish, echo, method))
         echo(
+            f"{name}: {result.sentence}",
+            "",
+            *(f"  {line}" for line in result.drawn()),
+            "",
             str(result.compare()),
             f"${result.spent.dollars:.4f} spent; {folder} has the graph",
             f"next: ttsgraph serve {folder}",
@@ -151,7 +155,6 @@ def _compare_team(loaded: Profile, params: Params, name: str, task: str, preset:
         found = asyncio.run(work)
     echo(
         str(found.result.compare()),
-        found.verdict,
         _written(name, task, label, found.to_dict()),
     )
 

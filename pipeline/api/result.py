@@ -14,18 +14,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
-from ttsgraph.api.whole import METHOD, Searched, search_whole
+from ttsgraph.api.presets import preset_case
+from ttsgraph.api.whole import METHOD, Searched, search_whole, verdict_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import read_json, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.answer import sentence_for
+from ttsgraph.reporting.brief import drawn
+from ttsgraph.reporting.figures import plain
+from ttsgraph.reporting.sources import TableSource
 from ttsgraph.runtime.asking import ask_graph
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
 
 COMPARISON = "comparison.json"
+SAID = ("sentence", "verdict")
 COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
 
 T = TypeVar("T")
@@ -43,6 +49,11 @@ class Comparison:
     rows: tuple[Mapping[str, Any], ...]
     used: str
     reason: str
+    sentence: str = ""
+    """Which graph to use, how good, how sure and what it costs, as a report says it."""
+
+    verdict: str = ""
+    """Whether the team that was compared is worth it; "" where there was none."""
 
     def __iter__(self) -> Any:
         return iter(self.rows)
@@ -60,7 +71,7 @@ class Comparison:
                 f"{row['graph']:{width}}  {row['accuracy']:8.3f}  {interval:16} "
                 f" {row['cost']:<8.4g}  {row['p']:.3g}{used}"
             )
-        return "\n".join([*lines, self.reason])
+        return "\n".join([*lines, self.reason, *([self.verdict] if self.verdict else [])])
 
     __repr__ = __str__
 
@@ -73,7 +84,8 @@ class Comparison:
             for row in self.rows
         )
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{table}<p>{escape(self.reason)}</p>"
+        verdict = f"<p>{escape(self.verdict)}</p>" if self.verdict else ""
+        return f"{table}<p>{escape(self.reason)}</p>{verdict}"
 
 
 def _shown(value: Any) -> str:
@@ -108,6 +120,15 @@ class Result:
         self.spent = spent or Spent()
 
     @property
+    def sentence(self) -> str:
+        """Which graph to use, how good, how sure and what it costs."""
+        return self._comparison.sentence
+
+    def drawn(self) -> list[str]:
+        """The graph in characters, line by line."""
+        return drawn(self.graph, self.deployed.profile.model_pool())
+
+    @property
     def graph(self) -> CollaborationGraph:
         """The graph to use; a notebook draws it."""
         return self.deployed.graph
@@ -133,6 +154,7 @@ class Result:
         self.deployed.write(place)
         rows = [dict(row) for row in self._comparison.rows]
         told = {"rows": rows, "used": self._comparison.used, "reason": self._comparison.reason}
+        told |= {name: getattr(self._comparison, name) for name in SAID}
         write_text(place / COMPARISON, json.dumps(told, indent=1))
         self.folder = place
         return place
@@ -172,15 +194,17 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        return f"{_picture(self.graph)}{self._comparison._repr_html_()}"
+        said = f"<p>{escape(self.sentence)}</p>"
+        return f"{_picture(self.graph)}{said}{self._comparison._repr_html_()}"
 
 
 def search(
     models: Models,
     questions: Any,
     grade: str | Task | None = None,
-    budget: str | float = "12 units",
+    budget: str | float | None = None,
     *,
+    team: Any = None,
     grading: Mapping[str, Any] | None = None,
     base_url: str | None = None,
     price: Any = None,
@@ -196,10 +220,14 @@ def search(
 
     `models` are names, with `base_url` and `price` for all, or one mapping each with the keys of a
     profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a DataFrame; `grade` is a
-    kind of task or a Task; `budget` is "$0.002", "3 s" or "12 units". `sections` replace those of a
-    profile (`init=`, `limits=`, `task=`). Calls are kept below `state`. Raises InputError that says
-    in one line what to mend, RunStopped when calls fail for good.
+    kind of task or a Task; `budget` is "$0.002", "3 s" or "12 units" (the default). A `team` of
+    yours (the keys of a preset, its file, or a graph) is tested too: a question may then cost what
+    the team costs, in the budget's unit (dollars by default), and `compare().verdict` says whether
+    it is worth it. `sections` replace those of a profile (`init=`, `limits=`, `task=`). Calls are
+    kept below `state`. Raises InputError that says in one line what to mend, RunStopped when calls
+    fail for good.
     """
+    budget = budget or ("12 units" if team is None else "$1")
     place = Path(state)
     file = questions_file(questions, place)
     count = len(load_rows(JsonlSource(kind="jsonl", path=file), 0))
@@ -219,6 +247,7 @@ def search(
     loaded = load_questions(settings.task, settings.source, seed)
     profile = make(len(loaded))  # equal questions are one
     splits = split_questions(loaded, profile.task(TASK).splits.sizes(), seed)
+    case = None if team is None else preset_case(team, profile)
     with shown_progress(progress) as publish:
         searched = run(
             search_whole(
@@ -230,6 +259,7 @@ def search(
                 place,
                 publish,
                 print if progress else lambda line: None,
+                case,
             )
         )
     return result_of(searched)
@@ -239,7 +269,8 @@ def load(folder: str | Path) -> Result:
     """What `Result.save` wrote. Raises InputError naming the file."""
     place = Path(folder)
     told = read_json(place / COMPARISON, "search")
-    comparison = Comparison(tuple(told["rows"]), told["used"], told["reason"])
+    said = {name: told.get(name, "") for name in SAID}
+    comparison = Comparison(tuple(told["rows"]), told["used"], told["reason"], **said)
     return Result(Deployed.read(place / "bundle.json"), comparison, folder=place)
 
 
@@ -284,7 +315,11 @@ def result_of(searched: Searched) -> Result:
     )
     used = rows[searched.choice.place]["graph"]
     deployed = Deployed(searched.task, searched.graph, searched.profile, searched.shots)
-    return Result(deployed, Comparison(rows, str(used), searched.choice.reason), searched.spent)
+    tested = TableSource("test", table)
+    pool = searched.profile.model_pool()
+    sentence = plain(sentence_for(tested, tested.rows[searched.choice.place], pool))
+    comparison = Comparison(rows, str(used), searched.choice.reason, sentence, verdict_of(searched))
+    return Result(deployed, comparison, searched.spent)
 
 
 @contextmanager

@@ -11,14 +11,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ttsgraph.base.errors import GraphError
 from ttsgraph.base.state import STATE
 from ttsgraph.contest.contest import Contest
-from ttsgraph.deployment.promotion import Arm, Choice, against_first, arms_of, choose
+from ttsgraph.deployment.promotion import Arm, Choice, against_first, arms_of, choose, paired
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.judging import checked
 from ttsgraph.evaluation.progress import Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Completion, ModelClient, Request
@@ -30,7 +32,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.brief import brief_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
-from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import Question, Task, can_vote
 
 METHOD = "agent_reinforce"
 NO_PILOT = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
@@ -87,8 +89,11 @@ async def search_whole(
 
     `questions` are by split. With a `team`, a graph may cost what that does, in place of the
     profile's budget, and the team is tested with the others. Raises InputError for what can't be
-    used, RunStopped when calls fail for good or a limit is reached.
+    used, also a role of the team's that is of no use on these questions, and RunStopped when calls
+    fail for good or a limit is reached.
     """
+    if team is not None:
+        _require_fit(team, profile.task(task).task, questions["train"])
     meter = Meter(profile.limits, tell=publish)
     async with open_client(profile, state) as client, meter.watched():
         environment = environment_for(profile, task, client, questions["shots"])
@@ -97,6 +102,8 @@ async def search_whole(
         for line in await checked(environment.prompt.task, environment.client):
             say(line)
         train = questions["train"]
+        for line in profile.no_checks(task, train):
+            say(line)
         val = questions["val"]
         test = questions["test"]
         alone = await profiled(
@@ -125,7 +132,7 @@ async def _found(
     publish: Publish,
 ) -> CollaborationGraph:
     """The graph that contest and search find."""
-    brief = brief_of(profile, task, alone)
+    brief = brief_of(profile, task, alone, train)
     contest = Contest(brief, train, val, profile.init.contest, np.random.default_rng([seed, 1]))
     await contest.run(environment.with_node_grades(), publish)
     contenders = contest.contenders(profile.init.contest.kept)
@@ -167,3 +174,26 @@ def _searched(
     choice = choose(arms, deploy.margin, deploy.confidence)
     table = cases_table(cases, feedbacks, cost).join(against_first(feedbacks))
     return Searched(cases[choice.place].graph, choice, table, profile, task, shots, spent, arms)
+
+
+def _require_fit(team: Case, kind: Task, questions: Sequence[Question]) -> None:
+    for node in team.graph.nodes:
+        if why := unfit(get_role(node.role), kind, questions):
+            raise GraphError(f"{team.columns['label']}: expected no {node.role}: {why}")
+
+
+def verdict_of(searched: Searched) -> str:
+    """Whether the team, the last of the arms, is worth what it costs; "" where there is none."""
+    if "team" not in set(searched.table["arm"]):
+        return ""
+    team = searched.arms[-1]
+    used = searched.arms[searched.choice.place]
+    if used is team:
+        return f"worth it: nothing that was tested does as well as {team.label} for less"
+    p = paired(used.outcomes, team.outcomes).p_value()
+    shares = searched.table["accuracy"]
+    share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""
+    return (
+        f"not worth it: {used.label} has {shares[searched.choice.place]:.1%} {share}"
+        f"where {team.label} has {shares.iloc[-1]:.1%} (p = {p:.3g}, paired on the same questions)"
+    )

@@ -22,6 +22,7 @@ from ttsgraph.models.client import ModelClient
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.lengths import as_measured
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, read_table
+from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.questions import questions_of, questions_path
@@ -68,9 +69,14 @@ class Deployed:
 
     @property
     def prompt(self) -> Prompt:
-        """How its nodes speak to models."""
+        """How its nodes speak to models. Raises IsolationError where a verifier of its would run
+        programs that can't be isolated here.
+        """
         settings = self.profile.task(self.task)
-        return settings.prompt.prompt(settings.task, self.shots)
+        task = settings.task
+        if any(get_role(node.role).checks for node in self.graph.nodes):  # it may run programs
+            task = get_grader(settings.kind, self.profile.sandbox.accept_weaker, settings.grading)
+        return settings.prompt.prompt(task, self.shots)
 
     @property
     def used_models(self) -> tuple[str, ...]:

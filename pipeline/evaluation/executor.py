@@ -34,13 +34,16 @@ from ttsgraph.models.client import (
     beginning,
 )
 from ttsgraph.pool.spec import ModelPool, ModelSpec
-from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.base import CodeTask, Question
 from ttsgraph.tasks.prompts import Prompt
 
 Finish = Callable[[Request], Awaitable[Completion]]
 """Makes the sink's call in place of the client: to hand its text over while it is written, or to
 ask for less of it.
 """
+
+Call = tuple[int, Awaitable[Completion | str]]
+"""A node and what it waits for: its model's completion, or the answer that it picks itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,9 @@ class GraphRunner:
         self.sources = self.demand.ask(self.sink)
         self.replicas = replica_numbers(graph, self.manners)
         self.begin = beginning(client)
+        # A check that runs programs leaves the event loop free.
+        runs = isinstance(prompt.task, CodeTask)
+        self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
     def manner(self, model: str) -> Manner:
         """How any member of the pool is asked, also one that the graph has not. Raises
@@ -195,12 +201,12 @@ class Run:
         self.failures: dict[int, CallFailed] = {}
         self.overflows: dict[int, ContextOverflow] = {}
 
-    def advance(self, ready: Iterable[int]) -> list[tuple[int, Awaitable[Completion]]]:
+    def advance(self, ready: Iterable[int]) -> list[Call]:
         """Start these nodes and whatever their answers make ready; returns the calls that have to
         be waited for.
         """
         queue = deque(ready)
-        calls = []
+        calls: list[Call] = []
         while queue and not self.failures:
             i = queue.popleft()
             if i in self.texts:  # a vote that was decided in between
@@ -216,6 +222,9 @@ class Run:
                     continue
             role = self.runner.roles[i]
             answers = self._heard(self.runner.graph.reads[i])
+            if i in self.runner.slow:
+                calls.append((i, asyncio.to_thread(role.choose, self._ballot(i, answers))))
+                continue
             if not role.calls_model:
                 self.texts[i] = role.choose(self._ballot(i, answers))
                 queue += self._reached(i)
@@ -232,7 +241,7 @@ class Run:
                 calls.append((i, found))
         return calls
 
-    async def finish(self, calls: list[tuple[int, Awaitable[Completion]]]) -> None:
+    async def finish(self, calls: list[Call]) -> None:
         """Wait for these calls and all that follow from them; what is under way when one fails
         still finishes.
         """
@@ -242,9 +251,7 @@ class Run:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _follow(
-        self, calls: list[tuple[int, Awaitable[Completion]]], group: asyncio.TaskGroup
-    ) -> None:
+    async def _follow(self, calls: list[Call], group: asyncio.TaskGroup) -> None:
         """Follow the first call in this task and each other one in a task of its own, so that a
         chain needs one task.
         """
@@ -358,7 +365,10 @@ class Run:
         )
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
-    def _arrived(self, i: int, completion: Completion) -> list[int]:
+    def _arrived(self, i: int, completion: Completion | str) -> list[int]:
+        if isinstance(completion, str):
+            self.texts[i] = completion
+            return self._reached(i)
         self.texts[i] = completion.text
         self.completions[i] = completion
         if (read := self.runner.roles[i].read) is not None:

@@ -28,7 +28,7 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Head, most_frequent
 from ttsgraph.models.client import Message
-from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
 Compose = Callable[[Prompt, Question, Sequence[str]], tuple[Message, ...]]
@@ -60,7 +60,8 @@ class Role:
     equal answers, so it is offered only where a kind of task says what these are. `read` is for a
     role whose model says something about the answers that it reads, rather than giving one: it
     makes the node's answer of what the model said and these answers. A role that `weighs` looks at
-    how often models are right alone.
+    how often models are right alone, one that `checks` at what the kind or the question itself says
+    of an answer.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Role:
     read: Read | None = None
     pick: Pick | None = None
     weighs: bool = False
+    checks: bool = False
 
     def __post_init__(self) -> None:
         if sum(way is not None for way in (self.speak, self.decide, self.pick)) != 1:
@@ -130,10 +132,10 @@ def head_of(task: Task) -> Head | None:
 
 def passing(ballot: Ballot) -> str:
     """The most frequent of the answers that pass what their kind can check without knowing the
-    right one (a schema, a form); where none passes, of all.
+    right one (a schema, tests that the question carries); where none passes, of all.
 
     A kind has `passes_on(question, text)` or `passes(text)` for that; answers to others pass if
-    they can be read.
+    they can be read. Raises CallFailed where a check could not be made.
     """
     task = ballot.task
     if (check := getattr(task, "passes_on", None)) is not None:
@@ -198,6 +200,13 @@ def chosen(said: str, answers: Sequence[str]) -> str:
     found = _BEST.findall(said)
     number = int(found[-1]) if found else 0
     return answers[number - 1] if 1 <= number <= len(answers) else said
+
+
+def unfit(role: Role, task: Task, questions: Sequence[Question] = ()) -> str:
+    """Why a role is of no use on these questions of a kind; "" where it is of use."""
+    if role.votes and not can_vote(task):
+        return f"kind {task.name} does not say which answers are the same"
+    return lacks_check(task, questions) if role.checks else ""
 
 
 _ROLES: dict[str, Role] = {}
@@ -298,6 +307,7 @@ for _role in (
         pick=passing,
         min_in_degree=1,
         does="drops those that fail the check, and takes the most frequent of the rest",
+        checks=True,
     ),
     Role(
         "judge", speak=judge_messages, min_in_degree=1, does="chooses the best of them", read=chosen

@@ -108,7 +108,12 @@ def put_up(test: TableSource, lineage: Row) -> Row:
 
 def sentence_of(test: TableSource, lineage: Row, pool: ModelPool) -> Sentence:
     """The sentence of one method's test, from its table and the gate's record."""
-    return tuple(_sentence(test, put_up(test, lineage), test.where(arm="found")[0], pool))
+    return sentence_for(test, put_up(test, lineage), pool)
+
+
+def sentence_for(test: TableSource, row: Row, pool: ModelPool) -> Sentence:
+    """The sentence that says to use the graph of this row of a test."""
+    return tuple(_sentence(test, row, test.where(arm="found")[0], pool))
 
 
 def best_call(test: TableSource) -> Row | None:

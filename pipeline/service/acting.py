@@ -71,7 +71,7 @@ class AskedRun(ServedRun):
             self.times.begin(i, request)
         return request
 
-    def _arrived(self, i: int, completion: Completion) -> list[int]:
+    def _arrived(self, i: int, completion: Completion | str) -> list[int]:
         if self.times is not None:
             self.times.end(i)
         return super()._arrived(i, completion)

@@ -13,9 +13,10 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import cast
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
-from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, Run
+from ttsgraph.evaluation.executor import Call, Finish, GraphRunner, NodeAnswer, Run
 from ttsgraph.graphs.roles import Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
 from ttsgraph.models.client import Completion, Request
@@ -85,7 +86,7 @@ class ServedRun(Run):
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
         self.late = False
-        self._under_way: dict[int, asyncio.Task[Completion]] = {}
+        self._under_way: dict[int, asyncio.Task[Completion | str]] = {}
         self._began: dict[tuple[int, int], float] = {}
         self._hurry_at: dict[tuple[int, int], float] = {}
 
@@ -159,21 +160,24 @@ class ServedRun(Run):
     def _over(self) -> bool:
         return bool(self.failures) or self.runner.sink in self.texts
 
-    def _begin(self, calls: Iterable[tuple[int, Awaitable[Completion]]]) -> None:
+    def _begin(self, calls: Iterable[Call]) -> None:
         for i, call in calls:
             self._under_way[i] = asyncio.ensure_future(self._called(i, call))
 
-    async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
+    async def _called(self, i: int, call: Awaitable[Completion | str]) -> Completion | str:
         """What a node's call answers, or that of the model that stands in where it fails."""
-        if self._steady is None:
+        if self._steady is None or i in self.runner.slow:
             return await call
+        return await self._steadily(i, cast("Awaitable[Completion]", call), self._steady)
+
+    async def _steadily(self, i: int, call: Awaitable[Completion], steady: Steady) -> Completion:
         once = self._finishes and i == self.runner.sink  # its text goes to the client as it comes
         model = self._model(i)
         request = None if once else self._requests[i]
         try:
-            return await self._steady.answer(model, call, request, lambda: self.hedged.append(i))
+            return await steady.answer(model, call, request, lambda: self.hedged.append(i))
         except CallFailed:
-            other = self._steady.stand_in(model)
+            other = steady.stand_in(model)
             if other is None or (once and self._told()):
                 raise
         self.stand_ins[i] = other
@@ -184,7 +188,7 @@ class ServedRun(Run):
             found = begin(request)
             if isinstance(found, Completion):
                 return found
-            return await self._steady.answer(other, found, None, lambda: None)
+            return await steady.answer(other, found, None, lambda: None)
         except CallFailed:
             del self.stand_ins[i]
             raise

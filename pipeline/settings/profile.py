@@ -19,7 +19,7 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
-from ttsgraph.graphs.roles import get_role, role_names
+from ttsgraph.graphs.roles import get_role, role_names, unfit
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
@@ -41,7 +41,7 @@ from ttsgraph.settings.stages import (
 )
 from ttsgraph.settings.workers import WorkerSettings
 from ttsgraph.simulated.traits import Simulation
-from ttsgraph.tasks import TASKS, can_vote, get_task
+from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import AskingTask, Question, Task
 from ttsgraph.tasks.prompts import Layout, Prompt, Style
 from ttsgraph.tasks.sources import Source
@@ -447,12 +447,28 @@ class Profile(Closed):
                 f"unknown task {name!r}; the profile has {', '.join(self.tasks) or none}"
             ) from None
 
-    def roles_on(self, task: str) -> tuple[str, ...]:
+    def roles_on(self, task: str, questions: Sequence[Question] = ()) -> tuple[str, ...]:
         """The roles that graphs for a task may have: a vote needs a kind that says what the same
-        answer is.
+        answer is, a verifier one that can check an answer, or questions that carry a check.
         """
-        votes = can_vote(self.task(task).task)
-        return tuple(role for role in self.roles if votes or not get_role(role).votes)
+        left_out = self.unfit_roles(task, questions)
+        return tuple(role for role in self.roles if role not in left_out)
+
+    def unfit_roles(self, task: str, questions: Sequence[Question] = ()) -> dict[str, str]:
+        """The profile's roles that are of no use on a task's questions, each with the reason."""
+        kind = self.task(task).task
+        reasons = {role: unfit(get_role(role), kind, questions) for role in self.roles}
+        return {role: why for role, why in reasons.items() if why}
+
+    def no_checks(self, task: str, questions: Sequence[Question]) -> list[str]:
+        """For people: which of the profile's roles no graph for a task has, as there is nothing to
+        check.
+        """
+        return [
+            f"{task}: no graph has a {role}: {why}"
+            for role, why in self.unfit_roles(task, questions).items()
+            if get_role(role).checks
+        ]
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
         """Costs of graphs on this task, under the profile's metric unless another is given.

@@ -4,7 +4,7 @@ read and graded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -114,6 +114,24 @@ class ReadableTask(Task, Protocol):
 
 
 TASKS: dict[str, Task] = {}
+
+
+def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
+    """Why no answer to these questions can be checked without knowing the right one; "" where some
+    can.
+
+    A kind that can has `passes(text)` or `passes_on(question, text)`, and says what these look at
+    by `checks` (words; "" for nothing); where that depends on the question, `carries_check` says of
+    which.
+    """
+    if not any(hasattr(task, name) for name in ("passes", "passes_on")):
+        return f"kind {task.name} has no public check"
+    if not getattr(task, "checks", "a check of its own"):
+        return f"kind {task.name} has no public check as it is set up here (docs/own-task.md)"
+    carries = getattr(task, "carries_check", None)
+    if carries is None or not questions or any(map(carries, questions)):
+        return ""
+    return f"none of the {len(questions)} questions carries {task.checks}"  # type: ignore[attr-defined]
 
 
 def can_vote(task: Task) -> bool:

@@ -1,5 +1,8 @@
 """Writing a Python function from its signature and docstring, graded by its unit tests (HumanEval,
 pass@1).
+
+What a verifier may run are the public tests of a question alone: those in its row's field
+`public_tests`, else the examples in its docstring.
 """
 
 from __future__ import annotations
@@ -9,10 +12,12 @@ import re
 import textwrap
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ttsgraph.tasks.base import Question, register_task
 from ttsgraph.tasks.isolation import require
+from ttsgraph.tasks.public_tests import given_tests, shown_tests
 from ttsgraph.tasks.replies import answer_of, blocks_of, program_of
 from ttsgraph.tasks.rows import row_id, text_field
 from ttsgraph.tasks.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
@@ -31,11 +36,12 @@ _MARGIN_IN_BODY = re.compile(
 
 
 class HumanEvalTask:
-    """Rows {task_id, prompt, entry_point, test, canonical_solution}. Programs may use the standard
-    library only.
+    """Rows {task_id, prompt, entry_point, test, canonical_solution}, and `public_tests` where there
+    are any. Programs may use the standard library only.
     """
 
     name = "humaneval"
+    checks = "the public tests of its question"
     instruction = (
         "Complete the Python function. Reply with the whole function in one code block and nothing"
         " else."
@@ -62,6 +68,8 @@ class HumanEvalTask:
             "test": text_field(row, ("test",), "unit tests", where),
             "entry_point": text_field(row, ("entry_point",), "a function name", where),
         }
+        if public := given_tests(row, meta["entry_point"], meta["test"], where):
+            meta["public_tests"] = public
         return Question(row_id(row, self.name, prompt), prompt, answer, meta)
 
     def render(self, question: Question) -> str:
@@ -105,15 +113,53 @@ class HumanEvalTask:
         Raises IsolationError, and CallFailed when no child process can be had, as `run_checked`
         does.
         """
-        entry_point = question.meta["entry_point"]
+        program = self._program(question, text, question.meta["test"])
+        return program is not None and run_checked(program, self.limits, self.accept_weaker).passed
+
+    def _program(self, question: Question, text: str, tests: str) -> CheckedProgram | None:
+        """A reply as a program with these tests; None where it has no code."""
+        entry_point = _entry_point(question)
         head = _head(question.text, entry_point) or ""
         solution = program_of(text, entry_point, head)
         if solution is None:
             if (code := self._part(text)) is None:
-                return False
+                return None
             solution = _assemble(question.text, code, entry_point)
-        program = CheckedProgram(solution, entry_point, question.meta["test"], head)
-        return run_checked(program, self.limits, self.accept_weaker).passed
+        return CheckedProgram(solution, entry_point, tests, head)
+
+    def carries_check(self, question: Question) -> bool:
+        """Whether a question has public tests."""
+        return bool(_public_tests(question))
+
+    def passes_on(self, question: Question, text: str) -> bool:
+        """Whether a reply passes the public tests of its question; where that has none, whether it
+        holds code.
+
+        Raises as `grade` does.
+        """
+        tests = _public_tests(question)
+        if not tests:
+            return self.extract(text) is not None
+        program = self._program(question, text, tests)
+        return program is not None and _passed(program, self.limits, self.accept_weaker)
+
+
+@lru_cache(maxsize=20_000)
+def _passed(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
+    """Whether a program passes. Remembered, as the same answers are checked in many graphs."""
+    return run_checked(program, limits, accept_weaker).passed
+
+
+def _public_tests(question: Question) -> str:
+    return str(question.meta.get("public_tests") or "") or shown_tests(
+        question.text, _entry_point(question)
+    )
+
+
+def _entry_point(question: Question) -> str:
+    """The function that is asked for; of a question that came as text alone, the last of it."""
+    found = re.findall(r"^(?:async )?def (\w+)", question.text, re.MULTILINE)
+    return str(question.meta.get("entry_point") or (found[-1] if found else ""))
 
 
 def _body(code: str) -> str:

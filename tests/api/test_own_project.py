@@ -150,6 +150,8 @@ def test_from_the_wheel_to_a_served_graph_in_six_commands(wheel: Path, tmp_path:
         )
         shown = type_("ttsgraph", "run", "--task", "support", cwd=project)
         assert "<- in use" in shown
+        assert shown.startswith(("support: Use this", "support: Don't use"))
+        assert "──▶ answer" in shown or "step 1: " in shown
         assert "next: ttsgraph serve results/mine/support/found" in shown
         last = ["ttsgraph", "serve", "results/mine/support/found", "--port", "0"]
         commands.append(last)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 
 import pandas as pd
@@ -16,8 +17,9 @@ import ttsgraph
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
+from ttsgraph.api.presets import preset_case
 from ttsgraph.api.result import shown_progress
-from ttsgraph.base.errors import InputError
+from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.evaluation.progress import Answered
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
@@ -68,6 +70,20 @@ def test_it_answers_and_is_shown(found: tuple[ttsgraph.Result, Path]) -> None:
     assert result._repr_html_().startswith("<svg")
 
 
+def test_it_says_in_a_sentence_what_its_table_has(found: tuple[ttsgraph.Result, Path]) -> None:
+    result, folder = found
+    table = result.compare()
+    used = next(row for row in table if row["graph"] == table.used)
+    assert result.sentence.startswith(("Use this", "Don't use"))
+    said = result.sentence.replace("\N{NO-BREAK SPACE}", " ")
+    right, low, high = (f"{100 * used[key]:.1f}" for key in ("accuracy", "low", "high"))
+    assert f"{right} % right ({low} to {high})" in said
+    assert "question" in said.partition("$")[2]
+    assert result.drawn()
+    assert escape(result.sentence) in result._repr_html_()
+    assert ttsgraph.load(result.save(folder / "said")).sentence == result.sentence
+
+
 def test_it_is_exported_in_both_forms(found: tuple[ttsgraph.Result, Path], tmp_path: Path) -> None:
     result, _ = found
     for form in ("python", "langgraph"):
@@ -106,6 +122,40 @@ def test_what_is_saved_is_loaded_and_can_be_served(
     again.serve(port=0)
     assert served[0][0] == ("task@saved",)
     assert served[0][1].graph == result.graph
+
+
+def test_a_team_of_ones_own_is_compared_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    page = (ROOT / "docs" / "own-team.md").read_text()
+    (program,) = [block for block in page.split("```") if "ttsgraph.search(" in block]
+    program = program.removeprefix("text\n").replace("grade=", f"progress=False, **{SMALL}, grade=")
+    said: dict[str, ttsgraph.Result] = {}
+    with serve(StubServer(("small", "large"), skill=0.7)) as url:
+        exec(f"import ttsgraph\n{program.replace('https://models.example/v1', url)}", said)
+    found = said["result"].compare()
+    assert found.verdict.startswith(("worth it: ", "not worth it: "))
+    assert str(found).endswith(found.verdict)
+    assert found.verdict in found._repr_html_()
+    rows = {row["graph"]: row for row in found}
+    assert all(row["cost"] <= rows["team"]["cost"] * (1 + 1e-9) for row in rows.values())
+    said["result"].save("kept")
+    assert ttsgraph.load("kept").compare().verdict == found.verdict
+
+
+def test_a_team_is_a_mapping_a_file_or_a_graph(found: tuple[ttsgraph.Result, Path]) -> None:
+    result, folder = found
+    profile = result.deployed.profile
+    keys = {"proposers": ["a", "a"], "aggregator": "b"}
+    made = preset_case(keys, profile)
+    assert (made.columns["label"], made.graph.width) == ("team", 2)
+    (folder / "mine.yaml").write_text(json.dumps(keys))
+    assert preset_case(folder / "mine.yaml", profile).columns["label"] == "mine"
+    assert preset_case(made.graph, profile).graph == made.graph
+    with pytest.raises(SettingsError, match="team: expected a model of the profile's pool"):
+        preset_case(keys | {"aggregator": "c"}, profile)
 
 
 def test_the_same_seed_finds_the_same(found: tuple[ttsgraph.Result, Path]) -> None:

@@ -7,11 +7,13 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.project import ROOT
 from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import md5
 from ttsgraph.flows.answers import answers_file
-from ttsgraph.flows.readme import BEGIN, END, OVERVIEW, PICTURE, readme, with_block
+from ttsgraph.flows.readme import ANSWERS, BEGIN, END, OVERVIEW, PICTURE, readme, with_block
 
 TOLD = {
     "profile": "laptop",
@@ -27,6 +29,19 @@ TOLD = {
         }
     ],
 }
+
+
+def test_every_figure_of_the_answer_is_that_of_the_run_in_dvc_lock() -> None:
+    """`make readme` writes all of it; a figure that was typed, or is of another run, shows here.
+
+    That the run's figures are those of its tables is for tests/reporting/test_laptop_page.py.
+    """
+    shown = (ROOT / "README.md").read_text()
+    told = (ROOT / ANSWERS).read_bytes()
+    assert with_block(shown, json.loads(told)) == shown
+    stages = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]
+    kept = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
+    assert kept[f"reports/{json.loads(told)['profile']}/answers.json"] == md5(ROOT / ANSWERS)
 
 
 def test_the_answer_goes_between_its_marks_and_nothing_else_changes() -> None:
@@ -69,4 +84,5 @@ def test_the_pictures_come_with_it(tmp_path: Path) -> None:
         readme()
         assert PICTURE.read_text() == "<svg>graph</svg>"
         assert OVERVIEW.read_text() == "<svg>scores</svg>"
+        assert json.loads(ANSWERS.read_text()) == TOLD
         assert "Use this: three calls" in Path("README.md").read_text()

@@ -1,0 +1,92 @@
+"""How-to pages begin in an empty folder, or say which page makes the one that they begin in."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.docs_blocks import Block, blocks_of
+from tests.support.project import ROOT
+from tests.support.stub_server import StubServer, serve
+
+EMPTY = "Begin in an empty folder"
+MADE = re.compile(r"^Begin in the folder that .{1,40}\]\(([\w-]+\.md)\) makes\.$", re.MULTILINE)
+ROWS = ("| use it |", "| run it in production |")
+ALSO = ("tutorial", "agents", "capacity", "feedback", "steady", "stopping", "stages", "study")
+"""How-tos that other pages lead to."""
+
+LISTED = [
+    name
+    for line in (ROOT / "README.md").read_text().splitlines()
+    if line.startswith(ROWS)
+    for name in re.findall(r"\(docs/([\w-]+)\.md\)", line)
+]
+HOW_TOS = [f"docs/{name}.md" for name in dict.fromkeys((*LISTED, *ALSO))]
+TRIED_HERE = {"docs/python.md", "docs/own-project.md", "docs/own-team.md", "docs/tutorial.md"}
+"""Of these an empty folder is what a test begins in: those below, tests/api and test_docs.py."""
+
+
+def start(page: str) -> str:
+    """What stands before a page's first block."""
+    lines = (ROOT / page).read_text().splitlines()
+    blocks = blocks_of(page)
+    return "\n".join(lines[: blocks[0].line - 1] if blocks else lines)
+
+
+@pytest.mark.parametrize("page", HOW_TOS)
+def test_a_how_to_says_in_which_folder_it_begins(page: str) -> None:
+    said = start(page)
+    made = MADE.search(said)
+    assert (EMPTY in said) != (made is not None), page
+    if made is None:
+        assert page in TRIED_HERE
+    else:
+        assert f"docs/{made[1]}" in TRIED_HERE
+        assert EMPTY in start(f"docs/{made[1]}")
+
+
+def titled(page: str, title: str) -> Block:
+    return next(block for block in blocks_of(page) if block.title == title)
+
+
+def run(program: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *program],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:
+    row = json.loads(titled("docs/python.md", "qa.jsonl").text)
+    rows = [row | {"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
+    (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (program,) = [block.text for block in blocks_of("docs/python.md") if "search(" in block.text]
+    *lines, served = program.splitlines()
+    assert served == 'ttsgraph.load("folder").serve()'  # which ends when it is interrupted
+    quick = "init={'contest': {'calls': 100, 'block': 6, 'rounds': 1, 'finalists': 1}},"
+    text = "\n".join(lines).replace('budget="', f'{quick} budget="')
+    assert quick in text
+    with serve(StubServer(("small-1b", "large-8b"), skill=0.7)) as url:
+        text = text.replace("http://127.0.0.1:8000/v1", url)
+        said = run(["-c", f"{text}\nprint(result.compare())"], tmp_path)
+    assert "<- in use" in said
+    assert (tmp_path / "folder" / "bundle.json").exists()
+
+
+def test_a_plug_in_of_its_page_is_what_it_says(tmp_path: Path) -> None:
+    module = titled("docs/plugins.md", "my_module.py")
+    (tmp_path / "my_module.py").write_text(module.text)
+    said = run(["-m", "ttsgraph", "check", "my_module"], tmp_path)
+    assert "haiku" in said

@@ -1,0 +1,263 @@
+"""What a question itself lets anybody check of a program, and a verifier that goes by it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.support.project import ROOT
+from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.base.parsing import load
+from ttsgraph.cli import app
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role, unfit
+from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.reporting.explain import explain, in_brief
+from ttsgraph.service.run import ServedRun, Tolerance
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks import TASKS, get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.isolation import REQUIRED
+from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.tasks.sandbox import missing_layers
+
+HUMANEVAL = get_task("humaneval")
+ROW = {
+    "task_id": "Sum/0",
+    "prompt": (
+        'def add_all(xs: list) -> int:\n    """Sum.\n\n    >>> add_all([1, 2])\n    3\n    """\n'
+    ),
+    "entry_point": "add_all",
+    "canonical_solution": "    return sum(xs)\n",
+    "test": "def check(candidate):\n    assert candidate([1, 2, 3]) == 6\n",
+}
+RIGHT = "def add_all(xs):\n    return sum(xs)"
+WRONG = "def add_all(xs):\n    return 6"  # which the tests that grade let pass
+SILENT = ROW | {"prompt": 'def add_all(xs: list) -> int:\n    """Sum."""\n'}
+
+
+def question(**change: object) -> Question:
+    return HUMANEVAL.parse(ROW | change, "q.jsonl:1")
+
+
+def silent(**change: object) -> Question:
+    return HUMANEVAL.parse(SILENT | change, "q.jsonl:1")
+
+
+def test_the_examples_of_a_docstring_are_public_and_the_tests_that_grade_are_not():
+    asked = question()
+    assert HUMANEVAL.passes_on(asked, RIGHT)
+    assert HUMANEVAL.grade(asked, WRONG)
+    assert not HUMANEVAL.passes_on(asked, WRONG)
+    # Another program than the examples', so the hidden tests have no say.
+    only_hidden_fails = "def add_all(xs):\n    return 3"
+    assert HUMANEVAL.passes_on(asked, only_hidden_fails)
+    assert not HUMANEVAL.grade(asked, only_hidden_fails)
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "assert add_all([4]) == 4",
+        ["assert add_all([4]) == 4", "assert add_all([]) == 0"],
+        "def check(candidate):\n    assert candidate([4]) == 4",
+    ],
+)
+def test_a_row_may_bring_public_tests_of_its_own(tests: object):
+    asked = silent(public_tests=tests)
+    assert HUMANEVAL.carries_check(asked)
+    assert HUMANEVAL.passes_on(asked, RIGHT)
+    assert not HUMANEVAL.passes_on(asked, WRONG)
+
+
+def test_a_question_without_public_tests_says_so_and_lets_pass_what_holds_code():
+    asked = silent()
+    assert not HUMANEVAL.carries_check(asked)
+    assert HUMANEVAL.passes_on(asked, WRONG)
+    assert not HUMANEVAL.passes_on(asked, "")
+    assert question().meta == {"test": ROW["test"], "entry_point": "add_all"}
+
+
+def test_a_question_that_came_as_text_alone_is_checked_by_its_examples():
+    asked = Question("asked", ROW["prompt"], "")
+    assert HUMANEVAL.passes_on(asked, RIGHT)
+    assert not HUMANEVAL.passes_on(asked, WRONG)
+    assert HUMANEVAL.passes_on(Question("asked", "Say hello.", ""), RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("shown", "holds", "breaks"),
+    [
+        (">>> f(1)\n0.3333333", "return x / 3", "return x / 2"),
+        (">>> f('a')\n'aa'", "return x * 2", "return x"),
+        (">>> y = f(2)\n>>> y = f(y)\n>>> f(3)\n9", "return x * x", "return x"),
+        (">>> f(2)\nTrue\n>>> f(2)\n<a line that is no data>", "return x > 1", "return x < 1"),
+        (">>> f(0)\nTraceback (most recent call last):\nValueError\n>>> f(4)\n4", "return x", "0"),
+        (">>> f(lambda: 0)\n1\n>>> f(4)\n4", "return x", "return 0"),
+    ],
+)
+def test_examples_are_read_as_far_as_they_are_plain_data(shown: str, holds: str, breaks: str):
+    doc = "\n".join(f"    {line}" for line in shown.splitlines())
+    prompt = f'def f(x):\n    """F.\n\n{doc}\n    """\n'
+    asked = HUMANEVAL.parse(ROW | {"prompt": prompt, "entry_point": "f"}, "here")
+    assert HUMANEVAL.carries_check(asked)
+    assert HUMANEVAL.passes_on(asked, f"def f(x):\n    {holds}")
+    assert not HUMANEVAL.passes_on(asked, f"def f(x):\n    {breaks}")
+
+
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [
+        ("assert add_all([", "public_tests: expected asserts in Python, found 'assert add_all"),
+        ("print(add_all([1]))", "public_tests: expected at least one assert"),
+        ("assert 1 + 1 == 2", "public_tests: expected asserts on add_all"),
+        ([3], "public_tests: expected asserts, as a text or a list of texts"),
+        (ROW["test"], "public_tests: expected tests that anybody may see, found those that grade"),
+        (
+            "assert candidate([1, 2, 3]) == 6",
+            "public_tests: expected tests that anybody may see, found those that grade",
+        ),
+    ],
+)
+def test_wrong_public_tests_are_named_with_their_line(tests: object, expected: str):
+    with pytest.raises(DataError, match=rf"^q\.jsonl:1: {expected}"):
+        question(public_tests=tests)
+
+
+POOL = ModelPool(
+    tuple(ModelSpec(n, n, 1e8, 1e8, 2, 8, Price(0.1, 0.1)) for n in ("right", "wrong", "twice"))
+)
+CODE = {"right": RIGHT, "wrong": WRONG, "twice": WRONG}
+
+
+class Writes:
+    async def complete(self, request: Request) -> Completion:
+        return Completion(CODE[request.model], 10, 3, 0.5)
+
+    async def aclose(self) -> None: ...
+
+
+def runner(role: str) -> GraphRunner:
+    graph = topologies.parallel(["wrong", "twice", "right"], "right", role)
+    return GraphRunner(graph, Prompt(HUMANEVAL, "Write."), Sampling(), POOL, Writes())
+
+
+def test_a_verifier_runs_what_the_question_carries_in_a_search_and_in_service():
+    assert asyncio.run(runner("voter").answer(question())).text == WRONG
+    found = asyncio.run(runner("verifier").answer(question()))
+    assert (found.text, found.usage.calls) == (RIGHT, 3)
+
+    async def served() -> NodeAnswer:
+        made = runner("verifier")
+        return await ServedRun(made, question(), None, Tolerance()).answer()
+
+    assert asyncio.run(served()).text == RIGHT
+
+
+def test_a_check_that_could_not_be_made_leaves_the_question_unanswered_not_wrong(monkeypatch):
+    def fails(*_: object) -> bool:
+        raise CallFailed("no process for a program could be started: no memory")
+
+    monkeypatch.setattr("ttsgraph.tasks.humaneval._passed", fails)
+    found = asyncio.run(runner("verifier").answer(question()))
+    assert found.text is None
+    assert "no process for a program" in found.error
+
+
+def test_programs_are_checked_off_the_event_loop():
+    made = runner("verifier")
+    assert made.slow == {made.sink}
+    assert runner("voter").slow == set()
+
+
+def test_a_program_that_was_checked_is_not_run_again(monkeypatch):
+    ran = []
+    from ttsgraph.tasks import humaneval
+
+    run = humaneval.run_checked
+    monkeypatch.setattr(
+        humaneval, "run_checked", lambda *given: ran.append(given[0]) or run(*given)
+    )
+    asked = silent(public_tests="assert add_all([41]) == 41")
+    for _ in range(3):
+        assert HUMANEVAL.passes_on(asked, RIGHT)
+    assert len(ran) == 1
+
+
+def test_a_solution_can_not_reach_beyond_its_sandbox_while_it_is_checked(tmp_path: Path):
+    if any(layer in missing_layers() for layer in REQUIRED):
+        pytest.skip("programs can't be isolated here")
+    left = tmp_path / "left"
+    writes = f"def add_all(xs):\n    open({str(left)!r}, 'w').write('x')\n    return sum(xs)"
+    assert not HUMANEVAL.passes_on(question(), writes)
+    assert not left.exists()
+    assert os.environ  # of this process, which a solution does not share
+
+
+def test_a_verifier_is_offered_where_there_is_something_to_check():
+    verifier = get_role("verifier")
+    assert unfit(verifier, HUMANEVAL, [silent(), question()]) == ""
+    assert unfit(verifier, HUMANEVAL, [silent()] * 2) == (
+        "none of the 2 questions carries the public tests of its question"
+    )
+    assert unfit(verifier, get_task("number")) == "kind number has no public check"
+    schema = {"schema": {"type": "object"}}
+    assert unfit(verifier, get_task("json", schema)) == ""
+    assert "as it is set up here" in unfit(verifier, get_task("json"))
+    for kind in TASKS.values():
+        assert unfit(get_role("assistant"), kind) == ""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    data = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+    data["roles"] = ["assistant", "fuser", "voter", "verifier"]
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(data))
+    params = {"profile": "simulated", "tasks": ["math"], "methods": ["random"], "seed": 3}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_profile_leaves_the_role_out_and_says_why(project: Path):
+    profile = load(Profile, project / "profiles" / "simulated.yaml")
+    assert profile.roles_on("math", []) == ("assistant", "fuser", "voter")
+    assert profile.no_checks("math", []) == [
+        "math: no graph has a verifier: kind math has no public check"
+    ]
+    assert "verifier" in profile.roles_on("humaneval", [question()])
+    assert profile.no_checks("humaneval", [question()]) == []
+    assert "verifier" not in profile.roles_on("humaneval", [silent()])
+
+
+def test_a_team_with_a_verifier_that_checks_nothing_is_refused(project: Path):
+    models = list(load(Profile, project / "profiles" / "simulated.yaml").pool)[:2]
+    (project / "team.yaml").write_text(yaml.safe_dump({"proposers": models, "role": "verifier"}))
+    done = CliRunner().invoke(app, ["compare", "--preset", "team.yaml"])
+    assert done.exit_code != 0
+    assert str(done.exception) == ("team: expected no verifier: kind math has no public check")
+
+
+def test_cost_drawing_and_words_know_a_verifier(project: Path):
+    profile = load(Profile, project / "profiles" / "simulated.yaml")
+    model = next(iter(profile.pool))
+    nodes = [*(Node(k, "assistant", model) for k in range(3)), Node(3, "verifier", model)]
+    graph = CollaborationGraph(tuple(nodes), ((0, 3), (1, 3), (2, 3)))
+    cost = CostModel(profile.model_pool(), Lengths(100, 50))
+    assert cost.graph_cost(graph) == pytest.approx(3 * cost.single(model))
+    assert "the majority of what passes the check" in in_brief(graph, profile.model_pool())
+    assert any(
+        "drops those that fail the check" in line for line in explain(graph, profile, "math")
+    )
+    assert Deployed("humaneval", graph, profile).prompt.task.checks
