@@ -313,6 +313,7 @@ class Contest:
                     math.hypot(predicted.spread, predicted.own),
                     feedback.accuracy,
                     scored,
+                    misfit(self.forecasts),
                 )
             )
 

@@ -22,14 +22,16 @@ mean of an exponential prior, in accuracy.
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One graph before its first run: predicted accuracy with its standard deviation; and what it
-    had on so many questions then.
+    """One graph before its first run: predicted accuracy with the model's standard deviation; and
+    what it had on so many questions then. `misfit` is what the model's form was known to be wrong
+    by.
     """
 
     predicted: float
     spread: float
     observed: float
     questions: int
+    misfit: float = 0.0
 
     @property
     def noise(self) -> float:
@@ -42,8 +44,9 @@ class Calibration:
     """Of all forecasts of a contest; shares of 1.
 
     `bias` is predicted minus observed on average. `error` is the mean absolute difference,
-    `error_expected` what it would be if predictions were right but for their own spread and the few
-    questions. `covered` is how many observed values lie within the 90 % interval of both.
+    `error_expected` what it would be if predictions were right but for their own spread, the misfit
+    known and the few questions. `covered` is how many observed values lie within the 90 % interval
+    of all three.
     """
 
     graphs: int
@@ -58,7 +61,7 @@ def calibration(forecasts: Sequence[Forecast]) -> Calibration | None:
     if not forecasts:
         return None
     off = np.array([forecast.predicted - forecast.observed for forecast in forecasts])
-    allowed = np.array([math.hypot(forecast.spread, forecast.noise) for forecast in forecasts])
+    allowed = np.array([math.hypot(f.spread, f.misfit, f.noise) for f in forecasts])
     within = np.abs(off) <= NormalDist().inv_cdf((1 + LEVEL) / 2) * allowed
     # The mean absolute value of a normal variable is its standard deviation times the root of 2 /
     # pi.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttsgraph.response.calibration import Forecast, calibration, calibration_data
+from ttsgraph.response.calibration import Forecast, calibration, calibration_data, misfit
 
 RNG = np.random.default_rng(0)
 
@@ -48,3 +48,20 @@ def test_predictions_that_are_too_sure_show() -> None:
 def test_without_a_forecast_nothing_is_said() -> None:
     assert calibration([]) is None
     assert calibration_data([]) is None
+
+
+class TestMisfit:
+    def test_forecasts_that_chance_explains_leave_it_small(self) -> None:
+        assert misfit(forecasts(0.0, count=12, questions=40)) < 0.03
+
+    def test_forecasts_that_are_further_off_show_it(self) -> None:
+        rng = np.random.default_rng(1)
+        wrong = [
+            Forecast(0.5, 0.02, 0.5 + 0.15 * float(sign) * float(rng.uniform(0.7, 1.3)), 200)
+            for sign in rng.choice([-1, 1], size=12)
+        ]
+        assert misfit(wrong) == pytest.approx(0.15, abs=0.05)
+
+    def test_more_evidence_of_a_model_that_holds_makes_it_smaller(self) -> None:
+        known = forecasts(0.0, spread=0.01, count=60, questions=400)
+        assert misfit(known) < misfit(known[:6]) < misfit([])

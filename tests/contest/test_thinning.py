@@ -1,0 +1,82 @@
+"""Votes run with fewer of the answers that they hear alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ttsgraph.contest.thinning import DRAFTS, thinned
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.response.evidence import call_signatures
+
+
+def calls(graph: CollaborationGraph) -> int:
+    return sum(get_role(node.role).calls_model for node in graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("graph", "left"),
+    [
+        (
+            topologies.parallel(["a"] * 9, "a", "voter"),
+            topologies.parallel(["a"] * 3, "a", "voter"),
+        ),
+        (
+            topologies.panel(["a"] * 5, ["b"] * 7, "b", "voter"),
+            topologies.panel(["a"] * 5, ["b"], "b", "voter"),
+        ),
+        (
+            topologies.branches([["a", "b"]] * 6, "b", "voter"),
+            topologies.branches([["a", "b"]], "b", "voter"),
+        ),
+    ],
+    ids=["draws", "reviewers", "chains"],
+)
+def test_of_answers_that_are_heard_alike_few_are_run(
+    graph: CollaborationGraph, left: CollaborationGraph
+) -> None:
+    assert thinned(graph).content_hash == left.content_hash
+
+
+def test_each_kind_of_answer_is_still_heard() -> None:
+    graph = topologies.parallel(["a"] * 6 + ["b"] * 2, "sink", "voter")
+    assert thinned(graph).model_counts() == {"a": DRAFTS, "b": 2, "sink": 1}
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        topologies.single("a"),
+        topologies.chain(["a"] * 4),
+        topologies.parallel(["a"] * 9, "a"),
+        topologies.panel(["a"] * 3, ["b"] * 3, "b", "fuser"),
+    ],
+)
+def test_what_a_call_reads_is_never_thinned(graph: CollaborationGraph) -> None:
+    assert thinned(graph) is graph
+
+
+def test_a_vote_that_stops_early_stays_whole() -> None:
+    graph = topologies.parallel(["a"] * 9, "a", "voter")
+    sink = replace(graph.node(graph.sink), waves=(5, 1))
+    waves = CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
+    assert thinned(waves) is waves
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        topologies.panel(["a"] * 5, ["b"] * 7, "b", "voter"),
+        topologies.panel(["a"] * 2, ["b"] * 4, "b", "voter", drafts_count=True),
+        topologies.branches([["a", "b"]] * 6, "b", "voter"),
+    ],
+)
+def test_its_calls_are_calls_of_the_whole_graph(graph: CollaborationGraph) -> None:
+    """So that the whole graph, run later, finds them in the cache."""
+    small = thinned(graph)
+    assert 0 < calls(small) < calls(graph)
+    made = {i: s for i, s in call_signatures(small).items() if i != small.sink}
+    assert set(made.values()) <= set(call_signatures(graph).values())
