@@ -419,9 +419,15 @@ def _are_lines(values: list[Any]) -> bool:
 
 
 def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
-    """The program that a diff makes of a file."""
-    sides = [side for lines in [text.split("\n"), *blocks_of(text)] for side in _new_sides(lines)]
-    return _joined([m for side in sides if (m := _readable(side))], function, given)
+    """The program that a diff makes of a file: one that stands in the text, else in a block of it,
+    as a line that a diff adds can look like a fence.
+    """
+    for among in ([text.split("\n")], blocks_of(text)):
+        sides = [side for lines in among for side in _new_sides(lines)]
+        found = _joined([m for side in sides if (m := _readable(side))], function, given)
+        if found is not None:
+            return found
+    return None
 
 
 def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:

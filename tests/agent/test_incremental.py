@@ -86,8 +86,9 @@ def test_a_step_does_not_grow_with_the_history(method: str, insight_2: bool) -> 
         for _ in range(3):
             tried = searcher.ask(6)
             searcher.tell([(graph, feedback(rough(graph))) for graph in tried])
-        before = [searcher.history[k % len(searcher.history)] for k in range(candidates)]
-        searcher.history = History([*before, *searcher.history[:]])
+        known = searcher.updates.history
+        before = [known[k % len(known)] for k in range(candidates)]
+        searcher.updates.history = History([*before, *known[:]])
         results = [(graph, feedback(rough(graph))) for graph in searcher.ask(6)]
         return steps(lambda: (searcher.tell(results), searcher.result()))
 
