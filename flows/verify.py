@@ -104,6 +104,12 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> Calls | None:
     """A task's calls: those of dvc.lock if all can be had, else the published ones; None where
     there are neither.
     """
+    found = _locked_calls(params, task, lock)
+    return _published(params.profile, task) if found is None else found
+
+
+def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
+    """A task's calls as dvc.lock has them; None if some can't be had."""
     store = Store()
     found = {}
     for plan in STAGES:
@@ -112,7 +118,7 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> Calls | None:
                 where = path.format(profile=params.profile, task=task, method=method)
                 kept = store.find(where, _locked(lock, plan, task, method).get(where, ""))
                 if kept.content is None:
-                    return _published(params.profile, task)
+                    return None
                 found.update(read_calls(io.BytesIO(kept.content)))
     return found
 
@@ -125,8 +131,7 @@ def publish(task: str, profile: str | None = None) -> Path:
     params = params.model_copy(update={"profile": profile or params.profile})
     lock = yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]
     path = PUBLISHED / params.profile / f"{task}.parquet"
-    path.unlink(missing_ok=True)
-    calls = recorded_calls(params, task, lock)
+    calls = _locked_calls(params, task, lock)
     if calls is None:
         raise InputError(
             f"expected the calls of {task} that dvc.lock has, in calls/ or in DVC's cache, found"

@@ -174,6 +174,18 @@ class TestVerify:
             assert found["math"].same > 30
             assert sorted(folder.rglob("*")) == before
 
+    def test_calls_that_cant_be_had_leave_what_was_published(
+        self, built: SimulatedProject, tmp_path: Path
+    ) -> None:
+        with chdir(built.folder):
+            publish("math")
+        folder = without_results(built, tmp_path / "clone")
+        published = folder / PUBLISHED / "simulated-small" / "math.parquet"
+        before = published.read_bytes()
+        with chdir(folder), pytest.raises(InputError, match="make repro"):
+            publish("math")
+        assert published.read_bytes() == before
+
     def test_a_missing_call_and_a_changed_answer_are_named(
         self, built: SimulatedProject, tmp_path: Path
     ) -> None:
