@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -37,9 +38,41 @@ START_TIMEOUT_S = 300.0
 """
 
 
+LOCKS = Path(".dvc/tmp/rwlock")
+
+
+def forget_dead_holders() -> None:
+    """Remove DVC's list of read and write locks if no DVC that holds one runs any more.
+
+    After a kill DVC does so only once the number of the killed process is free: it isn't while the
+    process waits to be reaped, or once another has got it. A list that was cut off names no holder.
+    """
+    try:
+        text = LOCKS.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    if not any(_is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', text)):
+        LOCKS.unlink(missing_ok=True)
+
+
+def _is_dvc(pid: int) -> bool:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and any(
+            "dvc" in part for part in process.cmdline()
+        )
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:  # somebody else's, which may be one
+        return True
+
+
 def changed_stages() -> list[str]:
     """Names of the stages that `dvc repro` would run for sure (what follows them may run too)."""
     identity()
+    forget_dead_holders()
     done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
