@@ -81,7 +81,8 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
     texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
     quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
     readings: tuple[Iterable[_Module | None], ...] = (
-        (_in_text(text, function, given) for text in _with_documents(texts + quoted)),
+        # What quotes hold as fences do comes first: it may have such quotes of its own.
+        (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),
         (_in_text(other, function, given) for text in texts for other in unwrapped(text)),

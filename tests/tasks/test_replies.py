@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ttsgraph.tasks import get_task
@@ -288,7 +288,13 @@ TARGETS = st.sampled_from(
 )
 
 
+QUOTED_DRAFT = "TEXT = '''\ndef target(x): return 0\n\n- it's\n'''"
+FENCED = "TEXT = '''\n```\n\n- it's\n'''\n\nMORE = '''\nwords\n\n- it's\n'''"
+
+
 @settings(max_examples=300, deadline=None)
+@example([], "def target(x):\n    return x * x", [QUOTED_DRAFT], "quotes for fences")
+@example([FENCED], "def target(x):\n    return x * x", [], "as a diff")
 @given(
     st.lists(STATEMENTS, max_size=4),
     TARGETS,
