@@ -85,8 +85,8 @@ calls left that it may take.
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of one contender: its label, value with standard deviation, prediction with the
-    model's own standard deviation, and the questions that it was run on.
+    """What is known of one contender: its label, value with standard deviation, prediction, and the
+    questions that it was run on.
     """
 
     graph: CollaborationGraph
@@ -95,7 +95,6 @@ class Standing:
     value: float
     spread: float
     predicted: float
-    model_spread: float
     observed: float
     n_scored: int
 
@@ -239,7 +238,7 @@ class Contest:
         for whole in promising:
             if picked >= most or hopes[whole] < hopes[promising[0]] - reach:
                 break
-            graph = self._tried(whole)
+            graph = self._tried(whole)  # each run may show that predictions don't hold
             price = self.evidence.new_calls(graph, places)
             if spent + price > allowed:
                 continue
@@ -270,8 +269,8 @@ class Contest:
             if not jobs:
                 break
             self._rank()
-            values = {s.graph: s.value for s in self.standings}
-            alive = sorted(alive, key=lambda g: -values[g])[: (len(alive) + 1) // 2]
+            best = [s.graph for s in self.standings if s.graph in alive]
+            alive = best[: (len(alive) + 1) // 2]
         self._rank(FINAL_SAMPLES)
 
     async def _evaluate(
@@ -352,7 +351,7 @@ class Contest:
         """Let graphs cost what a question costs on average, as the response model says that answers
         agree.
         """
-        known = model if isinstance(model, ResponseModel) else self._response(self.settings.samples)
+        known = model if isinstance(model, ResponseModel) else self._response()
         self.brief = on_average(self.brief, known.classes, known.total)
 
     def _within(self, graph: CollaborationGraph) -> bool:
@@ -386,7 +385,6 @@ class Contest:
             value,
             spread,
             predicted.accuracy,
-            predicted.spread,
             observed,
             count,
         )

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.support.processes import said_by
 from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import InputError
@@ -120,17 +121,7 @@ def test_from_the_wheel_to_a_served_graph_in_six_commands(wheel: Path, tmp_path:
 
     def type_(*command: str, cwd: Path) -> str:
         commands.append(list(command))
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=500,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return said_by(command, cwd, environment)
 
     project = elsewhere / "mysearch"
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
@@ -195,11 +186,7 @@ def test_an_experiment_with_another_seed_shows_its_scores(tmp_path: Path) -> Non
     }
 
     def done(*command: str) -> str:
-        made = subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, check=False
-        )
-        assert made.returncode == 0, made.stdout + made.stderr
-        return made.stdout
+        return said_by(command, project, environment)
 
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
         assert init(project, url, "--budget", "$0.00002").exit_code == 0

@@ -59,6 +59,7 @@ async def ask(client, texts) -> list[str]:
     return found
 
 
+CALLS = PUBLISHED / "simulated-small" / "math.parquet"
 TEXTS = ("a", "bb", "broken", "long", "bb")
 
 
@@ -154,6 +155,14 @@ def without_results(project: SimulatedProject, folder: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def clone(built: SimulatedProject, tmp_path: Path) -> Path:
+    """A fresh clone of what was built, with the calls that were published."""
+    with chdir(built.folder):
+        publish("math")
+    return without_results(built, tmp_path / "clone")
+
+
 @pytest.mark.slow
 class TestVerify:
     def test_every_hash_is_reproduced_twice_in_folders_of_other_names(
@@ -161,7 +170,7 @@ class TestVerify:
     ) -> None:
         with chdir(built.folder):
             published = publish("math")
-        assert published == PUBLISHED / "simulated-small" / "math.parquet"
+        assert published == CALLS
         for name in ("clone", "a folder with another name"):
             folder = without_results(built, tmp_path / name)
             before = sorted(folder.rglob("*"))
@@ -174,36 +183,28 @@ class TestVerify:
             assert found["math"].same > 30
             assert sorted(folder.rglob("*")) == before
 
-    def test_calls_that_cant_be_had_leave_what_was_published(
-        self, built: SimulatedProject, tmp_path: Path
-    ) -> None:
-        with chdir(built.folder):
-            publish("math")
-        folder = without_results(built, tmp_path / "clone")
-        published = folder / PUBLISHED / "simulated-small" / "math.parquet"
+    def test_calls_that_cant_be_had_leave_what_was_published(self, clone: Path) -> None:
+        published = clone / CALLS
         before = published.read_bytes()
-        with chdir(folder), pytest.raises(InputError, match="make repro"):
+        with chdir(clone), pytest.raises(InputError, match="make repro"):
             publish("math")
         assert published.read_bytes() == before
 
     def test_a_missing_call_and_a_changed_answer_are_named(
-        self, built: SimulatedProject, tmp_path: Path
+        self, built: SimulatedProject, clone: Path
     ) -> None:
-        with chdir(built.folder):
-            publish("math")
-        folder = without_results(built, tmp_path / "clone")
-        path = folder / PUBLISHED / "simulated-small" / "math.parquet"
+        path = clone / CALLS
         calls = read_calls(path)
         used_first = sorted(
             read_calls(built.folder / "calls" / "simulated-small" / "math" / "profile.parquet")
         )
         write_calls({key: call for key, call in calls.items() if key != used_first[0]}, path)
-        with chdir(folder):
+        with chdir(clone):
             (wrong,) = verify()["math"].wrong
         assert f"profile@math can't be rebuilt: expected call {used_first[0][:16]}" in wrong
         changed = calls | {key: Call("m", Completion("no answer", 1, 1, 9.0)) for key in used_first}
         write_calls(changed, path)
-        with chdir(folder):
+        with chdir(clone):
             wrong = verify()["math"].wrong
         assert "profile@math: results/simulated-small/math/profile.parquet is" in "; ".join(wrong)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.docs_blocks import Block, blocks_of
+from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 
@@ -55,17 +55,8 @@ def titled(page: str, title: str) -> Block:
 
 
 def run(program: list[str], folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, *program],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    return said_by([sys.executable, *program], folder, environment)
 
 
 def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _REFUSE = """
@@ -29,8 +29,21 @@ def refusing(names: Sequence[str], program: str) -> list[str]:
 
 def refused_calls(names: Sequence[str], program: str) -> str:
     """What a program prints on a kernel that refuses these system calls."""
+    return said_by(refusing(names, program))
+
+
+def said_by(
+    command: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> str:
+    """What a command prints that has to succeed, in a folder and an environment (this one's)."""
     done = subprocess.run(
-        refusing(names, program), capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
