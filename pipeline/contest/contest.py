@@ -9,13 +9,14 @@ every node.
    best of each form. Each call teaches the model something about all graphs with such nodes, so a
    vote is run with few of the answers that it hears alike (pipeline/contest/thinning.py), for as
    long as predictions hold.
-4. Finals: the best few are run whole on further questions, validation questions last, half of them
-   dropped at a time.
+4. Finals: the leader is run whole on validation questions, a few at a time, for as long as it
+   leads. So what is found is seldom a graph that was never run, which is where predictions fail.
 
 A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
 by the more, the more questions those were and the further predictions have been off in this contest
 beyond what chance explains. What chance explains is in the model already, which was fitted to the
-same answers. So where the model's form is wrong, running graphs corrects it.
+same answers. So where the model's form is wrong, running graphs corrects it: of most graphs a
+little, of the rare one that is nothing like predicted almost wholly.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.response.calibration import Forecast, misfit
+from ttsgraph.response.calibration import Forecast, misfit, own_shift
 from ttsgraph.response.constant import ConstantModel
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.response.model import Predictor, ResponseModel
@@ -71,7 +72,7 @@ question has to be worth.
 """
 
 FINAL_SAMPLES = 16
-"""Samples of the last prediction, which decides."""
+"""Samples of the predictions in the finals, which decide."""
 
 WITHIN_REACH = 0.06
 """Graphs that are expected to be worse than the best by more are not run."""
@@ -254,24 +255,15 @@ class Contest:
         return thinned(graph) if relied_on else graph
 
     async def _finals(self, environment: Evaluator, publish: Publish) -> None:
-        settings = self.settings
-        self._rank()
-        alive = [s.graph for s in self.standings[: settings.finalists]]
-        place = (settings.rounds + 1) * settings.block
-        while len(alive) > 1 and place < len(self._order):
-            places = self._order[place : place + settings.final_block]
-            place += settings.final_block
-            jobs = []
-            for graph in alive:
-                if self.calls + self.evidence.new_calls(graph, places) <= settings.calls:
-                    await self._evaluate([(graph, places)], environment, publish)
-                    jobs.append(graph)
-            if not jobs:
-                break
-            self._rank()
-            best = [s.graph for s in self.standings if s.graph in alive]
-            alive = best[: (len(alive) + 1) // 2]
-        self._rank(FINAL_SAMPLES)
+        validation = self._order[len(self.train) :]
+        while True:
+            self._rank(FINAL_SAMPLES)
+            leader = self.standings[0].graph
+            places = self.evidence.missing(leader, validation)[: self.settings.final_block]
+            left = self.settings.calls - self.calls
+            if not len(places) or self.evidence.new_calls(leader, places) > left:
+                return
+            await self._evaluate([(leader, places)], environment, publish)
 
     async def _evaluate(
         self,
@@ -360,7 +352,7 @@ class Contest:
     def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
         predicted = model.predict(graph)
         value = predicted.accuracy
-        own = predicted.own**2 + off**2
+        own = math.hypot(predicted.own, off)
         seen = self.evidence.graphs.get(graph)
         observed = math.nan
         count = 0
@@ -368,12 +360,11 @@ class Contest:
             residual = seen.right - predicted.shares[seen.questions]
             observed = float(seen.right.mean())
             count = len(residual)
-            error = max(LEAST_VARIANCE, float(residual.var())) / count
-            weight = own / (own + error)
-            value = value + weight * float(residual.mean())
-            own = own * (1 - weight)
+            error = math.sqrt(max(LEAST_VARIANCE, float(residual.var())) / count)
+            shift, own = own_shift(float(residual.mean()), error, own)
+            value += shift
         units = self.brief.cost.graph_cost(graph)
-        spread = math.hypot(predicted.spread, math.sqrt(own))
+        spread = math.hypot(predicted.spread, own)
         if self.brief.joint:
             latency = self._latency(graph)
             value = self.brief.objective.of(value, latency)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist
 
 import numpy as np
+from scipy.stats import t as student_t
 
 LEVEL = 0.9
 
@@ -18,6 +19,10 @@ USUAL = 0.02
 """By how much the model's form may be wrong of a graph, and what is usual before any forecast: the
 mean of an exponential prior, in accuracy.
 """
+
+SHIFTS = np.linspace(-1.0, 1.0, 401)
+TAILS = 3
+"""Grid of a graph's own shift, in accuracy, and the degrees of freedom of its prior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,22 @@ def misfit(forecasts: Sequence[Forecast]) -> float:
     log = -0.5 * (np.log(variance) + off[:, None] ** 2 / variance).sum(axis=0) - MISFITS / USUAL
     weights = np.exp(log - log.max()) * np.gradient(MISFITS)
     return math.sqrt(float(weights @ MISFITS**2 / weights.sum()))
+
+
+def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
+    """How far one graph's accuracy is from what is predicted, given what it did itself: mean and
+    standard deviation.
+
+    `residual` is observed minus predicted, with the standard deviation `error` from chance. Before
+    it was seen, the shift is Student's t with few degrees of freedom and `scale`: most graphs are
+    off by little, a rare one by anything.
+    """
+    prior = student_t.logpdf(SHIFTS / scale, TAILS)
+    log = prior - 0.5 * ((SHIFTS - residual) / error) ** 2
+    weights = np.exp(log - log.max())
+    weights /= weights.sum()
+    mean = float(weights @ SHIFTS)
+    return mean, math.sqrt(float(weights @ (SHIFTS - mean) ** 2))
 
 
 def calibration_data(forecasts: Sequence[Forecast]) -> dict[str, float | int] | None:

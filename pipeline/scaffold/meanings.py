@@ -158,7 +158,6 @@ MEANINGS: dict[str, dict[str, str]] = {
     "ContestSettings": {
         "enabled": "whether there is one",
         "rounds": "of choosing graphs to run by what is known",
-        "finalists": "graphs that go into the finals",
     },
     "SearchSettings": {
         "max_iterations": "rounds of the search, at most",

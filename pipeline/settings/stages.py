@@ -61,7 +61,7 @@ class ContestSettings(Closed):
 
     enabled: bool = True
     calls: PositiveInt = Field(
-        default=1500, description="model calls that are not in the cache, at most"
+        default=1900, description="model calls that are not in the cache, at most"
     )
     block: PositiveInt = Field(
         default=40, description="training questions of the probes, and of each round"
@@ -71,10 +71,11 @@ class ContestSettings(Closed):
     variations: int = Field(
         default=0, ge=0, description="changed copies of the best graphs that a round looks at"
     )
-    finalists: PositiveInt = 6
-    final_block: PositiveInt = Field(default=32, description="questions of each heat of the finals")
+    final_block: PositiveInt = Field(
+        default=16, description="validation questions of the leader at a time, in the finals"
+    )
     search_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.95, description="of the calls, before the finals"
+        default=0.75, description="of the calls, before the finals"
     )
     kept: PositiveInt = Field(
         default=3, description="contenders that stand in every search beside its own results"

@@ -26,9 +26,7 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
         "math": data["tasks"]["math"] | {"splits": {"train": 24, "val": 12, "test": 40}}
     }
     data["tasks"]["math"]["source"]["size"] = 300
-    data["init"] = {
-        "contest": {"calls": 150, "block": 6, "rounds": 1, "final_block": 6, "finalists": 2}
-    }
+    data["init"] = {"contest": {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}}
     data["search"] = {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8}
     data["budget"]["limit"] = 8
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(data))

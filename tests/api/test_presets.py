@@ -33,7 +33,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     splits = {"train": 24, "val": 12, "test": 40}
     data["tasks"] = {"math": data["tasks"]["math"] | {"splits": splits}}
     data["tasks"]["math"]["source"]["size"] = 300
-    contest = {"calls": 150, "block": 6, "rounds": 1, "final_block": 6, "finalists": 2}
+    contest = {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}
     data["init"] = {"contest": contest}
     data["search"] = {"max_iterations": 2, "patience": 1, "candidates": 2, "batch": 8}
     (tmp_path / "profiles").mkdir()

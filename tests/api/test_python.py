@@ -23,9 +23,7 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.evaluation.progress import Answered
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
-SMALL = {
-    "init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8, "finalists": 2}}
-}
+SMALL = {"init": {"contest": {"calls": 200, "block": 6, "rounds": 1, "final_block": 8}}}
 
 
 @pytest.fixture(scope="module")

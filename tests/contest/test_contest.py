@@ -85,11 +85,16 @@ def scored(profile: Profile, environment: ArrayEnvironment, budget: float) -> Br
 
 
 def contest_of(
-    profile: Profile, environment: ArrayEnvironment, budget: float = 18.0, seed: int = 0
+    profile: Profile,
+    environment: ArrayEnvironment,
+    budget: float = 18.0,
+    seed: int = 0,
+    calls: int = SETTINGS.calls,
 ) -> Contest:
     every = environment.questions
     brief = scored(profile, environment, budget)
-    contest = Contest(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(seed))
+    settings = SETTINGS.model_copy(update={"calls": calls})
+    contest = Contest(brief, every[:TRAIN], every[TRAIN:], settings, np.random.default_rng(seed))
     asyncio.run(contest.run(environment))
     return contest
 
@@ -289,6 +294,31 @@ class TestContest:
         ).standings[0]
         assert hasty.graph.depth < patient.graph.depth
         assert hasty.value <= 1
+
+    def test_the_leader_was_run_on_all_validation_questions(self, profile: Profile) -> None:
+        contest = contest_of(profile, world_of(profile), calls=2000)
+        seen = contest.evidence.graphs[contest.standings[0].graph]
+        assert set(range(TRAIN, TRAIN + VAL)) <= set(seen.questions.tolist())
+
+    def test_a_graph_that_does_not_do_as_predicted_is_not_found(self, profile: Profile) -> None:
+        """Graphs of some size come to nothing here, which no node's answer tells."""
+        sound = world_of(profile, seed=3)
+        size = len(contest_of(profile, sound, calls=2000).standings[0].graph.nodes)
+        assert size > 2
+
+        class NothingLarge(ArrayEnvironment):
+            def _evaluate(
+                self, graph: CollaborationGraph, questions: Sequence[Question]
+            ) -> Feedback:
+                feedback = super()._evaluate(graph, questions)
+                if len(graph.nodes) < size:
+                    return feedback
+                spoilt = tuple(replace(result, correct=False) for result in feedback.results)
+                return replace(feedback, results=spoilt)
+
+        large = NothingLarge(sound.world, sound.questions, sound.lengths)
+        found = contest_of(profile, large, calls=2000).standings[0]
+        assert len(found.graph.nodes) < size
 
     def test_few_questions_are_enough_to_run(self, profile: Profile) -> None:
         environment = world_of(profile)

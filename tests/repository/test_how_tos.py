@@ -66,7 +66,7 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
     (program,) = [block.text for block in blocks_of("docs/python.md") if "search(" in block.text]
     *lines, served = program.splitlines()
     assert served == 'ttsgraph.load("folder").serve()'  # which ends when it is interrupted
-    quick = "init={'contest': {'calls': 100, 'block': 6, 'rounds': 1, 'finalists': 1}},"
+    quick = "init={'contest': {'calls': 100, 'block': 6, 'rounds': 1}},"
     text = "\n".join(lines).replace('budget="', f'{quick} budget="')
     assert quick in text
     with serve(StubServer(("small-1b", "large-8b"), skill=0.7)) as url:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttsgraph.response.calibration import Forecast, calibration, calibration_data, misfit
+from ttsgraph.response.calibration import (
+    Forecast,
+    calibration,
+    calibration_data,
+    misfit,
+    own_shift,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -65,3 +71,29 @@ class TestMisfit:
     def test_more_evidence_of_a_model_that_holds_makes_it_smaller(self) -> None:
         known = forecasts(0.0, spread=0.01, count=60, questions=400)
         assert misfit(known) < misfit(known[:6]) < misfit([])
+
+
+class TestOwnShift:
+    """Of a graph whose kind is usually off by two points."""
+
+    def test_what_chance_explains_moves_it_little(self) -> None:
+        shift, spread = own_shift(-0.1, 0.08, 0.02)
+        assert -0.03 < shift < 0
+        assert spread < 0.05
+
+    def test_a_graph_that_is_nothing_like_predicted_is_valued_by_what_it_did(self) -> None:
+        shift, spread = own_shift(-0.45, 0.08, 0.02)
+        assert shift < -0.36
+        assert spread == pytest.approx(0.08, abs=0.02)
+
+    def test_it_is_moved_more_by_more_questions_and_where_kinds_are_further_off(self) -> None:
+        few, many, loose = (
+            own_shift(-0.1, error, scale)[0]
+            for error, scale in ((0.08, 0.02), (0.03, 0.02), (0.08, 0.2))
+        )
+        assert many < few
+        assert loose < few
+
+    def test_both_ways_alike(self) -> None:
+        up, down = own_shift(0.2, 0.05, 0.03), own_shift(-0.2, 0.05, 0.03)
+        assert up == pytest.approx((-down[0], down[1]))
