@@ -22,6 +22,7 @@ from benchmarks import (
     racing,
     resume,
     service,
+    startup,
     tracking,
     workers,
 )
@@ -134,6 +135,16 @@ def test_a_second_worker_that_waits_for_the_first_fails(second, holds):
 
     clusters = {1: Cluster(1.0), 2: Cluster(second)}
     assert workers.compare(clusters, clock).holds is holds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [((0.3, 0.4, 1.4), [True] * 3), ((0.6, 0.9, 2.2), [False] * 3)]
+)
+def test_a_start_that_is_slower_fails(seconds, expected):
+    assumed = dict(zip(("help", "cost", "search"), seconds, strict=True)) | {"floor": 0.1}
+    commands = {name: [name] for name in ("floor", "help", "cost", *startup.STAGES)}
+    found = startup.compare(commands, lambda command: assumed.get(command[0], 1.0), turns=1)
+    assert holds(found) == expected
 
 
 def test_a_search_without_races_or_with_bad_ones_fails():
