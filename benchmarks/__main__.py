@@ -35,6 +35,7 @@ BENCHMARKS = (
     "tracking",
     "service",
     "traces",
+    "startup",
 )
 NAMED = ("vllm", "faulty", "injection")
 STORED = Path("reports/bench.json")

@@ -25,8 +25,7 @@ import aiohttp
 from benchmarks.endpoint import started
 from benchmarks.measured import Ratio
 from benchmarks.pool import profile_on
-from benchmarks.service import launched
-from benchmarks.traces import processor_s
+from benchmarks.service import launched, processor_s
 from benchmarks.voter import DELAY_S
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.topologies import parallel

@@ -5,6 +5,7 @@ what it adds to a graph's time.
 its own; then in turns through it and the same graph in this process, without a server, as other
 work on the machine disturbs both alike; one client alone does the same on a pool that is quick,
 where what a server adds isn't hidden. Each question has a name that the pool, a stub, answers with.
+How many answers one process can give is told by its core time, which other work disturbs least.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.runtime.clients import connect
+from ttsgraph.service.capacity import CALLS, REQUESTS_PER_S
 from ttsgraph.tasks.base import Question
 
 CLIENTS = 200
@@ -46,6 +48,7 @@ ALONE_DELAY_S = 0.05
 TURNS = 3
 TURN_S = 8.0
 WIDTH = 3
+BUSY_CLIENTS = 64
 MOST = 1.10
 MOST_MS = 4.0
 
@@ -54,10 +57,10 @@ Timed = list[tuple[float, str]]
 """Seconds, and what came instead of the question's own answer, if anything."""
 
 
-def deployed(base_url: str) -> Deployed:
-    """Three assistants and a fuser on the stub."""
-    profile = profile_on({MODEL: base_url}, CLIENTS * WIDTH)
-    return Deployed("math", parallel([MODEL] * WIDTH, MODEL), profile)
+def deployed(base_url: str, width: int = WIDTH) -> Deployed:
+    """So many assistants and a fuser on the stub."""
+    profile = profile_on({MODEL: base_url}, CLIENTS * width)
+    return Deployed("math", parallel([MODEL] * width, MODEL), profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,13 @@ def launched(version: Deployed, settings: dict[str, Any]) -> Iterator[tuple[str,
                 process.send_signal(signal.SIGTERM)
 
 
+def processor_s(pid: int) -> float:
+    """Processor time that a process has used, in seconds."""
+    with open(f"/proc/{pid}/stat") as stat:
+        used = stat.read().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Answers through the server, and without it, in turns."""
@@ -264,16 +274,42 @@ def crowded(
     ]
 
 
-def measure() -> list[Ratio]:
-    """What a server adds for one client, requests lost or mixed up in a minute, and the time over
-    that without a server.
+def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
+    """What one process is planned for (pipeline/service/capacity.py) against what it gives; `spent`
+    is its core time so far.
     """
+    through(TURN_S / 4)  # connections are made, and code is first run
+    before = spent()
+    found = through(TURN_S)
+    core = spent() - before
+    assert not any(wrong for _, wrong in found), "expected every answer, some failed"
+    return Ratio(
+        f"answers of {CALLS:g} calls that one server process gives in a core second",
+        round(len(found) / core, 1),
+        "at least",
+        REQUESTS_PER_S,
+        {"clients": BUSY_CLIENTS, "requests": len(found), "core time, s": round(core, 2)},
+    )
+
+
+def measure() -> list[Ratio]:
+    """What a server adds for one client, what one process can give, requests lost or mixed up in a
+    minute, and the time over that without a server.
+    """
+    crowd = Load(BUSY_CLIENTS, ALONE_DELAY_S)
+    with (
+        stub_server(crowd.delay_s, echo=True) as pool,
+        launched(deployed(pool, int(CALLS) - 1), {}) as (url, pid),
+    ):
+        most = busy(
+            lambda seconds: asyncio.run(served(url, crowd, seconds)), lambda: processor_s(pid)
+        )
     quick = Load(1, ALONE_DELAY_S)
     many = Load(CLIENTS, DELAY_S)
     with both_ways(quick) as (through, direct):
         found = alone(through, direct, quick)
     with both_ways(many) as (through, direct):
-        return [found, *crowded(through, direct, many)]
+        return [found, most, *crowded(through, direct, many)]
 
 
 def _quantile(found: Timed, percent: int) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import statistics
 import threading
 import time
@@ -22,7 +21,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.measured import Ratio
-from benchmarks.service import ALONE_DELAY_S, deployed, launched
+from benchmarks.service import ALONE_DELAY_S, deployed, launched, processor_s
 from benchmarks.stub import stub_server
 
 MOST = 1.03
@@ -83,13 +82,6 @@ async def alternately(urls: tuple[str, str], clients: int, rounds: int) -> list[
 
         await asyncio.gather(*(client() for _ in range(clients)))
     return found
-
-
-def processor_s(pid: int) -> float:
-    """Processor time that a process has used, in seconds."""
-    with open(f"/proc/{pid}/stat") as stat:
-        used = stat.read().rpartition(")")[2].split()[11:13]
-    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 def measure() -> list[Ratio]:

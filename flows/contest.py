@@ -4,18 +4,24 @@ cache.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.flows.live import live
 from ttsgraph.flows.stage import Stage
 from ttsgraph.tasks.base import Question
 
+if TYPE_CHECKING:
+    from ttsgraph.contest.contest import Contest
+
 
 def run_contest(stage: Stage, name: str, probes_only: bool = False) -> Contest:
     """The stage's contest, to its end or to the end of its probes."""
+    from ttsgraph.contest.contest import Contest  # with scipy, slow to import
+
     settings = stage.profile.init.contest
     brief = stage.brief()
     questions = stage.questions()

@@ -15,11 +15,8 @@ from ttsgraph.base.files import write_text
 from ttsgraph.deployment.promotion import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.progress import CameTo, Publish, run_state
-from ttsgraph.flows.deployment import challenger, deploy, read_run_id
 from ttsgraph.flows.live import live
-from ttsgraph.flows.registry import Registry
 from ttsgraph.flows.stage import Stage, load_stage, main, read_found
-from ttsgraph.flows.tracking import add_test_scores
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.stages import schemas
@@ -41,7 +38,6 @@ from ttsgraph.stages.trials import (
     cases_table,
     test_cases,
 )
-from ttsgraph.stages.worth import known_evidence, predicted_losses, with_worth
 from ttsgraph.tasks.base import Question, can_vote
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
@@ -72,7 +68,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         _write(stage, folder, graph, tested)
         stage.write_calls(f"evaluate-{method}")
         stage.record(f"evaluate-{method}", tested.table, folder)
-        add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), tested.table)
+        _note_scores(stage, folder, tested.table)
         publish(CameTo(_put_up(stage, method, folder, tested)))
 
 
@@ -110,6 +106,8 @@ def _tested(stage: Stage, method: str, cases: list[Case], count: int, publish: P
 
 
 def _write(stage: Stage, folder: Path, graph: CollaborationGraph, tested: Tested) -> None:
+    from ttsgraph.stages.worth import predicted_losses, with_worth  # with scipy, slow to import
+
     write_table(tested.table, Evaluations, folder / "test.parquet")
     rng = np.random.default_rng([stage.params.seed, 2])
     losses = predicted_losses(graph, stage.brief(), found_evidence(stage, folder), rng)
@@ -121,8 +119,20 @@ def _write(stage: Stage, folder: Path, graph: CollaborationGraph, tested: Tested
     write_text(folder / "scores.json", json.dumps(scores, indent=1))
 
 
+def _note_scores(stage: Stage, folder: Path, table: pd.DataFrame) -> None:
+    """The test's scores in the search's run in MLflow."""
+    # Here, as MLflow is slow to import and no answer waits for it.
+    from ttsgraph.flows.deployment import read_run_id
+    from ttsgraph.flows.tracking import add_test_scores
+
+    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "search"), table)
+
+
 def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> str:
     """Register the graph that the gate chooses, and write why; returns that in words."""
+    from ttsgraph.flows.deployment import challenger, deploy
+    from ttsgraph.flows.registry import Registry
+
     questions = stage.questions()
     cost = stage.profile.cost_model(stage.task)
     put_up = challenger(
@@ -152,6 +162,8 @@ def found_evidence(stage: Stage, folder: Path) -> Evidence:
     """What is known of nodes on training and validation questions: from the contest, or where there
     was none from the method's own search.
     """
+    from ttsgraph.stages.worth import known_evidence
+
     table = read_table(schemas.Evidence, stage.results / "evidence.parquet", "init_instances")
     tried = read_table(Trials, stage.results / "init_instances.parquet", "init_instances")
     if table.empty:

@@ -10,9 +10,7 @@ from prefect import flow
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed
 from ttsgraph.flows.answers import REPORTS, answers_file
-from ttsgraph.flows.champion import write_serving
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main, read_found
-from ttsgraph.flows.tracking import add_answer
 from ttsgraph.methods.terms import require_equal_terms
 from ttsgraph.reporting.answer import answer_by, figures_of
 from ttsgraph.reporting.brief import brief, drawn, metrics
@@ -42,6 +40,8 @@ def report(profile: str | None = None) -> None:
     The page is index.html, with its plots beside it; answers.json has what a run ends with,
     metrics.json its numbers.
     """
+    from ttsgraph.flows.champion import write_serving  # MLflow is slow to import
+
     params = load_params()
     name = params.profile if profile is None else profile
     settings = load_profile(name)
@@ -58,6 +58,8 @@ def report(profile: str | None = None) -> None:
 
 def _note(found: Report, tracking_uri: str) -> None:
     """Each search's own answer in its run in MLflow: sentence, graph, numbers and pictures."""
+    from ttsgraph.flows.tracking import add_answer
+
     pool = found.profile.model_pool()
     for task in found.tasks:
         plots = REPORTS / found.name / "plots" / task.name

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
@@ -25,7 +25,6 @@ from ttsgraph.flows.ending import say
 from ttsgraph.flows.live import live
 from ttsgraph.flows.provenance_tags import graph_note
 from ttsgraph.flows.stage import Stage, load_stage, main
-from ttsgraph.flows.tracking import SearchTracker, metric_name, search_params
 from ttsgraph.flows.workers import carrier
 from ttsgraph.methods import Problem, Searcher, searcher_class
 from ttsgraph.methods.driver import Driver, Found
@@ -39,6 +38,9 @@ from ttsgraph.stages.records import Running, Started, read_record, write_record
 from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
+
+if TYPE_CHECKING:  # MLflow is slow to import, so a search does once it has read what it is given
+    from ttsgraph.flows.tracking import SearchTracker
 
 CODE = (STAGE["search"].module, WarmReinforce.__module__)
 """What a search runs, with all that these import; also one that begins warm (flows/research.py)."""
@@ -112,6 +114,8 @@ def tracked_search(
     what makes it another search beside questions and settings. Returns what was found, and the
     summary.
     """
+    from ttsgraph.flows.tracking import SearchTracker, search_params
+
     params = {
         "profile": stage.params.profile,
         "task": stage.task,
@@ -177,7 +181,7 @@ def tracked_search(
 
 
 def _tell(
-    tracker: SearchTracker,
+    tracker: "SearchTracker",
     folder: Path,
     found: Found,
     summary: Mapping[str, Any],
@@ -185,6 +189,8 @@ def _tell(
     exchanges: Sequence[Mapping[str, Any]],
 ) -> None:
     """The search's run in MLflow gets what was found and what nodes gain, beside its candidates."""
+    from ttsgraph.flows.tracking import metric_name
+
     tracker.trajectory(found.trajectory)
     numbers = {
         metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ttsgraph.agent.base import Chat, SearchAgent
-from ttsgraph.agent.heuristic import HeuristicAgent
-from ttsgraph.agent.llm import LLMAgent
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.settings.profile import AgentSettings
 
@@ -17,6 +15,10 @@ def make_agent(
     """The agent a profile asks for, with its own generator. Raises SettingsError when a language
     model has no way to `speak`.
     """
+    # What both need takes long to import, and only a stage that makes an agent needs it.
+    from ttsgraph.agent.heuristic import HeuristicAgent
+    from ttsgraph.agent.llm import LLMAgent
+
     rules = HeuristicAgent(
         rng,
         settings.insight_1,

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,11 +21,13 @@ from ttsgraph.evaluation.environment import standard_error
 from ttsgraph.evaluation.node_tallies import NO_TALLIES, GraphTallies
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import least_cost
 from ttsgraph.models.client import Completion, Message, Usage
+
+if TYPE_CHECKING:  # it loads scipy, and most stages have agents' words alone
+    from ttsgraph.graphs.distribution import GraphDistribution
 
 Counts = Mapping[str, int]
 """A model multiset: model name -> instances."""

@@ -33,7 +33,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import Evaluator, Feedback
@@ -73,6 +72,8 @@ def beaten(leader: FloatArray, graph: FloatArray, total: int, alpha: float) -> b
 
     Questions that either of them has no grade for (NaN) don't count.
     """
+    from scipy.special import ndtri  # slow to import, and not every stage races
+
     differences = (leader - graph)[~np.isnan(leader - graph)]
     n = len(differences)
     lead = float(differences.sum())

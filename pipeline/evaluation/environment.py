@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scipy.special import ndtri
-
 from ttsgraph.base.errors import CallFailed
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import Answered, Publish, ignore
@@ -157,6 +155,8 @@ def standard_error(successes: float, trials: int) -> float:
 
 def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Wilson score interval of a proportion; (0, 1) without trials."""
+    from scipy.special import ndtri  # slow to import, and not every stage needs it
+
     if trials == 0:
         return 0.0, 1.0
     share = successes / trials

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 Alternative = Literal["two-sided", "greater"]
 
@@ -35,6 +34,8 @@ def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, fl
     Its variance counts one grade of 0 and one of 1 more, so that few grades that agree never look
     certain.
     """
+    from scipy.special import stdtrit  # slow to import, and not every stage needs it
+
     n = len(grades)
     if n == 0:
         return 0.0, 1.0

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from ttsgraph.base.arrays import FloatArray, IntArray
@@ -104,6 +103,7 @@ def _mode(
     """Mode (F,) of a logistic regression's posterior under a normal prior, and the Hessian (F, F)
     of minus its log there.
     """
+    from scipy.optimize import minimize  # slow to import, and needed once something is learnt
 
     def loss(beta: FloatArray) -> float:
         odds = features @ beta

@@ -22,6 +22,7 @@ from benchmarks import (
     racing,
     resume,
     service,
+    startup,
     tracking,
     workers,
 )
@@ -136,6 +137,18 @@ def test_a_second_worker_that_waits_for_the_first_fails(second, holds):
     assert workers.compare(clusters, clock).holds is holds
 
 
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [((0.3, 0.4, 1.4, 1.9), [True] * 4), ((0.6, 0.9, 2.2, 2.8), [False] * 4)],
+)
+def test_a_start_that_is_slower_fails(seconds, expected):
+    assumed = dict(zip(("help", "cost", "search", "nothing"), seconds, strict=True))
+    assumed["floor"] = 0.1
+    commands = {name: [name] for name in (*assumed, *startup.STAGES)}
+    found = startup.compare(commands, lambda command: assumed.get(command[0], 1.0), turns=1)
+    assert holds(found) == expected
+
+
 def test_a_search_without_races_or_with_bad_ones_fails():
     def trade(calls, lost, same):
         found = {"all": racing.Compared(calls, calls, lost, 0.1, same)}
@@ -178,6 +191,17 @@ def test_a_server_that_adds_time_fails():
     )
     assert lost.holds
     assert not slow.holds
+
+
+@pytest.mark.parametrize(("core_s", "holds"), [(0.004, True), (0.005, False)])
+def test_a_server_process_that_gives_less_than_it_is_planned_for_fails(core_s, holds):
+    clock = Clock(lambda: 0.0)
+
+    def through(seconds):
+        clock.delay(100 * core_s)
+        return [(0.1, "")] * 100
+
+    assert service.busy(through, clock).holds is holds
 
 
 def test_a_server_that_gives_anothers_answer_fails():

@@ -36,6 +36,7 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.service import server
 from ttsgraph.service.deployments import Live
+from ttsgraph.service.processes import shared_socket
 from ttsgraph.service.server import api_key, is_loopback, serve
 from ttsgraph.settings.service import ServiceSettings
 
@@ -214,7 +215,8 @@ def test_a_port_that_is_taken_is_named(shelf):
             serve(shelf, (NAME,), ServiceSettings(port=port))
 
 
-def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning():
+@pytest.mark.parametrize("listen", [server._listen, shared_socket])
+def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning(listen):
     """TCP_NODELAY on the connections that asyncio accepts at the server's socket."""
 
     async def accepted(listening):
@@ -231,7 +233,7 @@ def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_begin
             client.close()
         return option
 
-    with server._listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         assert asyncio.run(accepted(listening)) == 1
 
 
