@@ -13,7 +13,7 @@ from ttsgraph.flows.answers import REPORTS, answers_file
 from ttsgraph.flows.champion import write_serving
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main, read_found
 from ttsgraph.flows.tracking import add_answer
-from ttsgraph.methods.terms import require_equal_terms
+from ttsgraph.methods.base import require_equal_terms
 from ttsgraph.reporting.answer import answer_by, figures_of
 from ttsgraph.reporting.brief import brief, drawn, metrics
 from ttsgraph.reporting.page import write_index, write_report

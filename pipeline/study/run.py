@@ -23,8 +23,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.methods import Problem, searcher_class
+from ttsgraph.methods.base import plain_terms
 from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.terms import plain_terms
 from ttsgraph.settings.profile import AgentSettings, Profile
 from ttsgraph.settings.stages import ContestSettings, RacingSettings
 from ttsgraph.simulated.client import SimulatedClient
