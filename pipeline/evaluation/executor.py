@@ -19,10 +19,9 @@ import numpy as np
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.graphs.budget import critical_path
-from ttsgraph.graphs.demand import Demand, run_times
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
-from ttsgraph.graphs.stopping import disagreement, stops
+from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
 from ttsgraph.models.client import (
     Begin,
     Completion,
