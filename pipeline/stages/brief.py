@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Scored
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.history import Scored
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question
 

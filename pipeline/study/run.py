@@ -20,7 +20,7 @@ from ttsgraph.contest.baselines import baselines
 from ttsgraph.contest.contenders import Contender, Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.methods import Problem, searcher_class
 from ttsgraph.methods.base import plain_terms
@@ -40,7 +40,6 @@ from ttsgraph.study.ledger import Ledger, LedgerClient
 from ttsgraph.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.grading import Grader
 from ttsgraph.tasks.sources import load_questions
 from ttsgraph.tasks.synthetic import named_in
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.agent.base import Brief
-from ttsgraph.agent.edits import EdgeEdit, Edits
+from ttsgraph.agent.base import Brief, EdgeEdit, Edits
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError

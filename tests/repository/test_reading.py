@@ -13,8 +13,8 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.tasks.base import Question
 
-MOST_FILES = 31
-MOST_CLIMBS = {Question: 2, Budget: 0, CollaborationGraph: 6}
+MOST_FILES = 23
+MOST_CLIMBS = {Question: 3, Budget: 0, CollaborationGraph: 3}
 
 
 @pytest.fixture(scope="module")
