@@ -2,6 +2,7 @@
 the ways that a question, the budget and a candidate go through the layers, traced.
 """
 
+import re
 import tomllib
 from itertools import pairwise
 
@@ -47,8 +48,14 @@ def climbs(steps: list[tuple[str, str]], floors: dict[str, int]) -> int:
 def test_an_iteration_runs_in_few_files(walks):
     files = sorted(walks.files)
     assert len(files) <= MOST_FILES, "\n".join([f"{len(files)} files:", *files])
-    assert "methods/driver.py" in files
-    assert "tasks/math.py" in files
+
+
+def test_contributing_says_which_files_these_are(walks):
+    whole = (ROOT / "CONTRIBUTING.md").read_text()
+    table = whole.partition("## One iteration of a search")[2].partition("\n## ")[0]
+    named = re.findall(r"`(\w+/\w+\.py)`", table)
+    assert len(named) == len(set(named))
+    assert set(named) == walks.files
 
 
 @pytest.mark.parametrize("kind", MOST_CLIMBS, ids=lambda kind: kind.__name__)
