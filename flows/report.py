@@ -11,7 +11,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed
 from ttsgraph.flows.answers import REPORTS, answers_file
 from ttsgraph.flows.stage import RESEARCH, Stage, load_stage, main, read_found
-from ttsgraph.methods.terms import require_equal_terms
+from ttsgraph.methods.base import require_equal_terms
 from ttsgraph.reporting.answer import answer_by, figures_of
 from ttsgraph.reporting.brief import brief, drawn, metrics
 from ttsgraph.reporting.page import write_index, write_report

@@ -42,7 +42,7 @@ from ttsgraph.methods.base import Problem, Searcher
 from ttsgraph.methods.driver import Found
 from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
 from ttsgraph.settings.profile import SearchSettings
-from ttsgraph.stages.brief import brief_of
+from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.records import Researched, Started, read_record, write_record
 from ttsgraph.stages.schemas import Pilots, Profiles, read_table, write_table
@@ -323,7 +323,7 @@ def _brief(stage: Stage, profile: pd.DataFrame) -> Brief:
     return brief_of(
         with_lengths(stage.given, stage.task, profile),
         stage.task,
-        profile,
+        scores_of(profile),
         stage.questions()["train"],
     )
 

@@ -26,7 +26,7 @@ from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Params, Profile, TaskSettings, load_params, load_profile
 from ttsgraph.settings.stages import LimitSettings
-from ttsgraph.stages.brief import brief_of
+from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.identity import digest
 from ttsgraph.stages.lengths import as_measured
 from ttsgraph.stages.records import Searched, read_record
@@ -103,7 +103,7 @@ class Stage:
         return brief_of(
             self.profile,
             self.task,
-            profiled,
+            scores_of(profiled),
             self.questions()["train"],
             pilot_scores(self.pilot_table(), self.profile.objective),
         )

@@ -14,9 +14,9 @@ from ttsgraph.adaptive.settle import answered, needs
 from ttsgraph.base.arrays import IntArray
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.budget import CostModel
-from ttsgraph.graphs.demand import run_times
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]
 """What every node of a graph answers if it is asked: node id -> (C,) classes, questions running

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from ttsgraph.agent.edits import AgentAnswer
+from ttsgraph.agent.base import AgentAnswer
 
 MAX_CHARACTERS = 400_000
 """An answer longer than this is not read: the largest sensible one, a change to each edge of 80

@@ -1,24 +1,25 @@
 """What guides Agent-REINFORCE: the SearchAgent protocol, what it is told, and what it may change
 (paper, section 5.2).
 
-An agent proposes; `counts_problem` and `check_edits` check what every agent proposes, in one place.
+What an agent may answer are pydantic models, whose JSON schema an endpoint with structured output
+is held to. They fix shape and type alone. What is legal (known ids and models, forward edges,
+probabilities, budget) `counts_problem` and `check_edits` say, in one place for every agent.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
-from ttsgraph.agent.edits import EdgeEdit, Edits, ProposedGraph
+from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
-from ttsgraph.evaluation.environment import standard_error
-from ttsgraph.evaluation.node_tallies import NO_TALLIES, GraphTallies
+from ttsgraph.base.parsing import Closed
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -82,41 +83,6 @@ class Preference:
 
     models: tuple[str, ...]
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
-    numbers.
-
-    `latency_s` is the mean of a question, as measured. One that was `stopped` in a race was beaten
-    on its first `n_scored` questions and not asked the others. `tallies` say what its nodes
-    repaired and spoilt, where they were graded.
-    """
-
-    graph: CollaborationGraph
-    n_correct: float
-    n_scored: int
-    iteration: int
-    latency_s: float = math.nan
-    objective: Objective = ACCURACY
-    stopped: bool = False
-    tallies: GraphTallies = NO_TALLIES
-
-    @property
-    def accuracy(self) -> float:
-        """Share of scored questions answered right; for graded kinds the mean score."""
-        return self.n_correct / self.n_scored if self.n_scored else math.nan
-
-    @property
-    def standard_error(self) -> float:
-        """Of the accuracy."""
-        return standard_error(self.n_correct, self.n_scored)
-
-    @property
-    def value(self) -> float:
-        """What the objective makes of it."""
-        return self.objective.of(self.accuracy, self.latency_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +208,121 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
 def legal_counts(counts: Counts, brief: Brief) -> bool:
     """Whether a model multiset has no `counts_problem`."""
     return not counts_problem(counts, brief)
+
+
+class AgentAnswer(Closed):
+    """What an agent answers; in its JSON schema every field is required, which is what strict
+    structured output wants.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
+    )
+
+
+class EdgeEdit(AgentAnswer):
+    """The new probability of one edge, and why."""
+
+    source: int
+    target: int
+    probability: float
+    reason: str
+
+
+class RoleEdit(AgentAnswer):
+    """The new probability of one role at one node, and why. The node's other roles share the rest
+    as they did before.
+    """
+
+    node: int
+    role: str
+    probability: float
+    reason: str
+
+
+class ModelEdit(AgentAnswer):
+    """The new probability of one model at one node, and why. The node's other models share the rest
+    as they did before.
+    """
+
+    node: int
+    model: str
+    probability: float
+    reason: str
+
+
+class ProposedNode(AgentAnswer):
+    """A node of a proposed graph."""
+
+    id: int
+    role: str
+    model: str
+
+
+class ProposedGraph(AgentAnswer):
+    """A graph to try next; unlike a CollaborationGraph it may break rules, which is then said when
+    it is checked.
+    """
+
+    nodes: tuple[ProposedNode, ...]
+    edges: tuple[Annotated[list[int], Field(min_length=2, max_length=2)], ...]
+
+    @classmethod
+    def of(cls, graph: CollaborationGraph) -> ProposedGraph:
+        """The proposal of a valid graph."""
+        return cls.model_validate(graph.to_dict())
+
+
+class WiringEdits(AgentAnswer):
+    """Changes to a probabilistic graph whose models are fixed: edge and role probabilities, a graph
+    to try next, and why.
+    """
+
+    edge_changes: tuple[EdgeEdit, ...] = ()
+    role_changes: tuple[RoleEdit, ...] = ()
+    graph: ProposedGraph | None = None
+    reason: str = ""
+
+
+class Edits(WiringEdits):
+    """Changes to a probabilistic graph, model probabilities among them."""
+
+    model_changes: tuple[ModelEdit, ...] = ()
+
+
+class Ranking(AgentAnswer):
+    """Models from most to least preferred, and why."""
+
+    ranking: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Instances(AgentAnswer):
+    """How many instances of one model."""
+
+    model: str
+    count: int
+
+
+class Combination(AgentAnswer):
+    """A model multiset to try, and why."""
+
+    instances: tuple[Instances, ...]
+    reason: str
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Model -> instances; a model that is named twice counts twice."""
+        found: dict[str, int] = {}
+        for entry in self.instances:
+            found[entry.model] = found.get(entry.model, 0) + entry.count
+        return found
+
+
+class Combinations(AgentAnswer):
+    """Model multisets to try."""
+
+    combinations: tuple[Combination, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

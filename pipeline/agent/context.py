@@ -29,10 +29,9 @@ from itertools import groupby
 
 import numpy as np
 
-from ttsgraph.agent.base import Brief, Scored, Trial
-from ttsgraph.agent.history import History
+from ttsgraph.agent.base import Brief, Trial
+from ttsgraph.agent.history import Example, History, Scored, Tally
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.evaluation.node_tallies import Example, Tally
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 

@@ -7,15 +7,18 @@ insight 2  width and depth have optima: look at the neighbours of the best shape
            where none is better
 insight 3  the two depend on each other: also trade a level of depth for a branch of width and back
 
-Each is a switch; without insight 1 the start is random, without 2 no shape is aimed at, without 3
-the shape moves along one axis.
+A shape is (width, depth), both as of the whole graph: w chains of d - 1 nodes side by side into a
+sink, or one chain of d nodes.
+
+Each insight is a switch; without insight 1 the start is random, without 2 no shape is aimed at,
+without 3 the shape moves along one axis.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,29 +26,22 @@ import numpy as np
 from ttsgraph.agent.base import (
     Brief,
     Counts,
+    EdgeEdit,
+    Edits,
     Exchange,
     Preference,
-    Scored,
+    ProposedGraph,
+    RoleEdit,
     Trial,
     affordable,
     legal_counts,
     same_counts,
 )
-from ttsgraph.agent.edits import EdgeEdit, Edits, ProposedGraph, RoleEdit
-from ttsgraph.agent.history import History
-from ttsgraph.agent.shapes import (
-    Shape,
-    Surface,
-    balanced,
-    best_sink_role,
-    can_exist,
-    layout,
-    neighbours,
-    role_table,
-)
-from ttsgraph.evaluation.node_tallies import NO_TALLY
+from ttsgraph.agent.history import NO_TALLY, History, Scored, Shape, Surface, best_sink_role
+from ttsgraph.base.errors import BudgetError
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
 
 PRIOR_QUESTIONS = 8.0
 """How many questions of average accuracy a score is mixed with, so that few questions can't make an
@@ -394,6 +390,72 @@ class HeuristicAgent:
             total = sum(wanted.values())
             moved[i] = {role: p / total for role, p in wanted.items()}
         return moved
+
+
+def neighbours(shape: Shape, trade: bool) -> list[Shape]:
+    """One more or less of width or depth, or twice or half of it; with `trade` also one against the
+    other.
+    """
+    width, depth = shape
+    found = {(width + 1, depth), (width - 1, depth), (width, depth + 1), (width, depth - 1)}
+    found |= {(2 * width, depth), (width // 2, depth), (width, 2 * depth), (width, depth // 2)}
+    if trade:
+        found |= {(width + 1, depth - 1), (width - 1, depth + 1)}
+    return sorted(found - {shape})
+
+
+def balanced(shapes: Collection[Shape]) -> Shape:
+    """The largest of these shapes whose width and depth grow together: what insight 3 says of a
+    budget spent on either alone.
+    """
+    even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
+    return max(even, default=(1, 1))
+
+
+def can_exist(shape: Shape, nodes: int) -> bool:
+    """Whether a shape has a layout over so many nodes. Only the sink stands at the last level, so
+    more width needs more depth.
+    """
+    width, depth = shape
+    return width >= 1 and depth >= (2 if width > 1 else 1) and width * (depth - 1) + 1 <= nodes
+
+
+def layout(
+    distribution: GraphDistribution, shape: Shape, sink_role: str, brief: Brief
+) -> CollaborationGraph | None:
+    """Chains side by side into the sink, on the last nodes before it: growth goes outward from the
+    sink (rule R-3).
+
+    None when the sink alone is over the budget. What is over the budget is trimmed, so the graph's
+    shape can be another.
+    """
+    width, depth = shape
+    inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
+    sink = distribution.ids[-1]
+    edges = [(inner[k], inner[k + width]) for k in range(len(inner) - width)] + [
+        (i, sink) for i in inner[-width:]
+    ]
+    assigned = distribution.psi.argmax(axis=-1)
+    models = {i: distribution.models[assigned[row]] for row, i in enumerate(distribution.ids)}
+    role = sink_role if width > 1 and width >= get_role(sink_role).min_in_degree else "assistant"
+    nodes = (*(Node(i, "assistant", models[i]) for i in inner), Node(sink, role, models[sink]))
+    try:
+        return brief.budget.trim(CollaborationGraph(nodes, tuple(edges)))
+    except BudgetError:
+        return None
+
+
+def role_table(
+    graph: CollaborationGraph, roles: Sequence[str], lead: float
+) -> dict[int, dict[str, float]]:
+    """Role probabilities by node under which a graph's own roles have `lead`, the others sharing
+    the rest.
+    """
+    rest = (1.0 - lead) / max(1, len(roles) - 1)
+    return {
+        node.id: {role: lead if role == node.role else rest for role in roles}
+        for node in graph.nodes
+    }
 
 
 def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:

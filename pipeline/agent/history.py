@@ -1,22 +1,216 @@
-"""What a search has tried so far, with what agents ask of all of it kept as columns that grow by
-what is new; and an agent with all that it was told, as methods hold it.
+"""What a search has tried so far, as agents are told of it: each candidate with its score and with
+what its nodes repaired and spoilt, and what agents ask of all candidates together.
+
+An edge repairs a question where its source is wrong and its target right, and spoils it where it is
+the other way round. Of a node, and of a role of a model, what counts is all that it reads: all
+wrong and it is right, or all right and it is wrong.
+
+Of shapes, (width, depth), there is a smooth surface of value. What is asked of all candidates is
+kept as columns, which grow by what is new.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from ttsgraph.agent.base import Brief, Scored, SearchAgent, apply_edits
-from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.evaluation.node_tallies import NO_TALLY, Edge, RoleOf, Tally, graph_tallies
-from ttsgraph.evaluation.objective import Objective
-from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.evaluation.environment import (
+    Feedback,
+    NodeResult,
+    QuestionResult,
+    short_form,
+    standard_error,
+)
+from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+
+Shape = tuple[int, int]
+"""Width and depth, both as of the whole graph."""
+
+PASSING = 0.5
+"""The grade above which an answer counts as right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over answers that read others: grades of what is read (their mean) and of the answer,
+    squared differences of both, and questions that could be and were repaired and spoilt.
+    """
+
+    answers: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    squares: float = 0.0
+    repairable: int = 0
+    repaired: int = 0
+    spoilable: int = 0
+    spoilt: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def gain(self) -> float:
+        """How much better an answer is on average than one taken at random of what it reads."""
+        return (self.after - self.before) / self.answers if self.answers else 0.0
+
+    @property
+    def gain_error(self) -> float:
+        """Standard error of the gain, as if one more question had told before and after apart."""
+        if not self.answers:
+            return math.inf
+        return math.sqrt((self.squares + 1) / (self.answers + 1) / self.answers)
+
+
+NO_TALLY = Tally()
+
+
+def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
+    """One answer."""
+    before = sum(float(each.correct) for each in read) / len(read)
+    right = [each.correct > PASSING for each in read]
+    all_wrong = not any(right)
+    all_right = all(right)
+    good = said.correct > PASSING
+    return Tally(
+        1,
+        before,
+        float(said.correct),
+        (float(said.correct) - before) ** 2,
+        int(all_wrong),
+        int(all_wrong and good),
+        int(all_right),
+        int(all_right and not good),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question that a node repaired or spoilt: the forms of what it read and of what it said."""
+
+    question_id: str
+    node: int
+    role: str
+    read: tuple[str, ...]
+    said: str
+    repaired: bool
+
+
+Edge = tuple[int, int]
+RoleOf = tuple[str, str]
+"""A role and its model, which is empty where the role makes no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTallies:
+    """Of one graph's evaluation; `examples` are at most one repaired and one spoilt question."""
+
+    edges: Mapping[Edge, Tally] = field(default_factory=dict)
+    nodes: Mapping[int, Tally] = field(default_factory=dict)
+    roles: Mapping[RoleOf, Tally] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
+
+
+NO_TALLIES = GraphTallies()
+
+
+def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) -> GraphTallies:
+    """What a graph's edges, nodes and roles repaired and spoilt; nothing where nodes were not
+    graded.
+    """
+    if not any(result.nodes for result in results):
+        return NO_TALLIES
+    edges: dict[Edge, Tally] = {}
+    nodes: dict[int, Tally] = {}
+    roles: dict[RoleOf, Tally] = {}
+    examples: dict[bool, Example] = {}
+    for i in graph.order:
+        node = graph.node(i)
+        own = NO_TALLY
+        for result in results:
+            said = result.nodes.get(i)
+            read = graph.heard(i, result.nodes)
+            if result.correct is None or said is None or not read:
+                continue
+            for p in graph.predecessors[i]:
+                if p in result.nodes:
+                    edges[p, i] = edges.get((p, i), NO_TALLY) + tally_of([result.nodes[p]], said)
+            one = tally_of(read, said)
+            own += one
+            if one.repaired or one.spoilt:
+                told = Example(
+                    result.question_id,
+                    i,
+                    node.role,
+                    tuple(short_form(each.form) for each in read),
+                    short_form(said.form),
+                    bool(one.repaired),
+                )
+                examples.setdefault(told.repaired, told)
+        if own.answers:
+            nodes[i] = own
+            key = node.role, node.model if get_role(node.role).calls_model else ""
+            roles[key] = roles.get(key, NO_TALLY) + own
+    return GraphTallies(edges, nodes, roles, tuple(examples.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
+    numbers.
+
+    `latency_s` is the mean of a question, as measured. One that was `stopped` in a race was beaten
+    on its first `n_scored` questions and not asked the others. `tallies` say what its nodes
+    repaired and spoilt, where they were graded.
+    """
+
+    graph: CollaborationGraph
+    n_correct: float
+    n_scored: int
+    iteration: int
+    latency_s: float = math.nan
+    objective: Objective = ACCURACY
+    stopped: bool = False
+    tallies: GraphTallies = NO_TALLIES
+
+    @property
+    def accuracy(self) -> float:
+        """Share of scored questions answered right; for graded kinds the mean score."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
+
+    @property
+    def standard_error(self) -> float:
+        """Of the accuracy."""
+        return standard_error(self.n_correct, self.n_scored)
+
+    @property
+    def value(self) -> float:
+        """What the objective makes of it."""
+        return self.objective.of(self.accuracy, self.latency_s)
+
+
+def scored(
+    graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
+) -> Scored:
+    """A candidate with its feedback, as agents are told of it."""
+    return Scored(
+        graph,
+        feedback.n_correct,
+        feedback.n_scored,
+        iteration,
+        feedback.latency_s,
+        objective,
+        feedback.stopped,
+        graph_tallies(graph, feedback.results),
+    )
 
 
 class _Column:
@@ -143,78 +337,74 @@ class History(Sequence[Scored]):
         return self._by_sink_role.get(role, ())
 
 
-class AgentUpdates:
-    """An agent, all that it was told, and what it said last: a graph to evaluate (`proposal`), the
-    reason of its edits, and those that were refused.
+LEVEL_SPREAD = 0.3
+SLOPE_SPREAD = 0.1
+CURVATURE = -0.02
+CURVATURE_SPREAD = 0.03
+TRADE = -0.02
+TRADE_SPREAD = 0.03
+"""What is taken for granted of the surface per doubling of width or depth, before any feedback:
+that it bends down in each of them (insight 2), and that more of one makes more of the other pay
+less (insight 3); means and standard deviations, in value.
+"""
+
+OWN_NOISE = 0.03
+QUESTION_NOISE = 0.35
+"""Standard deviation of a graph's value around the surface, and of one question's outcome between
+graphs on the same questions.
+"""
+
+
+class Surface:
+    """Bayesian linear regression of value on log2 of width and depth, their squares, and (with
+    `trade`) their product.
     """
 
-    def __init__(self, agent: SearchAgent, brief: Brief, reason: str = "") -> None:
-        self.agent = agent
-        self.brief = brief
-        self.history = History()
-        self.iteration = 0
-        self.proposal: CollaborationGraph | None = None
-        self.reason = reason
-        self.refused: list[str] = []
+    def __init__(self, history: History, trade: bool) -> None:
+        self.trade = trade
+        x = self._features(history.shapes)
+        y = history.values
+        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, history.questions)
+        mean = np.array([np.average(y, weights=1 / noise), 0.0, 0.0, CURVATURE, CURVATURE, TRADE])[
+            : x.shape[1]
+        ]
+        spread = np.array(
+            [
+                LEVEL_SPREAD,
+                SLOPE_SPREAD,
+                SLOPE_SPREAD,
+                CURVATURE_SPREAD,
+                CURVATURE_SPREAD,
+                TRADE_SPREAD,
+            ]
+        )[: x.shape[1]]
+        self._covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
+        self._weights = self._covariance @ (mean / spread**2 + x.T @ (y / noise))
 
-    @property
-    def proposals(self) -> list[CollaborationGraph]:
-        """The proposal, if any."""
-        return [] if self.proposal is None else [self.proposal]
+    def _features(self, shapes: FloatArray) -> FloatArray:
+        u, v = np.log2(shapes).T
+        columns = [np.ones_like(u), u, v, u**2, v**2]
+        return np.stack([*columns, u * v] if self.trade else columns, axis=1)
 
-    def hear(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
-        """Take in the feedback of one more iteration."""
-        self.iteration += 1
-        objective = self.brief.objective
-        self.history.extend(
-            scored(graph, feedback, self.iteration, objective) for graph, feedback in results
-        )
-
-    def apply(self, distribution: GraphDistribution) -> None:
-        """Ask for edits of a distribution, and make the legal part of them."""
-        edits = self.agent.update(distribution, self.history, self.brief)
-        self.proposal, self.refused = apply_edits(distribution, edits, self.brief)
-        self.reason = edits.reason
-
-    def state(self) -> dict[str, Any]:
-        """Plain data: what the agent remembers, and its last word."""
-        return {
-            "agent": self.agent.state(),
-            "iteration": self.iteration,
-            "proposal": None if self.proposal is None else self.proposal.to_json(),
-            "said": [self.reason, self.refused],
-        }
-
-    def restore(
-        self, state: Mapping[str, Any], told: Iterable[tuple[int, CollaborationGraph, Feedback]]
-    ) -> None:
-        """The inverse of `state`; `told` is what was heard until then, with the iterations."""
-        self.agent.restore(state["agent"])
-        self.iteration = state["iteration"]
-        proposal = state["proposal"]
-        self.proposal = None if proposal is None else CollaborationGraph.from_json(proposal)
-        self.reason, self.refused = state["said"]
-        objective = self.brief.objective
-        self.history.extend(
-            scored(graph, feedback, iteration, objective) for iteration, graph, feedback in told
-        )
-
-    def snapshot(self) -> dict[str, Any]:
-        """Why the distribution was changed last, and what was refused."""
-        return {"reason": self.reason, "refused": self.refused}
+    def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the surface at shapes, each (k,)."""
+        x = self._features(np.array(shapes, dtype=float))
+        return x @ self._weights, np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
 
 
-def scored(
-    graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
-) -> Scored:
-    """A candidate with its feedback, as agents are told of it."""
-    return Scored(
-        graph,
-        feedback.n_correct,
-        feedback.n_scored,
-        iteration,
-        feedback.latency_s,
-        objective,
-        feedback.stopped,
-        graph_tallies(graph, feedback.results),
-    )
+def best_sink_role(history: History, roles: Sequence[str], prior: float) -> str:
+    """The role of sinks that read several answers with the best mean value, each mixed with the
+    overall one as `prior` graphs.
+
+    Before any feedback the first role made for several answers, a fuser, is as good as any.
+    """
+    order = sorted(roles, key=lambda role: role == "assistant")
+    if not len(history.of_several):
+        return order[0]
+    overall = float(np.mean(history.of_several))
+
+    def mixed(role: str) -> float:
+        values = history.of_sink_role(role)
+        return (sum(values) + prior * overall) / (len(values) + prior)
+
+    return max(order, key=mixed)

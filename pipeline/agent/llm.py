@@ -20,32 +20,30 @@ import jinja2
 from ttsgraph.agent import context
 from ttsgraph.agent.answers import read_answer, shown
 from ttsgraph.agent.base import (
+    AgentAnswer,
     AgentReply,
     Brief,
     Chat,
+    Combinations,
     Counts,
+    EdgeEdit,
+    Edits,
     Exchange,
+    ModelEdit,
     Preference,
-    Scored,
+    ProposedGraph,
+    ProposedNode,
+    Ranking,
+    RoleEdit,
     SearchAgent,
     Trial,
+    WiringEdits,
     affordable,
     check_edits,
     counts_problem,
     same_counts,
 )
-from ttsgraph.agent.edits import (
-    AgentAnswer,
-    Combinations,
-    EdgeEdit,
-    Edits,
-    ModelEdit,
-    ProposedGraph,
-    ProposedNode,
-    Ranking,
-    RoleEdit,
-    WiringEdits,
-)
+from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution

@@ -29,7 +29,7 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.brief import brief_of
+from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.lengths import profiled, with_lengths
 from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
 from ttsgraph.tasks.base import Question, Task, can_vote
@@ -132,7 +132,7 @@ async def _found(
     publish: Publish,
 ) -> CollaborationGraph:
     """The graph that contest and search find."""
-    brief = brief_of(profile, task, alone, train)
+    brief = brief_of(profile, task, scores_of(alone), train)
     contest = Contest(brief, train, val, profile.init.contest, np.random.default_rng([seed, 1]))
     await contest.run(environment.with_node_grades(), publish)
     contenders = contest.contenders(profile.init.contest.kept)

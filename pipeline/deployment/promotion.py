@@ -8,7 +8,7 @@ the one that serves; `successor` which one does when it can't.
 Both graphs answered the same questions, so only those that one answered right and the other wrong
 tell them apart. If neither is better, each of these goes either way with probability 1/2 (McNemar's
 test in its exact form, one-sided). Where answers have scores, it is the same test for differences
-of any size (`paired_flips_p`).
+of any size (`paired_flips_p`): McNemar's p is what it gives where all differences are -1, 0 or 1.
 """
 
 from __future__ import annotations
@@ -18,14 +18,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import TestResult
-from ttsgraph.evaluation.environment import Feedback
-from ttsgraph.evaluation.scores import binary, paired_flips_p
+from ttsgraph.evaluation.environment import Feedback, binary
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.stages.trials import Case
+
+Alternative = Literal["two-sided", "greater"]
+
+FLIPS = 9999
+"""Random sign flips of a paired test; p is never below 1 / (FLIPS + 1)."""
+
+EXACT = 13
+"""Up to so many questions that differ, all sign flips are counted instead (2**13 = 8192)."""
 
 Outcomes = Mapping[str, bool | float | None]
 """Question id -> the grade of its answer, right or wrong or a score in [0, 1]; None where
@@ -47,7 +55,7 @@ class Pairs:
     second_only: int
     differences: tuple[float, ...] = ()
 
-    def p_value(self, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
+    def p_value(self, alternative: Alternative = "two-sided") -> float:
         """p of McNemar's exact test, of scores by sign flips; 1 where the graphs agree on every
         question.
         """
@@ -312,3 +320,29 @@ def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
     """
     alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
+
+
+def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:
+    """p of a paired permutation test on the sum of differences by sign flips; 1 where all are 0.
+
+    Exact where few differ, else from FLIPS random flips, the same ones each time.
+    """
+    moved = np.array([difference for difference in differences if difference], dtype=float)
+    n = len(moved)
+    if n == 0:
+        return 1.0
+    if n <= EXACT:
+        bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+        extra = 0  # the differences as they came are among all flips
+    else:
+        bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, n), dtype=np.int8)
+        extra = 1
+    sums = (2.0 * bits - 1) @ moved
+    observed = float(moved.sum())
+    close = 1e-9 * max(1.0, float(np.abs(moved).sum()))  # rounding must not tell equal sums apart
+    beyond = (
+        sums >= observed - close
+        if alternative == "greater"
+        else np.abs(sums) >= abs(observed) - close
+    )
+    return float((int(beyond.sum()) + extra) / (len(sums) + extra))

@@ -15,8 +15,8 @@ from typing import Any, Literal, overload
 import pandas as pd
 
 from ttsgraph.base.journal import Entry, Journal, entries_at, entry_at
-from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
-from ttsgraph.evaluation.node_answers import NodeAnswers, short_form
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult, short_form
+from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.evaluation.snapshot import Snapshot, State
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage

@@ -1,31 +1,40 @@
 """The environment: a candidate graph and a batch of questions in, feedback out (paper, section
-5.2).
+5.2); what feedback says, and how answers are graded.
+
+Graders are pure, so the same answer to the same question is graded once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ttsgraph.base.errors import CallFailed
+import numpy as np
+
+from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import Answered, Publish, ignore
-from ttsgraph.evaluation.scores import binary, mean_interval
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import check_roles, with_waves
+from ttsgraph.graphs.roles import with_waves
 from ttsgraph.models.client import Completion, ModelClient, Sampling, Usage
 from ttsgraph.pool.settings import judge_specs
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.tasks.base import AskingTask, Question, can_vote
-from ttsgraph.tasks.grading import Grader
+from ttsgraph.tasks.base import AskingTask, Question, QuickTask, Task, can_vote
 from ttsgraph.tasks.prompts import Prompt
 
 CONFIDENCE = 0.95
 NO_CALL = Completion("", 0, 0, 0.0)
+
+LONGEST_FORM = 40
+"""Characters of an answer's form that are kept of it; a longer one is told apart by a digest."""
+
+MAX_REMEMBERED = 200_000
+"""Verdicts that a grader keeps; beyond it all are forgotten, which costs time only."""
 
 MOST_UNDER_WAY = 4096
 """Questions of graphs answered at once by one environment: more than endpoints take, and a bound on
@@ -44,6 +53,14 @@ class NodeResult:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     latency_s: float = 0.0
+
+
+def short_form(form: str) -> str:
+    """A form of bounded length, different for different forms."""
+    if len(form) <= LONGEST_FORM:
+        return form
+    digest = hashlib.blake2b(form.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{form[: LONGEST_FORM - 13]}\N{HORIZONTAL ELLIPSIS}{digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +184,31 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
     return middle - half if successes else 0.0, middle + half if successes < trials else 1.0
 
 
+def binary(grades: Iterable[float]) -> bool:
+    """Whether every grade is right or wrong, nothing between."""
+    return all(grade in (0, 1) for grade in grades)
+
+
+def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, float]:
+    """Student's interval of a mean of grades, within [0, 1]; (0, 1) where there is none.
+
+    Its variance counts one grade of 0 and one of 1 more, so that few grades that agree never look
+    certain.
+    """
+    from scipy.special import stdtrit  # as above
+
+    n = len(grades)
+    if n == 0:
+        return 0.0, 1.0
+    mean = float(np.mean(np.array(grades, dtype=float)))
+    deviation = float(np.std(np.array([*grades, 0.0, 1.0], dtype=float), ddof=1))
+    half = float(stdtrit(n + 1, 0.5 + confidence / 2)) * deviation / math.sqrt(n)
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+AnswerKey = tuple[str, str, str, str | None]
+"""What a grader knows a verdict by: the question's id and text, and a text or its answer."""
+
 Graded = tuple[QuestionResult, Usage]
 Job = tuple[CollaborationGraph, Sequence[Question]]
 
@@ -177,6 +219,92 @@ def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
     """
     usage = sum((usage for _, usage in outcomes), Usage())
     return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
+
+
+class Grader:
+    """A task's grader with a memory of its verdicts, by text and by the answer extracted from
+    it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        # Looked up once: to compare with a protocol takes longer than most grades.
+        self._asking = task if isinstance(task, AskingTask) else None
+        self._quick = task if isinstance(task, QuickTask) and _same_class(task) else None
+        self._verdicts: dict[AnswerKey, float] = {}
+        self.judged: list[Completion] = []
+        """Of a kind that asks models: the calls that grading took."""
+
+    async def grade(
+        self, question: Question, text: str, client: ModelClient | None = None
+    ) -> float:
+        """Whether a text answers the question, or its score in [0, 1].
+
+        A kind that asks models does so through `client`. Raises CallFailed as the task's grader
+        does, which is not remembered, and SettingsError for a grade that is none.
+        """
+        as_text = (question.id, question.text, "text", text)
+        verdict = self._verdicts.get(as_text)
+        if verdict is None:
+            form = self.task.extract(text)
+            as_answer = self._as_answer(question, text, form)
+            verdict = self._verdicts.get(as_answer)
+            if verdict is None:
+                # Graders can be slow (a program is run, an expression simplified), so they leave
+                # the event loop free.
+                verdict = self._checked(await self._graded(question, text, form, client), question)
+            self._keep(as_text, as_answer, verdict)
+        return verdict
+
+    async def _graded(
+        self, question: Question, text: str, form: str | None, client: ModelClient | None
+    ) -> float:
+        if client is None or self._asking is None:
+            if self._quick is not None:
+                verdict = self._quick.at_once(question, form)
+                if verdict is not None:
+                    return verdict
+            return await asyncio.to_thread(self.task.grade, question, text)
+        verdict, completions = await self._asking.judge(question, text, client)
+        self.judged += completions
+        return verdict
+
+    def _checked(self, verdict: float, question: Question) -> float:
+        if isinstance(verdict, int | float) and 0 <= verdict <= 1:  # which NaN is not
+            return verdict
+        raise SettingsError(
+            f"kind {self.task.name!r}: expected a grade that is right, wrong or a score from 0 to"
+            f" 1, found {verdict!r} for question {question.id}"
+        )
+
+    def remember(self, question: Question, text: str, verdict: float) -> None:
+        """Take a verdict as known, for this text and for all with the same answer."""
+        as_answer = self._as_answer(question, text, self.task.extract(text))
+        self._keep((question.id, question.text, "text", text), as_answer, verdict)
+
+    def _keep(self, as_text: AnswerKey, as_answer: AnswerKey, verdict: float) -> None:
+        if len(self._verdicts) >= MAX_REMEMBERED:
+            self._verdicts.clear()
+        self._verdicts[as_text] = self._verdicts[as_answer] = verdict
+
+    def _as_answer(self, question: Question, text: str, form: str | None) -> AnswerKey:
+        """The key of all texts with this one's answer, or of this text alone where a kind has no
+        answers.
+        """
+        if form is None and not can_vote(self.task):
+            return (question.id, question.text, "text", text)
+        return (question.id, question.text, "answer", form)
+
+
+def _same_class(task: Task) -> bool:
+    """Whether `at_once` is of the class that `grade` is of: one that inherits it may grade
+    otherwise.
+    """
+    return len({_definer(task, name) for name in ("grade", "at_once")}) == 1
+
+
+def _definer(task: Task, name: str) -> type | None:
+    return next((kind for kind in type(task).__mro__ if name in vars(kind)), None)
 
 
 class Evaluator(Protocol):
@@ -282,8 +410,8 @@ class Environment:
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> list[Graded]:
         """What came of each question, in their order."""
-        check_roles(graph)
-        graph = with_waves(graph, self.waves)
+        if self.waves:
+            graph = with_waves(graph, self.waves)
         room = self._window()
         runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
 

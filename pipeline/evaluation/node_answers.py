@@ -8,10 +8,9 @@ gain.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,6 @@ is counted, not kept.
 """
 
 NO_FORM = -1
-
-LONGEST_FORM = 40
-"""Characters of an answer's form that are kept of it; a longer one is told apart by a digest."""
 
 CODES = {int: "q", float: "d"}
 """Columns of numbers are kept as such: a table is millions of rows."""
@@ -98,7 +94,7 @@ class NodeAnswers:
                 answer = result.nodes.get(node.id)
                 if answer is None:
                     continue
-                heard = inputs(graph, node.id, result.nodes)
+                heard = graph.heard(node.id, result.nodes)
                 self._append(
                     candidate_id,
                     digest,
@@ -133,25 +129,9 @@ class NodeAnswers:
         )
 
 
-def inputs(
-    graph: CollaborationGraph, node: int, answered: Mapping[int, NodeResult]
-) -> list[NodeResult]:
-    """The answers that a node reads, or where its gate took one of those that it watches, these."""
-    heard = [answered[p] for p in graph.reads[node] if p in answered]
-    return heard or [answered[p] for p in graph.predecessors[node] if p in answered]
-
-
 def agreeing(answers: Sequence[NodeResult]) -> int:
     """How many share the most frequent answer; those without a form agree with none."""
     return max(Counter(each.form for each in answers if each.form).values(), default=0)
-
-
-def short_form(form: str) -> str:
-    """A form of bounded length, different for different forms."""
-    if len(form) <= LONGEST_FORM:
-        return form
-    digest = hashlib.blake2b(form.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return f"{form[: LONGEST_FORM - 13]}\N{HORIZONTAL ELLIPSIS}{digest}"
 
 
 RATES = ("gain", "repair", "corruption")

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.base.errors import BudgetError, SettingsError
-from ttsgraph.graphs.demand import run_times
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import fitted, get_role
+from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 
 Metric = Literal["flops", "dollars", "runtime"]

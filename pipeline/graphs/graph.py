@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.files import command_of
@@ -26,6 +26,8 @@ from ttsgraph.graphs.stopping import (
     parse_stop,
     parse_waves,
 )
+
+T = TypeVar("T")
 
 HASH_BRANCHES = 64
 """How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
@@ -243,6 +245,13 @@ class CollaborationGraph:
     @cached_property
     def _by_id(self) -> dict[int, Node]:
         return {node.id: node for node in self.nodes}
+
+    def heard(self, node_id: int, answers: Mapping[int, T]) -> list[T]:
+        """Of these answers by node, those that a node reads, or where its gate took one of those
+        that it watches, these.
+        """
+        read = [answers[i] for i in self.reads[node_id] if i in answers]
+        return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
 
     def in_degree(self, node_id: int) -> int:
         """Number of predecessors, LLM nodes only."""

@@ -42,9 +42,8 @@ from ttsgraph.evaluation.environment import Evaluator, Feedback
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, ignore
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.methods.base import Searcher
+from ttsgraph.methods.base import Searcher, Terms, plain_terms, terms_of
 from ttsgraph.methods.certainty import probability_best
-from ttsgraph.methods.terms import Terms, plain_terms, terms_of
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Exchange
-from ttsgraph.agent.history import AgentUpdates
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods.agent_reinforce import AgentUpdates
 from ttsgraph.methods.base import Problem, Told, register, without_insights
 from ttsgraph.methods.gptswarm import GPTSwarm
 

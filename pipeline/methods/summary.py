@@ -12,8 +12,8 @@ from ttsgraph.agent.base import Exchange
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Spent
 from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.methods.base import plain_terms
 from ttsgraph.methods.driver import Found
-from ttsgraph.methods.terms import plain_terms
 from ttsgraph.models.client import Usage
 
 SPENT = (

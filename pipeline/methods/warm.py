@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Scored, legal_counts
-from ttsgraph.agent.history import History
+from ttsgraph.agent.base import Brief, legal_counts
+from ttsgraph.agent.history import History, Scored
 from ttsgraph.base.errors import BudgetError
 from ttsgraph.evaluation.environment import Feedback, total_of
 from ttsgraph.graphs import topologies

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.environment import Environment, Feedback, binary
 from ttsgraph.evaluation.judging import checked
-from ttsgraph.evaluation.scores import binary
 from ttsgraph.graphs import topologies
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile

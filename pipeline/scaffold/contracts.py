@@ -19,7 +19,7 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Ballot, Role, check_roles, get_role, role_names
 from ttsgraph.methods import SEARCHERS, Problem, make_searcher
-from ttsgraph.methods.terms import terms_of
+from ttsgraph.methods.base import terms_of
 from ttsgraph.models.client import Message, Usage
 from ttsgraph.pool.engine import ENGINES, Engine, EngineSettings
 from ttsgraph.pool.settings import ModelSettings

@@ -40,7 +40,7 @@ from ttsgraph.settings.stages import (
     ResearchSettings,
 )
 from ttsgraph.settings.workers import WorkerSettings
-from ttsgraph.simulated.traits import Simulation
+from ttsgraph.simulated.client import Simulation
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import AskingTask, Question, Task
 from ttsgraph.tasks.prompts import Layout, Prompt, Style

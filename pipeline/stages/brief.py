@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Scored
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.history import Scored
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question
 
@@ -14,21 +15,25 @@ from ttsgraph.tasks.base import Question
 def brief_of(
     profile: Profile,
     task: str,
-    profiled: pd.DataFrame,
+    single_scores: Mapping[str, float],
     train: Sequence[Question],
     piloted: Sequence[Scored] = (),
 ) -> Brief:
-    """The brief of a task: `profiled` has the profile stage's columns, `piloted` are graphs tried
-    before; `train` are the questions that say whether a verifier has something to check.
+    """The brief of a task: `single_scores` are the accuracies of models alone, `piloted` graphs
+    tried before; `train` are the questions that say whether a verifier has something to check.
 
     Raises BudgetError when the budget holds no call.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
-    scores = dict(zip(profiled["model"], profiled["accuracy"], strict=True))
     roles = profile.roles_on(task, train) if profile.agent.roles else ("assistant",)
     sampling = profile.task(task).sampling.sampling()
     greedy = frozenset(
         name for name, spec in budget.cost.pool.items() if spec.sampling(sampling).greedy
     )
-    return Brief(task, budget, scores, roles, profile.objective, tuple(piloted), greedy)
+    return Brief(task, budget, single_scores, roles, profile.objective, tuple(piloted), greedy)
+
+
+def scores_of(profiled: pd.DataFrame) -> dict[str, float]:
+    """Each model's accuracy alone, from the profile stage's table."""
+    return dict(zip(profiled["model"], profiled["accuracy"], strict=True))

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.agent.base import Brief, Counts, Scored, Trial
+from ttsgraph.agent.base import Brief, Counts, Trial
+from ttsgraph.agent.history import Scored
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, RunStopped
 from ttsgraph.base.wording import counted
 from ttsgraph.contest.racing import NO_FEEDBACK, joined, race
 from ttsgraph.evaluation.archive import graph_columns, score_columns
-from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, total_of
+from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, binary, total_of
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.evaluation.progress import Best, Publish, ignore
-from ttsgraph.evaluation.scores import binary
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph

@@ -20,14 +20,14 @@ from ttsgraph.contest.baselines import baselines
 from ttsgraph.contest.contenders import Contender, Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget
+from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.methods import Problem, searcher_class
+from ttsgraph.methods.base import plain_terms
 from ttsgraph.methods.driver import Driver
-from ttsgraph.methods.terms import plain_terms
 from ttsgraph.settings.profile import AgentSettings, Profile
 from ttsgraph.settings.stages import ContestSettings, RacingSettings
 from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.stages.brief import brief_of, scores_of
 from ttsgraph.stages.trials import (
     evaluate_cases,
     evaluate_trials,
@@ -40,7 +40,6 @@ from ttsgraph.study.ledger import Ledger, LedgerClient
 from ttsgraph.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.grading import Grader
 from ttsgraph.tasks.sources import load_questions
 from ttsgraph.tasks.synthetic import named_in
 
@@ -188,9 +187,7 @@ class Laboratory:
 async def with_singles(brief: Brief, environment: Environment, train: list[Question]) -> Brief:
     """The brief with each model's accuracy alone, as the profile stage measures it."""
     profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
-    return replace(
-        brief, single_scores=dict(zip(profile["model"], profile["accuracy"], strict=True))
-    )
+    return replace(brief, single_scores=scores_of(profile))
 
 
 async def run_cell(
@@ -203,15 +200,12 @@ async def run_cell(
     stages (for methods that start from them), training batches and validation, not the test.
     """
     began = time.process_time()
-    profile = laboratory.profile
+    profile = _profile_of(laboratory.profile, cell)
     settings = laboratory.settings
-    agent = profile.agent.model_copy(update=_agent_changes(cell))
-    roles = profile.roles if agent.roles else ("assistant",)
-    cost = profile.cost_model(cell.task, cell.metric)
+    agent = profile.agent
     questions = laboratory.questions(cell.seed)
-    budget = Budget(cost, cell.budget, profile.budget.max_nodes)
-    budget.require_feasible()
-    brief = Brief(cell.task, budget, {}, roles, cell.objective)
+    brief = brief_of(profile, cell.task, {}, questions["train"])
+    cost = brief.cost
     if cell.way == "none":
         return await _baseline(laboratory, cell, agent, brief, questions) | {
             "cpu_s": time.process_time() - began
@@ -270,10 +264,13 @@ async def run_cell(
     }
 
 
-def _agent_changes(cell: Cell) -> dict[str, Any]:
-    """What a cell changes of the profile's agent settings."""
+def _profile_of(profile: Profile, cell: Cell) -> Profile:
+    """The profile with what a cell sets: agent, budget and objective."""
     switched_off = {cell.without: False} if cell.without in ABLATIONS else {}
-    return switched_off | {"loop": cell.loop}
+    agent = profile.agent.model_copy(update=switched_off | {"loop": cell.loop})
+    budget = profile.budget.model_copy(update={"metric": cell.metric, "limit": cell.budget})
+    changes = {"agent": agent, "budget": budget, "objective": cell.objective}
+    return profile.model_copy(update=changes)
 
 
 async def _baseline(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttsgraph.methods.terms import require_equal_terms
+from ttsgraph.methods.base import require_equal_terms
 from ttsgraph.study import paper
 from ttsgraph.study.stats import Mean, holm, mean_of, paired_p
 

@@ -21,13 +21,13 @@ from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Lengths, critical_path
-from ttsgraph.graphs.demand import run_times
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.stopping import run_times
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.response.evidence import call_signatures
-from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.tasks.base import Question
 
 REPLIES = 4

@@ -12,7 +12,7 @@ from ttsgraph.contest.mutations import changed
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.worlds.arrays import ArrayWorld
 from ttsgraph.worlds.settings import BestSettings
 

@@ -27,7 +27,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.study.stats import mean_of
 from ttsgraph.worlds.arrays import ArrayWorld
 from ttsgraph.worlds.best import TRUTH_SEED

@@ -13,7 +13,7 @@ from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import Closed, load, parse
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.simulated.client import TaskTraits
 
 FOLDER = Path("worlds")
 SETTINGS = Path("worlds.yaml")

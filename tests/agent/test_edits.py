@@ -9,8 +9,15 @@ import pytest
 
 from tests.methods.test_search import BRIEF, problem
 from tests.support.oracles import PAPER_POOL
-from ttsgraph.agent.base import apply_edits, check_edits
-from ttsgraph.agent.edits import EdgeEdit, Edits, ModelEdit, ProposedGraph, RoleEdit
+from ttsgraph.agent.base import (
+    EdgeEdit,
+    Edits,
+    ModelEdit,
+    ProposedGraph,
+    RoleEdit,
+    apply_edits,
+    check_edits,
+)
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.methods import make_searcher
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests.methods.test_search import feedback, problem
-from ttsgraph.agent.base import Scored
-from ttsgraph.agent.history import History
+from ttsgraph.agent.history import History, Scored
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import make_searcher
 

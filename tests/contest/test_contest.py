@@ -33,7 +33,7 @@ from ttsgraph.response.evidence import Evidence, call_signatures, revisions
 from ttsgraph.response.model import ResponseModel
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.simulated.traits import TaskTraits
+from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.stages.records import Started
 from ttsgraph.stages.standings import start_data
 from ttsgraph.tasks.base import Question

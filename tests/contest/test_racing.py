@@ -24,9 +24,9 @@ from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResul
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.base import plain_terms, require_equal_terms
 from ttsgraph.methods.certainty import probability_best
 from ttsgraph.methods.driver import Driver, Found
-from ttsgraph.methods.terms import plain_terms, require_equal_terms
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, ModelClient, Request, Sampling, Usage
 from ttsgraph.settings.profile import AgentSettings, SearchSettings

@@ -20,15 +20,14 @@ from tests.support.fakes import ScriptedClient, unit_draw
 from ttsgraph.base.bookkeeping import beside
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, record_of, without_nodes
-from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
-from ttsgraph.evaluation.node_answers import (
-    NO_FORM,
-    NodeAnswers,
-    rate_metrics,
-    rates,
+from ttsgraph.evaluation.environment import (
+    Environment,
+    Feedback,
+    NodeResult,
+    QuestionResult,
     short_form,
-    worth,
 )
+from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, rate_metrics, rates, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import Gate

@@ -13,15 +13,20 @@ import pytest
 from scipy.stats import binomtest
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.deployment.promotion import Arm, choose, paired
-from ttsgraph.evaluation.environment import Feedback, QuestionResult, total_of, wilson
-from ttsgraph.evaluation.scores import mean_interval, paired_flips_p
+from ttsgraph.deployment.promotion import Arm, choose, paired, paired_flips_p
+from ttsgraph.evaluation.environment import (
+    Feedback,
+    Grader,
+    QuestionResult,
+    mean_interval,
+    total_of,
+    wilson,
+)
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage
 from ttsgraph.response.evidence import Evidence, passing_grade
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.grading import Grader
 from ttsgraph.tasks.words import SimilarityTask
 
 

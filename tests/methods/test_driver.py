@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.agent.base import Brief
-from ttsgraph.agent.edits import EdgeEdit, Edits
+from ttsgraph.agent.base import Brief, EdgeEdit, Edits
 from ttsgraph.agent.heuristic import HeuristicAgent
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError
@@ -20,9 +19,9 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.methods import SEARCHERS, Problem, Searcher, make_searcher
+from ttsgraph.methods.base import plain_terms, require_equal_terms
 from ttsgraph.methods.driver import Driver
 from ttsgraph.methods.summary import validated_front
-from ttsgraph.methods.terms import plain_terms, require_equal_terms
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.settings.profile import AgentSettings, SearchSettings

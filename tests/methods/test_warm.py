@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.warm import compare
-from ttsgraph.agent.base import Brief, Scored
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.history import Scored
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget

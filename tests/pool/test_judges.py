@@ -15,7 +15,7 @@ from tests.support.oracles import PAPER_POOL
 from tests.tasks.test_kinds import profile_with
 from ttsgraph.base.errors import CallFailed, DataError, SettingsError
 from ttsgraph.base.parsing import load
-from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.evaluation.judging import agreement, checked, known_scores
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.pool.judge import read_score
@@ -24,7 +24,6 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_grader, get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.grading import Grader
 from ttsgraph.tasks.isolation import IsolationError
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.sandbox import missing_layers

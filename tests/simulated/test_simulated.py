@@ -23,8 +23,7 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Completion, ModelClient, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.simulated.client import SimulatedClient
-from ttsgraph.simulated.traits import Simulation
+from ttsgraph.simulated.client import SimulatedClient, Simulation
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt

@@ -12,7 +12,8 @@ import pytest
 from tests.support.fakes import Known, numbered
 from tests.support.oracles import PAPER_POOL
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.agent.base import Brief, Scored
+from ttsgraph.agent.base import Brief
+from ttsgraph.agent.history import Scored
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.flows.init_family import init_family

@@ -12,8 +12,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph.simulated.client import SimulatedClient
-from ttsgraph.simulated.traits import Simulation, TaskTraits
+from ttsgraph.simulated.client import SimulatedClient, Simulation, TaskTraits
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.sources import load_questions
 from ttsgraph.worlds.arrays import ArrayWorld

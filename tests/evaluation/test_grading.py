@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttsgraph.base.errors import CallFailed
+from ttsgraph.evaluation.environment import Grader
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.grading import Grader
 from ttsgraph.tasks.math import MathTask
 
 SUM = Question("q", "2 + 2", "4")
