@@ -20,7 +20,7 @@ from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import Answered, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import with_waves
+from ttsgraph.graphs.roles import check_roles, with_waves
 from ttsgraph.models.client import Completion, ModelClient, Sampling, Usage
 from ttsgraph.pool.settings import judge_specs
 from ttsgraph.pool.spec import ModelPool
@@ -414,6 +414,7 @@ class Environment:
             graph = with_waves(graph, self.waves)
         room = self._window()
         runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
+        check_roles(graph)
 
         async def one(question: Question) -> Graded:
             outcome = await self._answer(runner, question)

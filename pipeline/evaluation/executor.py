@@ -20,7 +20,7 @@ import numpy as np
 from ttsgraph.base.errors import CallFailed, ContextOverflow
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Ballot, Role, check_roles, get_role, head_of, majority
+from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
 from ttsgraph.models.client import (
     Begin,
@@ -106,8 +106,8 @@ async def run_graph(
 
 
 class GraphRunner:
-    """One graph made ready to answer many questions. Raises GraphError for an unknown role, and for
-    one that its node can't have (`check_roles`), SettingsError for an unknown model.
+    """One graph made ready to answer many questions. Raises GraphError for an unknown role,
+    SettingsError for an unknown model.
     """
 
     def __init__(
@@ -131,7 +131,6 @@ class GraphRunner:
         self.sink = graph.sink
         self.adaptive = {node.id for node in graph.nodes if node.adaptive}
         self.replicas = replica_numbers(graph, self.manners)
-        check_roles(graph)
         self.demand = Demand(graph)  # what every question begins with
         self.sources = self.demand.ask(self.sink)
         self.begin = beginning(client)
