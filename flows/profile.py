@@ -18,6 +18,8 @@ def profile_models(task: str, profile: str | None = None) -> None:
     stage = load_stage(task, profile)
     given = stage.given
     train = stage.questions()["train"]
+    for line in given.no_checks(task, train):
+        say(line)
     members = list(given.model_pool())
     with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
         table = stage.with_models(

@@ -4,7 +4,6 @@ source.
 
 from prefect import flow
 
-from ttsgraph.flows.ending import say
 from ttsgraph.flows.stage import load_stage, main
 from ttsgraph.stages.schemas import Questions, write_table
 from ttsgraph.tasks.questions import questions_table
@@ -21,8 +20,6 @@ def sample(task: str, profile: str | None = None) -> None:
     seed = stage.params.seed
     questions = load_questions(settings.task, settings.source, seed)
     splits = split_questions(questions, settings.splits.sizes(), seed)
-    for line in stage.given.no_checks(task, splits["train"]):
-        say(line)
     write_table(questions_table(splits), Questions, stage.questions_path)
 
 

@@ -158,7 +158,7 @@ class TestTheRecipesWork:
         assert with_critic
         (simulated.folder / "graph.json").write_text(with_critic[0])
         explained = simulated.ttsgraph("explain", "graph.json").stdout
-        assert "names the worst mistake in them, then answers" in explained
+        assert "names the worst mistake first" in explained
 
     def test_a_method(self, simulated):
         commands = apply("Add a method", simulated.folder)
