@@ -42,7 +42,16 @@ def scene(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["fork bomb", "overwrite", "read the home folder", "TCP", "kill", "equal to everything"]
+    "name",
+    [
+        "fork bomb",
+        "overwrite",
+        "read the home folder",
+        "TCP",
+        "kill",
+        "equal to everything",
+        "skip the tests of unittest",
+    ],
 )
 def test_an_attack_of_each_kind_fails(scene, name):
     assert_fails(scene, name)
