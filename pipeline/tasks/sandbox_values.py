@@ -452,10 +452,11 @@ def _of_library(
     told: Mapping[str, Any], nearest: tuple[type[Exception], ...]
 ) -> type[Exception] | None:
     """The standard library's class that was raised, where the tests have imported it: they may
-    catch it by its name.
+    catch it by its name. Never one of unittest's: those skip or end the test that they pass.
     """
     module = str(told.get("module"))
-    if module.partition(".")[0] not in sys.stdlib_module_names:
+    package = module.partition(".")[0]
+    if package not in sys.stdlib_module_names or package == "unittest":
         return None
     found = getattr(sys.modules.get(module), str(told["name"]), None)
     if not (isinstance(found, type) and found.__module__ == module):

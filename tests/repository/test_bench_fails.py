@@ -143,7 +143,7 @@ def test_a_second_worker_that_waits_for_the_first_fails(second, holds):
 )
 def test_a_start_that_is_slower_fails(seconds, expected):
     assumed = dict(zip(("help", "cost", "search", "nothing"), seconds, strict=True))
-    assumed["floor"] = 0.1
+    assumed |= {startup.FLOOR: 0.1, startup.STAGE_FLOOR: 1.0}
     commands = {name: [name] for name in (*assumed, *startup.STAGES)}
     found = startup.compare(commands, lambda command: assumed.get(command[0], 1.0), turns=1)
     assert holds(found) == expected

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests.support.fakes import ScriptedClient
-from tests.support.project import ROOT
+from tests.support.project import HANGS_S, ROOT
 from tests.support.service import (
     NAME,
     PoolStub,
@@ -128,7 +128,7 @@ def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool, addr
         assert version_of(ask(service)) == "2"
         assert answers == []
         pool.release()
-        waiting.join(30)
+        waiting.join(HANGS_S)
         assert version_of(answers[0]) == "1"
 
 
@@ -279,9 +279,9 @@ def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(
             port = int(url.split(":")[2].partition("/")[0])
             wait_for(lambda: not listens(port))
             pool.release()
-            waiting.join(30)
+            waiting.join(HANGS_S)
             assert answers[0].choices[0].message.content == "7"
-            assert process.wait(30) == 0
+            assert process.wait(HANGS_S) == 0
         finally:
             process.kill()
 
@@ -328,7 +328,7 @@ def test_several_processes_answer_on_one_port_and_their_figures_add_up(command, 
             assert [ask(number) for number in range(8)] == ["7"] * 8
             wait_for(lambda: answered() == 32)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(HANGS_S) == 0
             assert not any(Path(f"/proc/{pid}").exists() for pid in (first, second))
         finally:
             process.kill()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.project import ROOT
+from tests.support.project import HANGS_S, ROOT
 from tests.support.service import wait_for
 
 PROGRAM = [sys.executable, "-m", "tests.support.crew"]
@@ -57,7 +57,7 @@ def test_both_answer_and_their_figures_add_up_and_they_end_together(crew) -> Non
     assert [count for _, count, _ in answers] == [float(k) for k in range(1, 41)]
     assert [count for _, _, count in answers] == [float(k) for k in range(1, 41)]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(HANGS_S) == 0
     assert all(ended(who) for who, _, _ in answers)
 
 

@@ -12,6 +12,7 @@ import openai
 import pytest
 from starlette.responses import JSONResponse
 
+from tests.support.project import HANGS_S
 from tests.support.service import (
     ALONE,
     FUSED,
@@ -369,7 +370,7 @@ def test_more_requests_than_places_are_told_to_come_back(pool):
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json()["error"]["code"] == "rate_limit_exceeded"
         pool.release()
-        waiting.join(30)
+        waiting.join(HANGS_S)
         assert answers[0].choices[0].message.content == "7"
         assert post(url, chat()).status_code == 200
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.test_doors import HEALTH, sent
-from tests.support.project import ROOT
+from tests.support.project import HANGS_S, ROOT
 from tests.support.service import wait_for
 
 FILES, CONNECTIONS = 1024, 1100
@@ -62,7 +62,7 @@ def besieged(pool, tmp_path):
             assert port is not None, said + log.read_text()
             yield Besieged(f"http://127.0.0.1:{port[1]}", log)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(HANGS_S) == 0
         finally:
             process.kill()
 

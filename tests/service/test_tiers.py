@@ -8,6 +8,7 @@ import threading
 
 import httpx
 
+from tests.support.project import HANGS_S
 from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, post, wait_for
 
 
@@ -35,7 +36,7 @@ def test_what_can_wait_is_turned_away_before_what_should_go_first(pool):
         assert post(url, chat(service_tier="priority")).status_code == 429
         pool.release()
         for waiting in begun:
-            waiting.join(30)
+            waiting.join(HANGS_S)
         assert answers == [200] * 4
         assert post(url, chat(service_tier="flex")).status_code == 200
         assert post(url, chat(service_tier="gold")).status_code == 400

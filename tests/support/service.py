@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tests.support.project import MODEL
+from tests.support.project import HANGS_S, MODEL
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Loader
@@ -334,7 +334,7 @@ def _in_thread(
             thread.join(30)
 
 
-def wait_for(happened: Callable[[], bool], limit_s: float = 30) -> None:
+def wait_for(happened: Callable[[], bool], limit_s: float = HANGS_S) -> None:
     """Wait until something has happened; how long it takes decides nothing, but a test should not
     hang.
     """
