@@ -14,7 +14,7 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +151,6 @@ async def compare(
     )
 
 
-def measure(cases: Sequence[Case] = CASES) -> list[Ratio]:
+def measure() -> list[Ratio]:
     """A ratio for each case."""
-    return [asyncio.run(compare(case)) for case in cases]
+    return [asyncio.run(compare(case)) for case in CASES]

@@ -139,8 +139,8 @@ def searchers_that_read_all_again(slow):
 
 
 def window_that_is_open(slow):
-    # Without one, a fifth of the questions takes as much as the bound allows for all.
-    asked, most = (2000, 20_000) if slow else (1000, 256)
+    # Without one, two fifths of the questions take more than the bound allows for all.
+    asked, most = (4000, 40_000) if slow else (1000, 256)
     held = window.in_a_process(asked, most)
     return window.ratios_of(held, held if slow else window.in_a_process(asked, 10_000))
 
