@@ -16,15 +16,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import yaml
 
 from benchmarks.archive import ROOT, TASK, before_search
 from benchmarks.measured import Ratio
+from ttsgraph.base.bookkeeping import beside
 from ttsgraph.flows.repro import prefect_server
-from ttsgraph.stages.schemas import Candidates, read_table
 
 PROFILE = "simulated"
-METHOD = "agent_reinforce"
+METHOD = "random"  # which asks for all candidates that it may
 MODULE = "ttsgraph.flows.search"
 MOST_S = 6.0
 
@@ -89,5 +90,5 @@ def measure() -> list[Ratio]:
             run = partial(in_a_process, folder, prefect)
             imports = spent(lambda: run("-c", f"import {MODULE}"))
             search = spent(lambda: run("-m", MODULE, "--task", TASK, "--method", METHOD))
-        archive = read_table(Candidates, results / "archive.parquet", "search")
+        archive = pd.read_parquet(beside(results / "archive.parquet"))
         return [ratio_of(search, imports, archive["wall_s"].dropna().tolist())]
