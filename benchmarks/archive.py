@@ -135,12 +135,17 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
 
 def project(folder: Path, candidates: int) -> BigArchive:
     """The same as it is before its search, which will try so many candidates."""
-    from ttsgraph.flows import init_family, init_instances, pilot, profile, sample
-
     _write_settings(folder, -(-candidates // PER_ITERATION))
-    made = BigArchive(
+    before_search(folder)
+    return BigArchive(
         folder, folder / "results" / NAME / TASK, folder / "results" / NAME / TASK / METHOD
     )
+
+
+def before_search(folder: Path) -> None:
+    """Run the stages before the search in a project's folder that has params.yaml and a profile."""
+    from ttsgraph.flows import init_family, init_instances, pilot, profile, sample
+
     stages = (
         sample.sample,
         profile.profile_models,
@@ -151,7 +156,6 @@ def project(folder: Path, candidates: int) -> BigArchive:
     with chdir(folder):
         for stage in stages:
             stage.fn(TASK)
-    return made
 
 
 def _write_settings(folder: Path, iterations: int) -> None:

@@ -38,6 +38,10 @@ TURNS = 3
 MOST_CORE = 4.0
 MOST_WALL_BY_HAND = 1.0
 
+OPTIONAL = {"langgraph": "pip install 'ttsgraph[peers]'"}
+"""Peers that need a package which nothing else here does, and how to have it."""
+
+Clock = Callable[[], float]
 Ask = Callable[[str], Awaitable[str]]
 Peer = Callable[[list[Question]], Awaitable[None]]
 
@@ -176,11 +180,25 @@ def ours(environment: Environment) -> Peer:
     return run
 
 
-async def spent_on(peer: Peer, asked: list[Question]) -> Spent:
-    wall = time.perf_counter()
-    core = time.process_time()
+async def spent_on(
+    peer: Peer,
+    asked: list[Question],
+    clock: Clock = time.perf_counter,
+    core_clock: Clock = time.process_time,
+) -> Spent:
+    wall = clock()
+    core = core_clock()
     await peer(asked)
-    return Spent(time.perf_counter() - wall, time.process_time() - core)
+    return Spent(clock() - wall, core_clock() - core)
+
+
+def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[str]:
+    """What can't be compared with here, and what to do about it: a line each."""
+    return [
+        f"not compared with {name}, which is not installed: {advice}"
+        for name, advice in OPTIONAL.items()
+        if find(name) is None
+    ]
 
 
 async def compare() -> dict[str, list[Spent]]:
@@ -199,7 +217,7 @@ async def compare() -> dict[str, list[Spent]]:
             "openai by hand": over_openai(client),
         }
         peers["node by node"] = node_by_node(client)
-        if importlib.util.find_spec("langgraph") is not None:
+        if not missing():
             peers["langgraph"] = over_langgraph(client)
         for turn in range(TURNS + 1):
             for place, (name, peer) in enumerate(peers.items()):
@@ -247,5 +265,7 @@ def ratios_of(found: dict[str, list[Spent]]) -> list[Ratio]:
 
 
 def measure() -> list[Ratio]:
-    """Two ratios."""
+    """Two ratios; says which peers are left out."""
+    for line in missing():
+        print(line)
     return ratios_of(asyncio.run(compare()))

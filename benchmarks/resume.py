@@ -87,11 +87,11 @@ def taken_up(
     return {
         "evaluations": evaluations,
         "core s": round(clock() - started, 2),
-        "peak memory, MB": _peak_mb(),
+        "peak memory, MB": peak_mb(),
     }
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """The most memory of this process; getrusage would tell of the one that started it, too."""
     (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return round(int(kilobytes) / 1000, 1)

@@ -13,7 +13,7 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -84,6 +84,20 @@ async def alternately(urls: tuple[str, str], clients: int, rounds: int) -> list[
     return found
 
 
+def ratio_of(clients: int, times: Sequence[Sequence[float]], more: Mapping[str, Any]) -> Ratio:
+    """The median time of an answer with traces over that without, in seconds of each answer."""
+    traced, plain = (statistics.median(side) for side in times)
+    details = {
+        "clients": clients,
+        "requests": [len(side) for side in times],
+        "a call of the stub, s": ALONE_DELAY_S,
+        "median with and without traces, s": [round(traced, 5), round(plain, 5)],
+    }
+    whom = "one client" if clients == 1 else f"{clients} clients"
+    name = f"median time of an answer with traces over that without, {whom}"
+    return Ratio(name, round(traced / plain, 4), "at most", MOST, details | more)
+
+
 def measure() -> list[Ratio]:
     """The median time of an answer with traces over that without, for one client and for many."""
     ratios = []
@@ -97,19 +111,10 @@ def measure() -> list[Ratio]:
                 before = processor_s(one), processor_s(other)
                 times = asyncio.run(alternately((traced, plain), clients, ROUNDS))
                 used = processor_s(one) - before[0], processor_s(other) - before[1]
-                medians = [statistics.median(side) for side in times]
-                details = {
-                    "clients": clients,
-                    "requests": [len(side) for side in times],
-                    "a call of the stub, s": ALONE_DELAY_S,
-                    "median with and without traces, s": [round(s, 5) for s in medians],
+                more = {
                     "processor time with and without, s": [round(s, 2) for s in used],
                     "bytes of traces": sum(sizes),
                 }
-                whom = "one client" if clients == 1 else f"{clients} clients"
-                name = f"median time of an answer with traces over that without, {whom}"
-                ratios.append(
-                    Ratio(name, round(medians[0] / medians[1], 4), "at most", MOST, details)
-                )
+                ratios.append(ratio_of(clients, times, more))
                 assert sizes, "expected traces, found none"
     return ratios

@@ -37,6 +37,7 @@ from ttsgraph.flows import recorded
 from ttsgraph.flows.dependents import dependents as dependents
 from ttsgraph.flows.dvc_store import Store
 from ttsgraph.flows.registry import LINEAGE, TRIAL, Registry, Version, tags_of
+from ttsgraph.flows.tracking import client_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
@@ -244,7 +245,7 @@ class _Walk:
 
     @property
     def _client(self) -> MlflowClient:
-        return MlflowClient(self.registry.uri)
+        return client_of(self.registry.uri)
 
     def _file(self, path: str, digest: str) -> str:
         kept = self.store.find(path, digest)

@@ -23,7 +23,6 @@ import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
-from mlflow.tracking import MlflowClient
 
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
@@ -32,7 +31,7 @@ from ttsgraph.deployment.figures import Drift
 from ttsgraph.deployment.ladder import Rung, ladder_text, read_ladder
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, sha256
-from ttsgraph.flows.tracking import explained
+from ttsgraph.flows.tracking import client_of, explained
 from ttsgraph.settings.profile import load_profile
 
 PREFIX = "ttsgraph-"
@@ -81,7 +80,7 @@ class Registry:
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
         with explained(tracking_uri):
-            self._client = MlflowClient(tracking_uri, tracking_uri)
+            self._client = client_of(tracking_uri)
         self._used: dict[str, tuple[str, ...]] = {}
 
     def find(self, reference: str) -> Version:
@@ -133,7 +132,9 @@ class Registry:
             )
             with tempfile.TemporaryDirectory() as folder:
                 path = mlflow.artifacts.download_artifacts(
-                    f"{kept}/artifacts/{name}", dst_path=folder, tracking_uri=self.uri
+                    f"{kept}/artifacts/{name}",
+                    dst_path=folder,
+                    tracking_uri=self._client.tracking_uri,
                 )
                 return Path(path).read_text(encoding="utf-8")
         except (MlflowException, OSError, ValueError) as error:
@@ -169,7 +170,9 @@ class Registry:
     def _digest(self, kept: str) -> str:
         with tempfile.TemporaryDirectory() as folder:
             there = Path(
-                mlflow.artifacts.download_artifacts(kept, dst_path=folder, tracking_uri=self.uri)
+                mlflow.artifacts.download_artifacts(
+                    kept, dst_path=folder, tracking_uri=self._client.tracking_uri
+                )
             )
             files = sorted(
                 path
@@ -248,7 +251,7 @@ class Registry:
             tags[LADDER_SHA256] = digests["ladder"]
         name = PREFIX + record.task
         before = mlflow.get_tracking_uri()
-        mlflow.set_tracking_uri(self.uri)
+        mlflow.set_tracking_uri(self._client.tracking_uri)
         try:
             with mlflow.start_run(run_id=record.run_id):
                 info = mlflow.pyfunc.log_model(

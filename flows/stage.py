@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
 from ttsgraph.flows.ending import EXIT_CODES, guarded, say
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import ModelClient
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
@@ -150,24 +152,18 @@ class Stage:
             meter = self.meter(account)
 
         async def run() -> T:
-            async with open_client(self.profile, batch=batch) as client:
-                if meter is None:
-                    recording = RecordingClient(client, self.recorder)
-                    return await work(self.environment_of(recording, questions["shots"]), questions)
-                paying = MeteredClient(
-                    RecordingClient(client, self.recorder), meter, self.profile.model_pool()
-                )
-                async with meter.watched():
-                    return await work(self.environment_of(paying, questions["shots"]), questions)
-                environment = self.environment_of(client, questions["shots"])
-                for line in await checked(environment.prompt.task, client):
+            watched = nullcontext() if meter is None else meter.watched()
+            async with open_client(self.profile, batch=batch) as client, watched:
+                asked: ModelClient = RecordingClient(client, self.recorder)
+                if meter is not None:
+                    asked = MeteredClient(asked, meter, self.profile.model_pool())
+                environment = self.environment_of(asked, questions["shots"])
+                for line in await checked(environment.prompt.task, asked):
                     say(f"{self.task}: {line}")
                 done = await work(environment, questions)
                 if environment.grader.judged:
-                    say(
-                        f"{self.task}:"
-                        f" {judged_line(environment.prompt.task, environment.grader.judged)}"
-                    )
+                    judged = judged_line(environment.prompt.task, environment.grader.judged)
+                    say(f"{self.task}: {judged}")
                 return done
 
         return asyncio.run(run())

@@ -11,14 +11,13 @@ from typing import Any
 
 import pandas as pd
 from mlflow.entities import Param, RunStatus
-from mlflow.tracking import MlflowClient
 
 from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.files import write_text
 from ttsgraph.evaluation.archive import COLUMNS, Record
 from ttsgraph.flows.children import Child, add_children
 from ttsgraph.flows.provenance_tags import graph_note, run_tags
-from ttsgraph.flows.tracking import explained, log_metrics
+from ttsgraph.flows.tracking import client_of, explained, log_metrics
 from ttsgraph.graphs.graph import CollaborationGraph
 
 STAGE = "stage"
@@ -43,7 +42,7 @@ def record_stage(
     can't be used.
     """
     with explained(tracking_uri):
-        client = MlflowClient(tracking_uri)
+        client = client_of(tracking_uri)
         found = client.get_experiment_by_name(experiment)
         place = found or client.get_experiment(client.create_experiment(experiment))
         tags = run_tags(f"ttsgraph.flows.{name.split('-')[0]}") | {STAGE: name}

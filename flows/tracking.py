@@ -102,6 +102,15 @@ def database_file(tracking_uri: str) -> Path | None:
     )
 
 
+def client_of(tracking_uri: str) -> MlflowClient:
+    """MLflow's client there. MLflow keeps what it has opened by its URI, so that of a file has its
+    whole path: the same relative one is another database in another folder.
+    """
+    file = database_file(tracking_uri)
+    whole = tracking_uri if file is None else f"sqlite:///{file.absolute()}"
+    return MlflowClient(whole, whole)
+
+
 def _is_there(file: Path) -> bool:
     """SQLite leaves an empty file where it was stopped before its first write."""
     return file.exists() and file.stat().st_size > 0
@@ -111,6 +120,7 @@ def _make_database(file: Path) -> None:
     """Make MLflow's database beside where it belongs, then rename it: its tables are made in a
     hundred steps, and a database that has a part of them can neither be used nor completed.
     """
+    file = file.absolute()  # MLflow keeps what it has opened by its URI, wherever this process is
     with locked(file.with_name(file.name + ".making"), wait=True):
         if _is_there(file):
             return
@@ -141,7 +151,7 @@ class SearchTracker:
         run_id: str | None = None,
     ) -> None:
         with explained(tracking_uri):
-            self.client = MlflowClient(tracking_uri)
+            self.client = client_of(tracking_uri)
             found = self.client.get_experiment_by_name(experiment)
             self.experiment = found or self.client.get_experiment(
                 self.client.create_experiment(experiment)
@@ -327,7 +337,7 @@ def add_answer(
     """
     graph = "\n".join(drawing)
     with explained(tracking_uri):
-        client = MlflowClient(tracking_uri)
+        client = client_of(tracking_uri)
         if not _has_run(client, run_id):
             return
         client.set_tag(run_id, "mlflow.note.content", f"{sentence}\n\n```\n{graph}\n```\n")
@@ -353,7 +363,7 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
     interval.
     """
     with explained(tracking_uri):
-        client = MlflowClient(tracking_uri)
+        client = client_of(tracking_uri)
         if not _has_run(client, run_id):
             raise InputError(
                 f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): expected the search's run"
@@ -394,6 +404,6 @@ def baseline_file(graph_hash: str) -> str:
 def add_baseline(tracking_uri: str, run_id: str, graph_hash: str, told: Mapping[str, Any]) -> None:
     """Record in a search's run the baseline that is put up instead of what it found."""
     with explained(tracking_uri):
-        MlflowClient(tracking_uri).log_text(
+        client_of(tracking_uri).log_text(
             run_id, json.dumps(told, indent=1), baseline_file(graph_hash)
         )

@@ -59,7 +59,7 @@ class StagePlan:
 STAGES = (
     StagePlan(
         "sample",
-        ("tasks.kind", "tasks.source", "tasks.splits", "roles"),  # says which roles a task has not
+        ("tasks.kind", "tasks.source", "tasks.splits"),
         ("inputs",),
         (QUESTIONS,),
         ("seed",),

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 # Dies at the given write to the database's folder, as `kill -9` and a full disk would have it.
 DIES = """
 import os, signal, sqlite3, sys
+from contextlib import chdir
 from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -112,3 +114,20 @@ def test_scores_of_a_search_whose_run_is_gone_say_how_to_have_it_again(tmp_path)
         InputError, match="expected the search's run nothing, found none; run the search again"
     ):
         add_test_scores(uri, "nothing", pd.DataFrame())
+
+
+def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_path):
+    runs = {}
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        with chdir(tmp_path / name), SearchTracker("sqlite:///mlflow.db", "e", name, {}) as tracker:
+            runs[name] = tracker.run_id
+            tracker.text("said.txt", name)
+    for name, run in runs.items():
+        client = MlflowClient(f"sqlite:///{tmp_path / name}/mlflow.db")
+        experiment = client.get_experiment_by_name("e").experiment_id
+        (found,) = client.search_runs([experiment])
+        assert (found.info.run_id, found.info.run_name) == (run, name)
+        assert str(tmp_path / name) in found.info.artifact_uri
+    with chdir(tmp_path / "one"):
+        tracking.add_baseline("sqlite:///mlflow.db", runs["one"], "hash", {})

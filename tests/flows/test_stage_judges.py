@@ -1,0 +1,47 @@
+"""A stage that asks models says first what its judges are worth, and asks nothing where they are
+worth nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import chdir
+
+import pytest
+
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.flows import stage as stage_module
+from ttsgraph.flows.sample import sample
+from ttsgraph.flows.stage import load_stage
+from ttsgraph.graphs.topologies import single
+from ttsgraph.models.client import ModelClient
+from ttsgraph.tasks.base import Question, Task
+
+
+async def some_calls(environment: Environment, questions: dict[str, list[Question]]) -> int:
+    return (await environment.evaluate(single("llama-3.2-1b"), questions["train"][:2])).n_scored
+
+
+@pytest.mark.parametrize("limits", [{}, {"tokens": 10**9}])
+def test_judges_are_checked_before_the_work(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limits
+) -> None:
+    async def agreeing(task: Task, client: ModelClient) -> list[str]:
+        return [f"judges of {task.name} agree"]
+
+    async def useless(task: Task, client: ModelClient) -> list[str]:
+        raise SettingsError("judges worse than chance")
+
+    project = SimulatedProject(tmp_path)
+    project.settings["limits"] = limits
+    project.save()
+    with chdir(project.folder):
+        sample.fn("math")
+        stage = load_stage("math")
+        monkeypatch.setattr(stage_module, "checked", agreeing)
+        assert stage.with_models(some_calls, account="one") == 2
+        assert "math: judges of " in capsys.readouterr().err
+        monkeypatch.setattr(stage_module, "checked", useless)
+        with pytest.raises(SettingsError, match="worse than chance"):
+            stage.with_models(some_calls, account="one")

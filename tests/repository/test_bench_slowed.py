@@ -1,0 +1,227 @@
+"""Each check of the benchmarks holds, and fails once what it measures is made slower on purpose.
+
+A delay is injected through a stand-in, or beside the thing itself, on a clock that the stand-in
+turns on: what else runs on the machine changes nothing.
+"""
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks import client_rate, peers, resume, searchers, stage, traces, tracking, wall, window
+from benchmarks.measured import Ratio
+from benchmarks.pool import POOL
+from tests.methods import test_driver
+from tests.methods.test_driver import LAPTOP_POOL, arithmetic
+from tests.repository.test_bench import OneByOne
+from tests.repository.test_bench_fails import Clock, holds
+from tests.service.test_served_run import VirtualLoop
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.flows.children import add_children
+from ttsgraph.flows.tracking import SearchTracker
+from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.models.client import Completion, Sampling
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Prompt
+
+ROOT = Path(__file__).parents[2]
+
+
+def stopped():
+    return Clock(lambda: 0.0)
+
+
+class Computing:
+    """A client that computes before it passes a call on."""
+
+    def __init__(self, inner, clock, seconds):
+        self.inner, self.clock, self.seconds = inner, clock, seconds
+
+    async def complete(self, request):
+        self.clock.delay(self.seconds)
+        return await self.inner.complete(request)
+
+
+def client_that_computes(slow):
+    core = stopped()
+
+    def over(environment):
+        return environment.with_client(
+            Computing(environment.client, core, 0.0006 if slow else 0.0003)
+        )
+
+    async def bare(url, calls):
+        return 9000.0
+
+    return asyncio.run(client_rate.compare(over, bare, 50, core))
+
+
+class Served:
+    """A client over a server with a latency and a limit, whose own work takes core time."""
+
+    def __init__(self, loop, core, delay_s, at_once):
+        self.loop, self.core, self.delay_s = loop, core, delay_s
+        self.room = asyncio.Semaphore(at_once)
+
+    def compute(self):
+        self.core.delay(0.00015)
+        self.loop._clock.now += 0.00015
+
+    async def complete(self, request):
+        async with self.room:
+            self.compute()
+            await asyncio.sleep(self.delay_s)
+            self.compute()
+        return Completion("The answer is 7", 50, 5, self.delay_s)
+
+
+def scheduler_that_waits(case, slow):
+    kind = OneByOne if slow else Environment
+    core = stopped()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
+
+        @asynccontextmanager
+        async def connect(delay_s, at_once):
+            client = Served(loop, core, delay_s, at_once)
+            yield kind(Prompt(get_task("math"), ""), Sampling(), POOL, client)
+
+        found = wall.compare(case, repetitions=1, connect=connect, clock=loop.time, core_clock=core)
+        return [runner.run(found)]
+
+
+def every_scheduler(slow):
+    return [ratio for case in wall.CASES for ratio in scheduler_that_waits(case, slow)]
+
+
+def client_slower_than_peers(slow):
+    def spent(wall_s, core_s):
+        clock, core = stopped(), stopped()
+
+        async def peer(asked):
+            clock.delay(wall_s)
+            core.delay(core_s)
+
+        return [asyncio.run(peers.spent_on(peer, [], clock, core))]
+
+    found = {"aiohttp by hand": spent(0.2, 0.1), "openai by hand": spent(0.6, 0.6)}
+    return peers.ratios_of(found | {"ours": spent(0.9, 0.9) if slow else spent(0.4, 0.2)})
+
+
+def searchers_that_read_all_again(slow):
+    def timed(method):
+        problem = Problem(
+            test_driver.TestDriver.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0
+        )
+        searcher = make_searcher(method, problem)
+        learn, clock, told = searcher.learn, stopped(), Counter()
+
+        def learns(results):
+            told["all"] += len(results)
+            clock.delay(1e-5 * told["all"] if slow else 1e-3)
+            learn(results)
+
+        searcher.learn = learns
+        prompt = Prompt(get_task("math"), "", "few_shot")
+        environment = searchers.Graded(prompt, Sampling(), LAPTOP_POOL, None)
+        return searchers.Timed(searcher, environment, arithmetic(4), clock)
+
+    found = {
+        "agent_reinforce": searchers.grown(timed("agent_reinforce"), (40, 400), 4),
+        "bayesian": searchers.bayesian_grown(timed("bayesian"), (12, 40)),
+    }
+    return [searchers.ratio_of({name: each}) for name, each in found.items()]
+
+
+def window_that_is_open(slow):
+    # Without one, two fifths of the questions take more than the bound allows for all.
+    asked, most = (4000, 40_000) if slow else (1000, 256)
+    held = window.in_a_process(asked, most)
+    return window.ratios_of(held, held if slow else window.in_a_process(asked, 10_000))
+
+
+def archive_that_is_slow(slow):
+    found = {"core s": 6.0 if slow else 2.0, "peak memory, MB": 900.0 if slow else 300.0}
+    return resume.ratios_of({"random": found}, found, 1)
+
+
+def tracker_on_the_path(slow):
+    core, path = stopped(), stopped()
+
+    def write(*given):
+        core.delay((0.007 if slow else 0.002) * len(given[-1]))
+        add_children(*given)
+
+    def put(tracker, record):
+        path.delay(0.0002 if slow else 0.00001)
+        SearchTracker.candidate(tracker, record)
+
+    return tracking.compare(write, put, core, path)
+
+
+def stage_that_waits(slow):
+    clock = stopped()
+    search = stage.spent(lambda: clock.delay(7.0 if slow else 4.0), clock)
+    return [stage.ratio_of(search, (1.0, 1.0), [0.1])]
+
+
+def traces_that_take_time(slow):
+    taken = 0.0025 if slow else 0.0005
+    return [traces.ratio_of(1, [[0.05 + taken] * 3, [0.05] * 3], {})]
+
+
+SLOWED = {
+    "client_rate": client_that_computes,
+    "wall": every_scheduler,
+    "peers": client_slower_than_peers,
+    "searchers": searchers_that_read_all_again,
+    "window": window_that_is_open,
+    "resume": archive_that_is_slow,
+    "tracking": tracker_on_the_path,
+    "stage": stage_that_waits,
+    "traces": traces_that_take_time,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOWED)
+def test_a_check_holds_and_fails_once_what_it_measures_is_slower(name):
+    ratios = SLOWED[name](slow=False)
+    assert ratios
+    assert all(isinstance(ratio, Ratio) for ratio in ratios)
+    assert set(holds(ratios)) == {True}, ratios
+    assert set(holds(SLOWED[name](slow=True))) == {False}
+
+
+def test_every_benchmark_is_shown_to_fail():
+    elsewhere = (ROOT / "tests" / "repository" / "test_bench_fails.py").read_text()
+    for name in bench.BENCHMARKS:
+        assert name in SLOWED or f"{name}." in elsewhere, name
+
+
+@pytest.mark.parametrize(
+    ("chains", "depth", "at_once", "delay_s", "core_s", "seconds"),
+    [
+        (1, 4, 8, 0.05, 0.0, 0.2),  # the critical path
+        (192, 4, 32, 0.05, 0.0, 1.2),  # 768 calls, 32 at once
+        (10, 1, 10, 0.0, 0.01, 0.1),  # the core
+        (3, 1, 3, 1.0, 0.2, 1.4),  # the last is sent at 0.3 s, and read from 1.3 s on
+    ],
+)
+def test_a_schedule_that_never_rests_takes_what_is_known_of_it(
+    chains, depth, at_once, delay_s, core_s, seconds
+):
+    assert wall.unresting(chains, depth, at_once, delay_s, core_s) == pytest.approx(seconds)
+
+
+def test_a_peer_that_is_not_installed_is_left_out_saying_so():
+    assert peers.missing(lambda name: object()) == []
+    (line,) = peers.missing(lambda name: None)
+    assert line == (
+        "not compared with langgraph, which is not installed: pip install 'ttsgraph[peers]'"
+    )
