@@ -37,6 +37,7 @@ from ttsgraph.flows import recorded
 from ttsgraph.flows.dependents import dependents as dependents
 from ttsgraph.flows.dvc_store import Store
 from ttsgraph.flows.registry import LINEAGE, TRIAL, Registry, Version, tags_of
+from ttsgraph.flows.stage import RESEARCH
 from ttsgraph.flows.tracking import client_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile
@@ -184,7 +185,9 @@ class _Walk:
             "dataset", f"{record.dataset.path} {record.dataset.md5}", lambda: self._dataset(record)
         )
         self._link("test", f"{100 * record.test.accuracy:.1f} %", lambda: self._test(record))
-        self._link("rivals", "test.parquet", lambda: self._rivals(record))
+        if not self._searched(record).is_relative_to(self.folder / RESEARCH):
+            # A new search is tested against the champion alone, by its trial.
+            self._link("rivals", "test.parquet", lambda: self._rivals(record))
         self._link("code", record.code.commit or "no commit", lambda: self._code(record))
         self._link(
             "settings", record.settings_sha256[:16], lambda: self._settings(record, deployed)
@@ -365,11 +368,13 @@ class _Walk:
         )
         return f"{counted(len(table), 'iteration')}, as in the run"
 
+    def _searched(self, record: Provenance) -> Path:
+        """The folder of the search's results."""
+        found = next(path for path in record.files if Path(path).name == "search.json")
+        return self.folder / Path(found).parent
+
     def _rivals(self, record: Provenance) -> str:
-        folder = (
-            self.folder
-            / Path(next(path for path in record.files if Path(path).name == "search.json")).parent
-        )
+        folder = self._searched(record)
         try:
             known = json.loads((folder / "run.json").read_bytes())["run_id"]
             table = pd.read_parquet(folder / "test.parquet")
