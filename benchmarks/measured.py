@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,3 +21,9 @@ class Ratio:
     @property
     def holds(self) -> bool:
         return self.value <= self.bound if self.rule == "at most" else self.value >= self.bound
+
+
+def children_s() -> float:
+    """Core time of all processes that this one started and that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -159,7 +159,8 @@ def ratio_of(found: dict[str, Grown]) -> Ratio:
         for name, each in found.items()
     }
     return Ratio(
-        f"growth of ask and tell from {EARLY:,} to {LATE:,} evaluations, the worst of all methods",
+        f"growth of ask and tell from {EARLY:,} to {LATE:,} evaluations, the worst of the methods"
+        " that keep a history",
         round(max(growth.values()), 2),
         "at most",
         round(math.log(LATE) / math.log(EARLY), 2),

@@ -20,7 +20,7 @@ import pandas as pd
 import yaml
 
 from benchmarks.archive import ROOT, TASK, before_search
-from benchmarks.measured import Ratio
+from benchmarks.measured import Ratio, children_s
 from ttsgraph.base.bookkeeping import beside
 from ttsgraph.flows.repro import prefect_server
 
@@ -58,12 +58,10 @@ def in_a_process(folder: Path, prefect: str, *arguments: str) -> None:
 
 def spent(run: Callable[[], None], clock: Clock = time.perf_counter) -> tuple[float, float]:
     """Seconds by the clock and of the cores that a process takes."""
-    before = os.times()
+    before = children_s()
     started = clock()
     run()
-    wall = clock() - started
-    after = os.times()
-    return wall, sum(after[2:4]) - sum(before[2:4])
+    return clock() - started, children_s() - before
 
 
 def ratio_of(

@@ -8,7 +8,6 @@ them slower alike.
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from dvc.repo import Repo
 
 from benchmarks.endpoint import ROOT
-from benchmarks.measured import Ratio
+from benchmarks.measured import Ratio, children_s
 from ttsgraph.graphs.topologies import parallel
 
 TURNS = 3
@@ -76,10 +75,9 @@ def unchanged_project(folder: Path) -> None:
 
 def core_seconds(command: Sequence[str], folder: Path) -> float:
     """Of a process of its own in a folder."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = children_s()
     subprocess.run(command, cwd=folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return children_s() - before
 
 
 def measure() -> list[Ratio]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import startup
 from tests.support.project import ROOT
 from ttsgraph.graphs.topologies import parallel
 
@@ -26,7 +27,6 @@ HEAVY = {
     "pandera",
 }
 HEAVY |= {"prefect", "pyarrow", "scipy", "uvicorn"}
-FLOOR = "import typer, pydantic"
 
 
 def imported(code: str) -> set[str]:
@@ -44,7 +44,7 @@ def heavy(modules: set[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def floor() -> int:
-    return len(imported(FLOOR))
+    return len(imported(startup.FLOOR))
 
 
 def test_help_imports_little_beyond_its_parser(floor):
@@ -78,17 +78,7 @@ def test_the_cost_of_a_graph_needs_no_plots_tables_or_clients(floor, tmp_path: P
     assert len(found) <= 5 * floor
 
 
-STAGES = (
-    "stage",
-    "sample",
-    "profile",
-    "pilot",
-    "init_family",
-    "init_instances",
-    "search",
-    "evaluate",
-    "report",
-)
+STAGES = ("stage", *startup.STAGES)
 
 
 def test_a_stage_imports_no_client_of_models_no_mlflow_and_draws_nothing():
