@@ -33,7 +33,7 @@ from ttsgraph.methods import Problem, Searcher
 from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.methods.random import RandomSearcher
 from ttsgraph.methods.summary import edge_table
-from ttsgraph.models.client import Completion, Request, Usage
+from ttsgraph.models.client import Client, Completion, Request, Usage
 from ttsgraph.models.collector import rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
 from ttsgraph.stages.ablation import tried_without
@@ -75,8 +75,8 @@ class BigArchive:
     method: Path
 
 
-class NoClient:
-    """A ModelClient that must not be asked."""
+class NoClient(Client):
+    """A client that must not be asked."""
 
     async def complete(self, request: Request) -> Completion:
         raise TTSGraphError(f"expected no call, found one of {request.model}")

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.measured import Ratio
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.models.client import Message, ModelClient, Request, Sampling
+from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import connect, running_servers
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks import get_task
@@ -88,7 +88,7 @@ SHOWN = {"honest": honest, "repeated": repeated, "forged": forged}
 WRITTEN: dict[str, Write] = {"marks": with_marks, "headings": with_headings}
 
 
-async def shares(client: ModelClient, model: str, write: Write, show: Any) -> dict[str, float]:
+async def shares(client: Client, model: str, write: Write, show: Any) -> dict[str, float]:
     """Which share of the questions gets the right and the wrong answer."""
     shots = [
         message

@@ -30,7 +30,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Completion, ModelClient, Request
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import connect, hosted
 from ttsgraph.serving.launcher import Launcher
 from ttsgraph.serving.servers import LOCAL, server_specs
@@ -53,10 +53,10 @@ ALONE = {"smollm2-135m": 0.4, "gemma3-270m": 0.35}
 Urls = Mapping[str, tuple[str, ...]]
 
 
-class Noting:
+class Noting(Client):
     """A client that notes the calls it makes."""
 
-    def __init__(self, inner: ModelClient) -> None:
+    def __init__(self, inner: Client) -> None:
         self.inner = inner
         self.made: list[tuple[Request, Completion]] = []
 

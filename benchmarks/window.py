@@ -20,7 +20,7 @@ from benchmarks.pool import POOL, questions
 from benchmarks.resume import peak_mb
 from ttsgraph.evaluation.environment import MOST_UNDER_WAY, Environment
 from ttsgraph.graphs.topologies import single
-from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
 
@@ -31,8 +31,8 @@ MOST_MB = 200.0
 MOST_SHARE = 0.25
 
 
-class Answering:
-    """A ModelClient whose every answer takes the same while."""
+class Answering(Client):
+    """A client whose every answer takes the same while."""
 
     async def complete(self, request: Request) -> Completion:
         await asyncio.sleep(DELAY_S)

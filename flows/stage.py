@@ -21,7 +21,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
 from ttsgraph.flows.ending import EXIT_CODES, guarded, say
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import ModelClient
+from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
 from ttsgraph.runtime.clients import open_agent, open_client
 from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
@@ -154,7 +154,7 @@ class Stage:
         async def run() -> T:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile, batch=batch) as client, watched:
-                asked: ModelClient = RecordingClient(client, self.recorder)
+                asked: Client = RecordingClient(client, self.recorder)
                 if meter is not None:
                     asked = MeteredClient(asked, meter, self.profile.model_pool())
                 environment = self.environment_of(asked, questions["shots"])

@@ -17,7 +17,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.evaluation.archive import COLUMNS, Record
 from ttsgraph.flows.children import Child, add_children
 from ttsgraph.flows.provenance_tags import graph_note, run_tags
-from ttsgraph.flows.tracking import client_of, explained, log_metrics
+from ttsgraph.flows.tracking import client_of, experiment_of, explained, log_metrics
 from ttsgraph.graphs.graph import CollaborationGraph
 
 STAGE = "stage"
@@ -43,8 +43,7 @@ def record_stage(
     """
     with explained(tracking_uri):
         client = client_of(tracking_uri)
-        found = client.get_experiment_by_name(experiment)
-        place = found or client.get_experiment(client.create_experiment(experiment))
+        place = experiment_of(client, experiment)
         tags = run_tags(f"ttsgraph.flows.{name.split('-')[0]}") | {STAGE: name}
         run_id = client.create_run(place.experiment_id, int(started * 1000), tags, name).info.run_id
         client.log_batch(run_id, params=[Param(key, str(value)) for key, value in params.items()])

@@ -18,7 +18,16 @@ from typing import Any
 
 import pandas as pd
 from alembic.util import CommandError
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunStatus
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    Experiment,
+    InputTag,
+    Metric,
+    Param,
+    Run,
+    RunStatus,
+)
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
@@ -111,6 +120,13 @@ def client_of(tracking_uri: str) -> MlflowClient:
     return MlflowClient(whole, whole)
 
 
+def experiment_of(client: MlflowClient, name: str) -> Experiment:
+    """The experiment of this name, made where there is none yet."""
+    return client.get_experiment_by_name(name) or client.get_experiment(
+        client.create_experiment(name)
+    )
+
+
 def _is_there(file: Path) -> bool:
     """SQLite leaves an empty file where it was stopped before its first write."""
     return file.exists() and file.stat().st_size > 0
@@ -152,10 +168,7 @@ class SearchTracker:
     ) -> None:
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
-            found = self.client.get_experiment_by_name(experiment)
-            self.experiment = found or self.client.get_experiment(
-                self.client.create_experiment(experiment)
-            )
+            self.experiment = experiment_of(self.client, experiment)
             set_view(self.client, self.experiment.experiment_id)
             self._children: dict[int, Run] = {}
             if run_id is not None and self._go_on_in(run_id):

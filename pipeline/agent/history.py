@@ -25,8 +25,8 @@ from ttsgraph.evaluation.environment import (
     Feedback,
     NodeResult,
     QuestionResult,
+    Score,
     short_form,
-    standard_error,
 )
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -163,7 +163,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(Score):
     """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
     numbers.
 
@@ -180,16 +180,6 @@ class Scored:
     objective: Objective = ACCURACY
     stopped: bool = False
     tallies: GraphTallies = NO_TALLIES
-
-    @property
-    def accuracy(self) -> float:
-        """Share of scored questions answered right; for graded kinds the mean score."""
-        return self.n_correct / self.n_scored if self.n_scored else math.nan
-
-    @property
-    def standard_error(self) -> float:
-        """Of the accuracy."""
-        return standard_error(self.n_correct, self.n_scored)
 
     @property
     def value(self) -> float:

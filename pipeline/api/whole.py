@@ -23,7 +23,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
-from ttsgraph.models.client import Completion, ModelClient, Request
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
@@ -64,7 +64,7 @@ class Searched:
 class CountingClient(MeteredClient):
     """A metered client that also counts different calls."""
 
-    def __init__(self, inner: ModelClient, meter: Meter, pool: ModelPool) -> None:
+    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner, meter, pool)
         self.asked: set[str] = set()
 

@@ -18,7 +18,7 @@ from ttsgraph.deployment.ladder import Effort, Rung, front_of, rungs_of
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, get_role, with_waves
-from ttsgraph.models.client import ModelClient
+from ttsgraph.models.client import Client
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.lengths import as_measured
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, read_table
@@ -116,7 +116,7 @@ class Deployed:
             for effort, rung in rungs_of(self.front).items()
         }
 
-    def runner(self, client: ModelClient, prompt: Prompt | None = None) -> GraphRunner:
+    def runner(self, client: Client, prompt: Prompt | None = None) -> GraphRunner:
         """The graph made ready to answer many questions, with its own prompt or another."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)

@@ -25,7 +25,7 @@ from ttsgraph.endpoints.streaming import read_stream
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, backoff, connect, fault_of, reason_of
 from ttsgraph.endpoints.wire import Endpoint as Endpoint
 from ttsgraph.endpoints.wire import body_of, probe
-from ttsgraph.models.client import Completion, Request, Sampling, whole_text
+from ttsgraph.models.client import Client, Completion, Request, Sampling, whole_text
 from ttsgraph.models.dialect import Dialect
 
 _TRANSIENT = (408, 409, 425, 429)
@@ -65,7 +65,7 @@ _NOTHING_MORE: Mapping[str, Any] = {}
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-class OpenAIClient:
+class OpenAIClient(Client):
     """Chat completions for a pool of models. Each attempt goes to the model's least busy replica
     that works.
 

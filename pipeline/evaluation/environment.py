@@ -21,7 +21,7 @@ from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import Answered, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, with_waves
-from ttsgraph.models.client import Completion, ModelClient, Sampling, Usage
+from ttsgraph.models.client import Client, Completion, Sampling, Usage
 from ttsgraph.pool.settings import judge_specs
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.tasks.base import AskingTask, Question, QuickTask, Task, can_vote
@@ -80,8 +80,38 @@ class QuestionResult:
     nodes: Mapping[int, NodeResult] = field(default_factory=dict)
 
 
+class Counts(Protocol):
+    """How many questions were scored, and the sum of their grades."""
+
+    @property
+    def n_correct(self) -> float:
+        """The sum."""
+        ...
+
+    @property
+    def n_scored(self) -> int:
+        """The number."""
+        ...
+
+
+class Score:
+    """What follows from Counts; a base of those who have them."""
+
+    __slots__ = ()
+
+    @property
+    def accuracy(self: Counts) -> float:
+        """Share of scored questions answered right; for graded kinds the mean score."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
+
+    @property
+    def standard_error(self: Counts) -> float:
+        """Of the accuracy; NaN when nothing was scored."""
+        return standard_error(self.n_correct, self.n_scored)
+
+
 @dataclass(frozen=True, slots=True)
-class Feedback:
+class Feedback(Score):
     """What the environment says of a graph on a batch: per question, and summed up.
 
     `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is
@@ -114,16 +144,6 @@ class Feedback:
     def n_correct(self) -> float:
         """Questions answered right; for graded kinds the sum of the scores."""
         return sum(self.grades)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of scored questions answered right; for graded kinds the mean score."""
-        return self.n_correct / self.n_scored if self.n_scored else math.nan
-
-    @property
-    def standard_error(self) -> float:
-        """Of the accuracy; NaN when nothing was scored."""
-        return standard_error(self.n_correct, self.n_scored)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -235,9 +255,7 @@ class Grader:
         self.judged: list[Completion] = []
         """Of a kind that asks models: the calls that grading took."""
 
-    async def grade(
-        self, question: Question, text: str, client: ModelClient | None = None
-    ) -> float:
+    async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
         """Whether a text answers the question, or its score in [0, 1].
 
         A kind that asks models does so through `client`. Raises CallFailed as the task's grader
@@ -257,7 +275,7 @@ class Grader:
         return verdict
 
     async def _graded(
-        self, question: Question, text: str, form: str | None, client: ModelClient | None
+        self, question: Question, text: str, form: str | None, client: Client | None
     ) -> float:
         if client is None or self._asking is None:
             if self._quick is not None:
@@ -344,7 +362,7 @@ class Environment:
         prompt: Prompt,
         sampling: Sampling,
         pool: ModelPool,
-        client: ModelClient,
+        client: Client,
         max_unscored: float = 0.25,
         grader: Grader | None = None,
         grade_nodes: bool = False,
@@ -362,7 +380,7 @@ class Environment:
         self.waves = waves
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
-    def with_client(self, client: ModelClient) -> Environment:
+    def with_client(self, client: Client) -> Environment:
         """The same environment, its grader's memory too, over another client."""
         return self._like(client, self.grade_nodes)
 
@@ -374,7 +392,7 @@ class Environment:
         """As `with_node_grades`, or where grading takes calls of models, the same environment."""
         return self if isinstance(self.prompt.task, AskingTask) else self.with_node_grades()
 
-    def _like(self, client: ModelClient, grade_nodes: bool) -> Environment:
+    def _like(self, client: Client, grade_nodes: bool) -> Environment:
         terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way, self.waves
         return Environment(self.prompt, self.sampling, self.pool, client, *terms)
 

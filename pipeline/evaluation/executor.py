@@ -22,16 +22,7 @@ from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
-from ttsgraph.models.client import (
-    Begin,
-    Completion,
-    Later,
-    ModelClient,
-    Request,
-    Sampling,
-    Usage,
-    beginning,
-)
+from ttsgraph.models.client import Begin, Client, Completion, Later, Request, Sampling, Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.base import CodeTask, Question
 from ttsgraph.tasks.prompts import Prompt
@@ -99,7 +90,7 @@ async def run_graph(
     prompt: Prompt,
     sampling: Sampling,
     pool: ModelPool,
-    client: ModelClient,
+    client: Client,
 ) -> NodeAnswer:
     """Answer one question. Once a call failed for good, no further node is started."""
     return await GraphRunner(graph, prompt, sampling, pool, client).answer(question)
@@ -116,7 +107,7 @@ class GraphRunner:
         prompt: Prompt,
         sampling: Sampling,
         pool: ModelPool,
-        client: ModelClient,
+        client: Client,
     ) -> None:
         self.graph = graph
         self.prompt = prompt
@@ -133,7 +124,7 @@ class GraphRunner:
         self.replicas = replica_numbers(graph, self.manners)
         self.demand = Demand(graph)  # what every question begins with
         self.sources = self.demand.ask(self.sink)
-        self.begin = beginning(client)
+        self.begin = client.begin
         # A check that runs programs leaves the event loop free.
         runs = isinstance(prompt.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}

@@ -17,7 +17,7 @@ from itertools import combinations
 from pathlib import Path
 
 from ttsgraph.base.errors import DataError, SettingsError
-from ttsgraph.models.client import Completion, ModelClient
+from ttsgraph.models.client import Client, Completion
 from ttsgraph.tasks.base import AskingTask, Question, Task
 from ttsgraph.tasks.rows import text_field
 from ttsgraph.tasks.sources import JsonlSource, load_rows
@@ -74,7 +74,7 @@ class Agreement:
         return shown
 
 
-async def checked(task: Task, client: ModelClient) -> list[str]:
+async def checked(task: Task, client: Client) -> list[str]:
     """What a kind's judges are worth, in lines for people; none for a kind without judges.
 
     Raises SettingsError when they agree with the known scores no better than chance, DataError when
@@ -97,7 +97,7 @@ async def checked(task: Task, client: ModelClient) -> list[str]:
     return found.lines()
 
 
-async def agreement(task: AskingTask, known: Sequence[Known], client: ModelClient) -> Agreement:
+async def agreement(task: AskingTask, known: Sequence[Known], client: Client) -> Agreement:
     """Have all known answers judged, with the reference before and after the answer, and
     compare.
     """

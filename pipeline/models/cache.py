@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ttsgraph.base.errors import DataError, RunStopped
-from ttsgraph.models.client import Completion, Later, ModelClient, QuickClient, Request
+from ttsgraph.models.client import Client, Completion, Later, Request, Wrapper
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
@@ -311,13 +311,13 @@ def _read(key: Any, value: Any, checksum: Any) -> Completion | None:
     return Completion.from_list(json.loads(value))
 
 
-class CachedClient(QuickClient):
-    """A ModelClient that asks another one only for calls it has not seen; concurrent requests for
-    one key make one call.
+class CachedClient(Wrapper):
+    """Asks another client only for calls it has not seen; concurrent requests for one key make one
+    call.
     """
 
-    def __init__(self, inner: ModelClient, cache: CallStore) -> None:
-        self._inner = inner
+    def __init__(self, inner: Client, cache: CallStore) -> None:
+        super().__init__(inner)
         self._cache = cache
         self._under_way: dict[str, asyncio.Future[Completion | None]] = {}
         self._made = 0
@@ -359,7 +359,3 @@ class CachedClient(QuickClient):
             raise
         finally:
             del self._under_way[key]
-
-    async def aclose(self) -> None:
-        """Close the inner client."""
-        await self._inner.aclose()

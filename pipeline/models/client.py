@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,39 +195,6 @@ class Usage:
         )
 
 
-class ModelClient(Protocol):
-    """The one seam between ttsgraph and a language model."""
-
-    async def complete(self, request: Request) -> Completion:
-        """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an
-        answer.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Release connections."""
-        ...
-
-
-@runtime_checkable
-class QuickClient(ModelClient, Protocol):
-    """A ModelClient that often needs no waiting: whoever asks it first looks for an answer that is
-    there at once. One that inherits from this says how it begins, and completes by it.
-
-    That spares a task of the event loop, which costs more than most answers from a cache or a
-    simulation.
-    """
-
-    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The completion, or what to await for it. Raises CallFailed, here or when awaited."""
-        ...
-
-    async def complete(self, request: Request) -> Completion:
-        """As `begin`, awaited where it has to be."""
-        found = self.begin(request)
-        return found if isinstance(found, Completion) else await found
-
-
 class Later(Awaitable[Completion]):
     """A call that begins when it is awaited: one that nobody comes to await was never begun, and
     leaves no coroutine behind.
@@ -244,29 +211,60 @@ Begin = Callable[[Request], Completion | Awaitable[Completion]]
 """A way to a completion that may be there at once."""
 
 
-def beginning(client: ModelClient) -> Begin:
-    """How to ask a client first: at once where it can, else later."""
-    return (
-        client.begin
-        if isinstance(client, QuickClient)
-        else lambda request: Later(partial(client.complete, request))
-    )
+class Client:
+    """The one seam between ttsgraph and a language model: of those who answer, and of those who
+    stand before them (a cache, a recorder, a meter).
 
+    Who inherits from it writes `complete`, or `begin` where an answer may be there at once; the
+    other follows, and so does what few clients can do. `begin` spares a task of the event loop,
+    which costs more than most answers from a cache or a simulation.
+    """
 
-@runtime_checkable
-class StreamingClient(ModelClient, Protocol):
-    """A ModelClient that can hand an answer over while it is written."""
+    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
+        """The completion, or what to await for it. Raises as `complete`, here or when awaited."""
+        return Later(partial(self.complete, request))
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an
+        answer.
+        """
+        found = self.begin(request)
+        return found if isinstance(found, Completion) else await found
 
     async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
-        """As `complete`; `on_text` gets the same text, piece by piece. Raises CallFailed, perhaps
-        after some pieces.
+        """As `complete`; `on_text` gets the same text, piece by piece while it is written, or else
+        whole. Raises CallFailed, perhaps after some pieces.
         """
-        ...
+        completion = await self.complete(request)
+        on_text(completion.text)
+        return completion
 
     async def stream_choices(
         self, request: Request, on_piece: Callable[[dict[str, Any]], None]
     ) -> Completion:
         """The same for a request with a form; `on_piece` gets {index, delta, logprobs} of each
-        choice as they come.
+        choice as they come, and nothing where they come at once, in the completion.
         """
-        ...
+        return await self.complete(request)
+
+    def draws(self, request: Request) -> bool:
+        """Whether it is worth asking for several draws of a request at once."""
+        return False
+
+    async def several(self, request: Request, count: int) -> list[Completion]:
+        """Up to `count` draws of one request, at least one. Raises as `complete`."""
+        return [await self.complete(request)]
+
+    async def aclose(self) -> None:
+        """Release connections; here there are none."""
+
+
+class Wrapper(Client):
+    """A client that stands before another one, and closes it."""
+
+    def __init__(self, inner: Client) -> None:
+        self._inner = inner
+
+    async def aclose(self) -> None:
+        """Close the inner client."""
+        await self._inner.aclose()

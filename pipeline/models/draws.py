@@ -10,28 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from ttsgraph.models.client import Completion, ModelClient, Request
-
-
-class SeveralClient(ModelClient, Protocol):
-    """A ModelClient that can be asked for several draws at once."""
-
-    def draws(self, request: Request) -> bool:
-        """Whether the request's endpoint is worth asking for several draws of it."""
-        ...
-
-    async def several(self, request: Request, count: int) -> list[Completion]:
-        """Up to `count` draws, at least one. Raises CallFailed as `complete`."""
-        ...
+from ttsgraph.models.client import Client, Completion, Request, Wrapper
 
 
-class DrawingClient:
-    """A ModelClient that asks another one for at most `most` draws of a prompt in one request."""
+class DrawingClient(Wrapper):
+    """Asks another client for at most `most` draws of a prompt in one request."""
 
-    def __init__(self, inner: SeveralClient, most: int) -> None:
-        self._inner = inner
+    def __init__(self, inner: Client, most: int) -> None:
+        super().__init__(inner)
         self._most = most
         self._waiting: dict[Request, list[tuple[Request, asyncio.Future[Completion]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,7 +72,7 @@ class DrawingClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._inner.aclose()
+        await super().aclose()
 
 
 def _settle(answer: asyncio.Future[Completion], found: Completion | BaseException) -> None:

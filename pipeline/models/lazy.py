@@ -8,18 +8,18 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-from ttsgraph.models.client import Completion, ModelClient, Request
+from ttsgraph.models.client import Client, Completion, Request
 
 
-class LazyClient:
-    """A ModelClient over what `open_inner` gives, closed with this one. A failure to open it is
+class LazyClient(Client):
+    """A client over what `open_inner` gives, closed with this one. A failure to open it is
     that of every call.
     """
 
-    def __init__(self, open_inner: Callable[[], AbstractAsyncContextManager[ModelClient]]) -> None:
+    def __init__(self, open_inner: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
         self._open = open_inner
         self._held = AsyncExitStack()
-        self._opening: asyncio.Task[ModelClient] | None = None
+        self._opening: asyncio.Task[Client] | None = None
 
     async def complete(self, request: Request) -> Completion:
         """The inner client's answer. Raises what opening it raises, too."""

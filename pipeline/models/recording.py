@@ -21,14 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
-from ttsgraph.models.client import (
-    Completion,
-    Later,
-    ModelClient,
-    QuickClient,
-    Request,
-    beginning,
-)
+from ttsgraph.models.client import Client, Completion, Later, Request, Wrapper
 
 REPLAY = "replay.parquet"
 """A file of recorded calls in a project's state folder: as long as it is there, nothing else
@@ -120,18 +113,17 @@ class Recorder:
         return file
 
 
-class RecordingClient(QuickClient):
-    """A ModelClient that records what another one answers."""
+class RecordingClient(Wrapper):
+    """Records what another client answers."""
 
-    def __init__(self, inner: ModelClient, recorder: Recorder) -> None:
-        self._inner = inner
+    def __init__(self, inner: Client, recorder: Recorder) -> None:
+        super().__init__(inner)
         self._recorder = recorder
-        self._begin = beginning(inner)
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """As the inner client."""
         try:
-            found = self._begin(request)
+            found = self._inner.begin(request)
         except (CallFailed, ContextOverflow) as failure:
             self._recorder.add(request.key(), Call(request.model, failure))
             raise
@@ -152,13 +144,9 @@ class RecordingClient(QuickClient):
         self._recorder.add(request.key(), Call(request.model, completion))
         return completion
 
-    async def aclose(self) -> None:
-        """Close the inner client."""
-        await self._inner.aclose()
 
-
-class ReplayClient(QuickClient):
-    """A ModelClient that answers from recorded calls alone. Raises DataError for one that was not
+class ReplayClient(Client):
+    """Answers from recorded calls alone. Raises DataError for one that was not
     recorded.
     """
 
@@ -178,9 +166,6 @@ class ReplayClient(QuickClient):
         if isinstance(call.outcome, Completion):
             return replace(call.outcome, cached=True)
         raise call.outcome
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 def write_calls(calls: Calls, path: Path) -> None:

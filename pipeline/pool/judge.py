@@ -20,7 +20,7 @@ from pydantic import Field, PositiveInt, ValidationError, field_validator
 
 from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.base.parsing import Closed
-from ttsgraph.models.client import Completion, Message, ModelClient, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.tasks.base import Question, register_task
 from ttsgraph.tasks.plain import PlainTask
 
@@ -105,7 +105,7 @@ class JudgeTask(PlainTask):
         )
 
     async def judge(
-        self, question: Question, text: str, client: ModelClient, swapped: bool = False
+        self, question: Question, text: str, client: Client, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
         """The median of the judges' scores in [0, 1], and their completions. Raises CallFailed when
         one gives no score.
@@ -124,7 +124,7 @@ class JudgeTask(PlainTask):
         ]
 
     async def _ask(
-        self, name: str, question: Question, text: str, client: ModelClient, swapped: bool
+        self, name: str, question: Question, text: str, client: Client, swapped: bool
     ) -> tuple[float, list[Completion]]:
         completions = []
         for replica in range(2):  # what gives no score is asked once more

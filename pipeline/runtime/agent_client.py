@@ -25,7 +25,7 @@ from ttsgraph.endpoints.answers import read_answer
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.endpoints.transport import backoff, connect, fault_of
-from ttsgraph.models.client import Completion, Message, ModelClient, Request, Sampling, whole_text
+from ttsgraph.models.client import Client, Completion, Message, Request, Sampling, whole_text
 from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import AgentSettings
 
@@ -39,8 +39,8 @@ alone.
 """
 
 
-class AgentClient:
-    """One model behind one endpoint, as a ModelClient.
+class AgentClient(Client):
+    """One model behind one endpoint.
 
     Requests that carry a schema are sent with the strictest `response_format` the endpoint takes: a
     refused one (HTTP 400 or 422) is tried weaker, and what was taken is kept to. What may go better
@@ -149,7 +149,7 @@ class AgentClient:
         await self._client.close()
 
 
-def speaker(client: ModelClient, settings: AgentSettings, revision: str, price: Price) -> Chat:
+def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
     """How an agent reaches its model, for use in worker threads of the running event loop.
 
     An agent thinks in plain, synchronous steps; its searcher runs in a thread (`asyncio.to_thread`)

@@ -26,7 +26,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.habits import Habits
 from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore
-from ttsgraph.models.client import ModelClient
+from ttsgraph.models.client import Client
 from ttsgraph.models.collector import rare_collections
 from ttsgraph.models.draws import DrawingClient
 from ttsgraph.models.lazy import LazyClient
@@ -55,7 +55,7 @@ HABITS = "endpoints.json"
 @asynccontextmanager
 async def open_client(
     profile: Profile, state: Path = STATE, batch: bool = False
-) -> AsyncIterator[ModelClient]:
+) -> AsyncIterator[Client]:
     """A cached client for the profile's pool; servers are started with the first call that the
     cache lacks, and stopped after it.
 
@@ -105,9 +105,9 @@ def _simulated(profile: Profile) -> SimulatedClient:
 
 
 @asynccontextmanager
-async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
+async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
     """A client for servers that are up, found or started here."""
-    from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+    from ttsgraph.endpoints.openai_client import Retries
 
     engine = profile.engine
     with running_servers(profile, state) as urls:
@@ -121,15 +121,11 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
             FailurePolicy(engine.concurrency, down_s, engine.max_failed),
             state,
         ) as client:
-            yield (
-                DrawingClient(client, engine.draws)
-                if engine.draws > 1 and isinstance(client, OpenAIClient)
-                else client
-            )
+            yield DrawingClient(client, engine.draws) if engine.draws > 1 else client
 
 
 @asynccontextmanager
-async def _offline(profile: Profile, state: Path) -> AsyncIterator[ModelClient]:
+async def _offline(profile: Profile, state: Path) -> AsyncIterator[Client]:
     """A client without servers."""
     client = OfflineClient(local_specs(profile, state), profile.engine.concurrency)
     try:
@@ -145,7 +141,7 @@ async def connect(
     retries: Retries,
     patience: FailurePolicy,
     state: Path = STATE,
-) -> AsyncIterator[ModelClient]:
+) -> AsyncIterator[Client]:
     """A client for servers that are up, `local` ones among them, its endpoints checked; or a
     simulated one.
 
@@ -179,7 +175,7 @@ def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
 async def open_agent(
     profile: Profile,
     state: Path = STATE,
-    around: Callable[[ModelClient], ModelClient] = lambda client: client,
+    around: Callable[[Client], Client] = lambda client: client,
 ) -> AsyncIterator[Chat | None]:
     """How the profile's agent reaches its language model, through the client that `around` makes of
     its own; None for an agent without one.

@@ -20,15 +20,7 @@ from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.files import CHECKSUM, UNREADABLE, checked_text, checksum_of, write_text
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.models.client import (
-    Completion,
-    Later,
-    Message,
-    ModelClient,
-    QuickClient,
-    Request,
-    beginning,
-)
+from ttsgraph.models.client import Client, Completion, Later, Message, Request, Wrapper
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.stages import LimitSettings
 
@@ -183,18 +175,17 @@ class Meter:
             self.note_now()
 
 
-class MeteredClient(QuickClient):
-    """A ModelClient that pays for each call of another one, and makes none once a limit is reached.
+class MeteredClient(Wrapper):
+    """Pays for each call of another client, and makes none once a limit is reached.
 
     Calls under way then are paid for anyway, so the first one refused is told so when they have
     arrived.
     """
 
-    def __init__(self, inner: ModelClient, meter: Meter, pool: ModelPool) -> None:
-        self._inner = inner
+    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
+        super().__init__(inner)
         self._meter = meter
         self._pool = pool
-        self._begin = beginning(inner)
         self._under_way = 0
         self._idle = asyncio.Event()
 
@@ -202,7 +193,7 @@ class MeteredClient(QuickClient):
         """The completion, or what to await for it. Raises LimitReached, here or when awaited,
         instead of making a call beyond a limit.
         """
-        found = self._begin(request)
+        found = self._inner.begin(request)
         if not isinstance(found, Completion):
             return Later(partial(self._wait, request, found))
         if self._meter.over and not found.cached:
@@ -226,10 +217,6 @@ class MeteredClient(QuickClient):
         price = self._pool[request.model].price.of(completion)
         self._meter.pay(completion, price)
         return completion
-
-    async def aclose(self) -> None:
-        """Close the inner client."""
-        await self._inner.aclose()
 
 
 def metered(speak: Chat, meter: Meter) -> Chat:

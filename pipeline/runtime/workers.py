@@ -28,7 +28,7 @@ from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
 from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import ModelClient
+from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Calls, Recorder, RecordingClient
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
@@ -111,7 +111,7 @@ def code_digest() -> str:
 
 
 def environment_for(
-    profile: Profile, task: str, client: ModelClient, shots: Sequence[Question]
+    profile: Profile, task: str, client: Client, shots: Sequence[Question]
 ) -> Environment:
     """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader`
     does.

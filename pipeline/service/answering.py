@@ -10,7 +10,7 @@ from typing import Any
 from ttsgraph.base.errors import CallFailed, RunStopped
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import pieces_of
-from ttsgraph.models.client import Completion, Request, StreamingClient
+from ttsgraph.models.client import Completion, Request
 from ttsgraph.service.acting import AskedRun, actors
 from ttsgraph.service.deployments import Live
 from ttsgraph.service.errors import ApiError, of_call, of_refusal
@@ -126,7 +126,7 @@ class Answering:
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
         formed = request.form is not None
-        if self.asked.stream and isinstance(client, StreamingClient):
+        if self.asked.stream:
             stream = client.stream_choices if formed else client.stream
             return await stream(request, self._hand_over)
         completion = await client.complete(request)

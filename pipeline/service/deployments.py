@@ -24,7 +24,7 @@ from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.cache import CachedClient
-from ttsgraph.models.client import ModelClient
+from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect, open_cache, running_servers
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
@@ -43,7 +43,7 @@ class Live:
         self,
         name: str,
         deployed: Deployed,
-        client: ModelClient,
+        client: Client,
         connection: AsyncExitStack,
         steady: Steady | None = None,
         foot: Live | None = None,

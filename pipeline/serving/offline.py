@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ttsgraph.base.errors import ContextOverflow, EndpointError
-from ttsgraph.models.client import Completion, Request, cut_at_stop
+from ttsgraph.models.client import Client, Completion, Request, cut_at_stop
 from ttsgraph.models.reasoning import without_thoughts
 from ttsgraph.serving.guard import end
 from ttsgraph.serving.launcher import failure, spawn
@@ -28,8 +28,8 @@ QUIET_S = 0.05
 Waiting = tuple[Request, asyncio.Future[Completion]]
 
 
-class OfflineClient:
-    """A ModelClient over the servers' settings; none of them is started. `at_once` bounds how many
+class OfflineClient(Client):
+    """A client over the servers' settings; none of them is started. `at_once` bounds how many
     calls a model works on.
     """
 

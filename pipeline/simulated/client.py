@@ -50,7 +50,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.graphs.budget import Lengths
-from ttsgraph.models.client import Completion, QuickClient, Request, Sampling, cut_at_stop
+from ttsgraph.models.client import Client, Completion, Request, Sampling, cut_at_stop
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.prompts import REQUESTS
 from ttsgraph.tasks.synthetic import SyntheticProblem, named_in
@@ -194,8 +194,8 @@ class _Asked:
     written: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
-class SimulatedClient(QuickClient):
-    """A ModelClient for the models of a simulation, on synthetic questions whose average lengths
+class SimulatedClient(Client):
+    """A client for the models of a simulation, on synthetic questions whose average lengths
     are given per task.
 
     Raises SettingsError when a model lacks a skill, a capacity or a speed.
@@ -240,9 +240,6 @@ class SimulatedClient(QuickClient):
         per_prompt_token, per_written_token = model.spec.speed
         latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
         return Completion(text, round(prompt_tokens), round(written_tokens), latency)
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
     def _member(self, request: Request) -> str:
         """The member of the pool that asks so: of the variants whose settings the request has, the

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ttsgraph.models.client import Completion, QuickClient, Request
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.simulated.client import SimulatedClient
 
 
@@ -36,8 +36,8 @@ class Ledger:
         self.seconds += completion.latency_s
 
 
-class LedgerClient(QuickClient):
-    """A quick client in front of another one, which keeps the ledger."""
+class LedgerClient(Client):
+    """Stands before a simulated pool and keeps the ledger."""
 
     def __init__(self, inner: SimulatedClient, ledger: Ledger) -> None:
         self._inner = inner
@@ -51,6 +51,3 @@ class LedgerClient(QuickClient):
             found = self._inner.begin(request)
             self.ledger.add(key, found)
         return found
-
-    async def aclose(self) -> None:
-        """Nothing is open."""

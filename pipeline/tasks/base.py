@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from ttsgraph.models.client import Completion, ModelClient
+    from ttsgraph.models.client import Client, Completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class AskingTask(Task, Protocol):
     options: Any
 
     async def judge(
-        self, question: Question, text: str, client: ModelClient, swapped: bool = False
+        self, question: Question, text: str, client: Client, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
         """The grade of a text, and the calls that it took. Raises CallFailed."""
         ...

@@ -28,7 +28,7 @@ from ttsgraph.methods.base import plain_terms, require_equal_terms
 from ttsgraph.methods.certainty import probability_best
 from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Completion, ModelClient, Request, Sampling, Usage
+from ttsgraph.models.client import Client, Completion, Request, Sampling, Usage
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.settings.stages import RacingSettings
 from ttsgraph.stages.schemas import Candidates, check
@@ -202,7 +202,7 @@ def test_p_best_of_two_is_the_beta_tail_of_the_questions_that_tell_them_apart() 
 
 def search(
     path: Path,
-    client: ModelClient | None = None,
+    client: Client | None = None,
     racing: RacingSettings = ON,
     method: str = "random",
     seed: int = 0,

@@ -9,7 +9,7 @@ import pytest
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import chain, single
-from ttsgraph.models.client import Completion, Sampling
+from ttsgraph.models.client import Client, Completion, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -19,7 +19,7 @@ POOL = ModelPool((ModelSpec("m", "f", 1e9, 1e9, 16, 2048, Price(0.1, 0.2)),))
 QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(40)]
 
 
-class Counting:
+class Counting(Client):
     """A client that knows how many calls were under way at most; one question's calls stop the
     run.
     """

@@ -15,7 +15,7 @@ from ttsgraph.flows import stage as stage_module
 from ttsgraph.flows.sample import sample
 from ttsgraph.flows.stage import load_stage
 from ttsgraph.graphs.topologies import single
-from ttsgraph.models.client import ModelClient
+from ttsgraph.models.client import Client
 from ttsgraph.tasks.base import Question, Task
 
 
@@ -27,10 +27,10 @@ async def some_calls(environment: Environment, questions: dict[str, list[Questio
 def test_judges_are_checked_before_the_work(
     tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limits
 ) -> None:
-    async def agreeing(task: Task, client: ModelClient) -> list[str]:
+    async def agreeing(task: Task, client: Client) -> list[str]:
         return [f"judges of {task.name} agree"]
 
-    async def useless(task: Task, client: ModelClient) -> list[str]:
+    async def useless(task: Task, client: Client) -> list[str]:
         raise SettingsError("judges worse than chance")
 
     project = SimulatedProject(tmp_path)

@@ -17,7 +17,7 @@ from ttsgraph.flows.lineage import lineage
 from ttsgraph.flows.register import register
 from ttsgraph.flows.registry import Registry
 from ttsgraph.flows.verify import PUBLISHED, publish, verify
-from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Call,
     Recorder,
@@ -32,7 +32,7 @@ def request(text: str, replica: int = 0) -> Request:
     return Request("m", "1", (Message("user", text),), Sampling(), replica)
 
 
-class Answering:
+class Answering(Client):
     """Answers with the question's length; fails where it is told to."""
 
     async def complete(self, asked: Request) -> Completion:

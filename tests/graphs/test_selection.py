@@ -13,7 +13,7 @@ from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import Ballot, chosen, get_role
-from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -24,7 +24,7 @@ POOL = ModelPool((ModelSpec("m", "f", 1e8, 1e8, 2, 8, Price(0.1, 0.1)),))
 Q = Question("q", "When are refunds paid?", "five days")
 
 
-class Says:
+class Says(Client):
     """Answers alone are numbered; whoever reads answers says what it is told to."""
 
     def __init__(self, said: str) -> None:
@@ -35,8 +35,6 @@ class Says:
         self.asked.append(request.messages[-1].content)
         alone = "Solution 1" not in self.asked[-1]
         return Completion(f"answer {request.replica}" if alone else self.said, 10, 3, 0.5)
-
-    async def aclose(self) -> None: ...
 
 
 def answer(role: str, client: Says, kind: str = "similarity"):
@@ -89,7 +87,7 @@ THREE = ModelPool(
 )
 
 
-class Each:
+class Each(Client):
     """Each model has an answer of its own."""
 
     def __init__(self, answers: dict[str, str]) -> None:
@@ -97,8 +95,6 @@ class Each:
 
     async def complete(self, request: Request) -> Completion:
         return Completion(self.answers[request.model], 10, 3, 0.5)
-
-    async def aclose(self) -> None: ...
 
 
 def voted(role: str, answers: dict[str, str], pool: ModelPool) -> str | None:

@@ -17,7 +17,7 @@ from ttsgraph.base.errors import CallFailed, DataError, SettingsError
 from ttsgraph.base.parsing import load
 from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.evaluation.judging import agreement, checked, known_scores
-from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.judge import read_score
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
@@ -33,7 +33,7 @@ RUBRIC = "Full marks for the same meaning."
 Q = Question("q", "When are refunds paid?", "Within five days.")
 
 
-class Judges:
+class Judges(Client):
     """A client whose judges score an answer by a function of it; notes what it was asked."""
 
     def __init__(self, score) -> None:
@@ -55,8 +55,6 @@ class Judges:
         return Completion(
             said if isinstance(said, str) else f"It is fine.\nScore: {said}", 100, 10, 0.0
         )
-
-    async def aclose(self) -> None: ...
 
 
 def judge(**options: object):

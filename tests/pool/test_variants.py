@@ -35,7 +35,7 @@ from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.reporting.drawing import draw
 from ttsgraph.reporting.explain import explain
 from ttsgraph.runtime.clients import endpoints, local_specs
@@ -531,16 +531,10 @@ class TestSimulated:
         client = client_of(known)
         seen = []
 
-        class Watching:
+        class Watching(Client):
             def begin(self, request: Request) -> Completion:
                 seen.append(client.begin(request).text)
                 return client.begin(request)
-
-            async def complete(self, request: Request) -> Completion:
-                return self.begin(request)
-
-            async def aclose(self) -> None:
-                """Nothing is open."""
 
         evaluate(
             known,

@@ -26,6 +26,7 @@ from ttsgraph.evaluation.progress import ignore
 from ttsgraph.flows import report
 from ttsgraph.flows.stage import load_stage
 from ttsgraph.graphs.topologies import parallel
+from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks.base import Question
@@ -117,7 +118,7 @@ class OneByOne(Environment):
         ]
 
 
-class Busy:
+class Busy(Client):
     """A client that computes for 3 ms a call."""
 
     def __init__(self, inner):

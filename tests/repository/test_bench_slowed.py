@@ -24,7 +24,7 @@ from ttsgraph.evaluation.environment import Environment
 from ttsgraph.flows.children import add_children
 from ttsgraph.flows.tracking import SearchTracker
 from ttsgraph.methods import Problem, make_searcher
-from ttsgraph.models.client import Completion, Sampling
+from ttsgraph.models.client import Client, Completion, Sampling
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
@@ -36,7 +36,7 @@ def stopped():
     return Clock(lambda: 0.0)
 
 
-class Computing:
+class Computing(Client):
     """A client that computes before it passes a call on."""
 
     def __init__(self, inner, clock, seconds):
@@ -61,7 +61,7 @@ def client_that_computes(slow):
     return asyncio.run(client_rate.compare(over, bare, 50, core))
 
 
-class Served:
+class Served(Client):
     """A client over a server with a latency and a limit, whose own work takes core time."""
 
     def __init__(self, loop, core, delay_s, at_once):

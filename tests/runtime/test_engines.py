@@ -37,7 +37,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
-from ttsgraph.models.client import Message, ModelClient, Request, Sampling
+from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
@@ -60,7 +60,7 @@ class Engine:
     model: str
     questions: list[Question]
 
-    def run(self, work: Callable[[ModelClient], Coroutine[Any, Any, T]]) -> T:
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Some work with a client, opened as stages open it."""
 
         async def opened() -> T:
@@ -74,7 +74,7 @@ class Engine:
         wanted = Sampling(**{"temperature": 0.9, "max_tokens": 8} | sampling)
         return Request(self.model, "r1", (Message("user", text),), wanted, replica)
 
-    def environment(self, client: ModelClient) -> Environment:
+    def environment(self, client: Client) -> Environment:
         settings = self.profile.task("math")
         prompt = settings.prompt.prompt(get_task("math"), self.questions[:4])
         return Environment(prompt, settings.sampling.sampling(), self.profile.model_pool(), client)
@@ -171,7 +171,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 def test_an_engine_keeps_its_promises(engine: Engine) -> None:
     """One run for all of it, as a server takes long to start."""
 
-    async def work(client: ModelClient) -> None:
+    async def work(client: Client) -> None:
         def plain(k: int) -> str:
             return get_task("math").render(engine.questions[k])
 
@@ -214,7 +214,7 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
 # Neither simulated models nor the endpoint elsewhere, a stub, go by the temperature.
 @pytest.mark.parametrize("engine", REAL, indirect=True)
 def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: Engine) -> None:
-    async def work(client: ModelClient) -> None:
+    async def work(client: Client) -> None:
         async def draws(temperature: float, replicas: range, top_p: float = 1.0) -> set[str]:
             calls = (
                 engine.request("A poem:", replica, temperature=temperature, top_p=top_p)
@@ -244,7 +244,7 @@ def test_a_search_runs_on_every_engine(engine: Engine) -> None:
     )
     archive = Archive()
 
-    async def work(client: ModelClient):
+    async def work(client: Client):
         driver = Driver(cost, settings, archive)
         return await driver.run(
             searcher, engine.environment(client), engine.questions[4:8], engine.questions[8:16]
@@ -259,7 +259,7 @@ def test_a_search_runs_on_every_engine(engine: Engine) -> None:
 # Simulated models have no context that could overflow.
 @pytest.mark.parametrize("engine", ["external", *REAL], indirect=True)
 def test_a_prompt_that_does_not_fit_is_told_from_a_failure(engine: Engine) -> None:
-    async def work(client: ModelClient) -> None:
+    async def work(client: Client) -> None:
         with pytest.raises(ContextOverflow):
             await client.complete(engine.request("word " * 3 * CONTEXT_WORDS))
         feedback = await engine.environment(client).evaluate(
@@ -275,7 +275,7 @@ def test_what_an_engine_started_ends_with_it(engine: Engine, ends_well: bool) ->
     before = children_of(os.getpid())
     started = set()
 
-    async def work(client: ModelClient) -> None:
+    async def work(client: Client) -> None:
         started.update(children_of(os.getpid()) - before)
         if not ends_well:
             raise KeyError("on purpose")
@@ -319,7 +319,7 @@ def test_a_stage_goes_on_when_the_one_whose_servers_it_uses_ends(engine: Engine)
     assert other.stdout.readline() == "up\n"
     before = children_of(os.getpid())
 
-    async def work(client: ModelClient) -> None:
+    async def work(client: Client) -> None:
         await client.complete(engine.request("1 + 1"))
         assert children_of(os.getpid()) == before  # it uses the other's server
         await asyncio.to_thread(other.communicate, timeout=60)

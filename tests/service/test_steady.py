@@ -24,7 +24,7 @@ from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
-from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.service.run import ServedRun, Tolerance
 from ttsgraph.service.steady import LEAST, Steady, standing_in
 from ttsgraph.settings.service import SteadySettings
@@ -171,7 +171,7 @@ def test_a_dead_server_is_not_asked_three_times_as_much():
     assert 60 < len(stub.requests) <= 60 + 10 + 6
 
 
-class Troubled:
+class Troubled(Client):
     """A pool whose calls take as long as language models do (a median of a second, a long tail),
     and whose model `n` goes wrong in this share of them: half of those answer nothing for half a
     minute, the others with an error, after which the client asks again, as ours does.

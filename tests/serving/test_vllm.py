@@ -39,7 +39,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import single
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver, Found
-from ttsgraph.models.client import Completion, Message, ModelClient, Request
+from ttsgraph.models.client import Client, Completion, Message, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.serving.running import read_pool
 from ttsgraph.serving.servers import free_ports, served_models
@@ -60,10 +60,10 @@ class Searched:
 
 
 @dataclass
-class Counting:
+class Counting(Client):
     """A client that counts the calls that were not in the cache, and tells of each."""
 
-    inner: ModelClient
+    inner: Client
     on_call: Callable[[int], None] = lambda count: None
     made: int = 0
     models: set[str] = field(default_factory=set)

@@ -20,7 +20,7 @@ from ttsgraph.evaluation.executor import run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.models.client import Completion, ModelClient, Request
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.runtime.clients import open_client
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.simulated.client import SimulatedClient, Simulation
@@ -58,7 +58,7 @@ def evaluate(
     task: str,
     graph: CollaborationGraph,
     questions: Sequence[Question],
-    client: ModelClient,
+    client: Client,
 ) -> Feedback:
     sampling = profile.task(task).sampling.sampling()
     pool = profile.model_pool()
@@ -79,12 +79,12 @@ def request_for(
     return Request(SMALL, "unpinned", messages, profile.task(task).sampling.sampling())
 
 
-class Shuffling:
+class Shuffling(Client):
     """Passes calls on after a wait that is shorter for later calls, so that they end in another
     order than they began.
     """
 
-    def __init__(self, inner: ModelClient) -> None:
+    def __init__(self, inner: Client) -> None:
         self.inner = inner
         self.waits = 40
 

@@ -162,7 +162,7 @@ def test_where_models_without_a_revision_are_served_is_not_in_it_either() -> Non
 
 
 def test_an_agent_that_moved_gets_its_kept_answers(tmp_path: Path) -> None:
-    class Kept:
+    class Kept(client.Client):
         """Answers every call, and keeps its key."""
 
         keys: ClassVar[list[str]] = []

@@ -13,7 +13,7 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.provenance import settings_sha256
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
-from ttsgraph.models.client import Completion, Request
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.lengths import measured_lengths, off_the_mark, profiled, with_lengths
 from ttsgraph.tasks import get_task
@@ -23,7 +23,7 @@ WORDS = {"small": 5, "large": 40}
 TRAIN = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(12)]
 
 
-class Wordy:
+class Wordy(Client):
     """A client whose models answer with as many words as they are wordy; a token is a word."""
 
     async def complete(self, request: Request) -> Completion:

@@ -23,7 +23,7 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.methods import Problem, Searcher, make_searcher
 from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Completion, ModelClient, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.runtime.agent_client import AgentClient, speaker
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
@@ -118,7 +118,7 @@ def guided_search(
     url: str,
     agent: AgentSettings,
     key_env: str | None = None,
-    client: ModelClient | None = None,
+    client: Client | None = None,
     **search: Any,
 ) -> Guided:
     """Search with agent_reinforce, its agent behind `url`; everything but the language models is

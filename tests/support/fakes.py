@@ -13,11 +13,11 @@ from ttsgraph.base.errors import CallFailed
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Completion, Request, Usage
+from ttsgraph.models.client import Client, Completion, Request, Usage
 from ttsgraph.tasks.base import Question
 
 
-class ScriptedClient:
+class ScriptedClient(Client):
     """Answers with `reply(request)` and remembers what was asked; `fails(request)` decides which
     calls fail for good.
     """
@@ -36,9 +36,6 @@ class ScriptedClient:
         if self.fails(request):
             raise CallFailed("the server went away")
         return Completion(self.reply(request), prompt_tokens=10, completion_tokens=2, latency_s=0.5)
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 def unit_draw(request: Request) -> float:

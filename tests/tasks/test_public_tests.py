@@ -20,7 +20,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role, unfit
-from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.models.client import Client, Completion, Request, Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.explain import explain, in_brief
 from ttsgraph.service.run import ServedRun, Tolerance
@@ -140,11 +140,9 @@ POOL = ModelPool(
 CODE = {"right": RIGHT, "wrong": WRONG, "twice": WRONG}
 
 
-class Writes:
+class Writes(Client):
     async def complete(self, request: Request) -> Completion:
         return Completion(CODE[request.model], 10, 3, 0.5)
-
-    async def aclose(self) -> None: ...
 
 
 def runner(role: str) -> GraphRunner:
