@@ -228,8 +228,9 @@ def environment(stage: Stage, kind: type[Environment]) -> Environment:
     """An environment of the stage's task that asks no model."""
     profile = stage.profile
     settings = stage.settings
-    prompt = settings.prompt.prompt(stage.grader(), ())
-    return kind(prompt, settings.sampling.sampling(), profile.model_pool(), NoClient())
+    task = stage.grader()
+    prompt = settings.prompt.prompt(task, ())
+    return kind(task, prompt, settings.sampling.sampling(), profile.model_pool(), NoClient())
 
 
 def search(

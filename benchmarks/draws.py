@@ -44,7 +44,7 @@ def recorded(root: Path = Path()) -> dict[str, IntArray]:
     assert speak is not None
     found: dict[str, list[list[int]]] = {"sums": [], "sequences": []}
     for question in splits["test"]:
-        messages = speak(manner.prompt, question, [])
+        messages = speak(task, manner.prompt, question, [])
         forms: dict[str, int] = {}
         classes = []
         for draw in range(DRAWS):

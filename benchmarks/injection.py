@@ -39,7 +39,7 @@ converse.
 """
 
 TASK = get_task("math")
-PROMPT = Prompt(TASK, "")
+PROMPT = Prompt("")
 SAMPLING = Sampling(temperature=0.0, max_tokens=16)
 MOST = 1.0
 
@@ -48,7 +48,7 @@ Write = Callable[[Question, Sequence[str]], tuple[Message, ...]]
 
 def with_marks(question: Question, answers: Sequence[str]) -> tuple[Message, ...]:
     """What is sent."""
-    return compose(PROMPT, question, answers, "fuse")[-1:]
+    return compose(TASK, PROMPT, question, answers, "fuse")[-1:]
 
 
 def with_headings(question: Question, answers: Sequence[str]) -> tuple[Message, ...]:

@@ -71,7 +71,8 @@ async def stubbed(delay_s: float, concurrency: int = 128) -> AsyncIterator[tuple
             yield (
                 url,
                 Environment(
-                    Prompt(get_task("math"), "Answer."),
+                    get_task("math"),
+                    Prompt("Answer."),
                     Sampling(),
                     POOL,
                     CachedClient(client, cache),

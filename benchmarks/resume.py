@@ -35,8 +35,11 @@ from ttsgraph.methods import Problem, Searcher, make_searcher
 from ttsgraph.methods.random import RandomSearcher
 
 METHODS = ("agent_reinforce", "bayesian", "gptswarm", "maao", "random", "textgrad")
-LONGEST_S, MOST_MB = 5.0, 400.0
-MANY, CHEAP, DIFFERENT = 100_000, "cheap", 500
+LONGEST_S = 5.0
+MOST_MB = 400.0
+MANY = 100_000
+CHEAP = "cheap"
+DIFFERENT = 500
 ROOT = Path(__file__).parents[1]
 
 

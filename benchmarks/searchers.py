@@ -34,7 +34,8 @@ from ttsgraph.tasks.base import Question
 METHODS = ("agent_reinforce", "maao")
 """Those with an agent, who is told of all; the other methods but `bayesian` keep no history."""
 
-EARLY, LATE = 1000, 10_000
+EARLY = 1000
+LATE = 10_000
 CANDIDATES = 100
 WINDOW = 10
 """Iterations up to EARLY and LATE that are measured; a median is taken of them."""

@@ -146,14 +146,15 @@ async def search(
     searcher = make_searcher(
         "agent_reinforce", Problem(brief, profile.search, profile.agent, START, seed)
     )
-    prompt = settings.prompt.prompt(get_task(settings.kind), questions["shots"])
+    kind = get_task(settings.kind)
+    prompt = settings.prompt.prompt(kind, questions["shots"])
     patience = FailurePolicy(profile.engine.concurrency)
     with tempfile.TemporaryDirectory() as folder:
         async with connect(profile, urls, Retries(timeout_s=600), patience) as client:
             noting = Noting(client)
             cache = CallCache(Path(folder))
             environment = Environment(
-                prompt, settings.sampling.sampling(), cost.pool, CachedClient(noting, cache)
+                kind, prompt, settings.sampling.sampling(), cost.pool, CachedClient(noting, cache)
             )
             started = time.perf_counter()
             await Driver(cost, profile.search, Archive()).run(

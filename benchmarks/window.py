@@ -47,7 +47,7 @@ async def held_mb(asked: int, window: int) -> float:
     before.
     """
     environment = Environment(
-        Prompt(get_task("math"), "Answer."), Sampling(), POOL, Answering(), most_under_way=window
+        get_task("math"), Prompt("Answer."), Sampling(), POOL, Answering(), most_under_way=window
     )
     jobs = [(single(MODEL), questions(asked)) for _ in range(CANDIDATES)]
     await environment.evaluate_all([(graph, some[:10]) for graph, some in jobs])  # warms up

@@ -57,7 +57,7 @@ def with_block(readme: str, told: dict[str, Any], beside: Mapping[str, str] | No
 
 def readme() -> None:
     """Refresh README.md, its two pictures and its figures from the report of the profile in
-    params.yaml.
+    params.yaml. Raises InputError where there is none.
     """
     params = load_params()
     path = answers_file(params.profile)

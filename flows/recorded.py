@@ -48,7 +48,7 @@ def check_history(
     client: MlflowClient, run_id: str, key: str, wanted: Mapping[int, float], what: str
 ) -> None:
     """Compare all values that a metric ever had in a run with step -> value; the same value may
-    have been logged again.
+    have been logged again. Raises DataError for other values.
     """
     logged = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
     if logged != set(wanted.items()):

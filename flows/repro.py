@@ -70,7 +70,9 @@ def _is_dvc(pid: int) -> bool:
 
 
 def changed_stages() -> list[str]:
-    """Names of the stages that `dvc repro` would run for sure (what follows them may run too)."""
+    """Names of the stages that `dvc repro` would run for sure (what follows them may run too).
+    Raises EndpointError when DVC can't say.
+    """
     identity()
     forget_dead_holders()
     done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
@@ -135,7 +137,7 @@ def recall(params: Params, profile: Profile) -> None:
 
 def repro() -> None:
     """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be
-    used.
+    used. Raises EndpointError where there is no dvc.
     """
     params = load_params()
     profile = load_profile(params.profile)

@@ -158,11 +158,11 @@ class Stage:
                 if meter is not None:
                     asked = MeteredClient(asked, meter, self.profile.model_pool())
                 environment = self.environment_of(asked, questions["shots"])
-                for line in await checked(environment.prompt.task, asked):
+                for line in await checked(environment.task, asked):
                     say(f"{self.task}: {line}")
                 done = await work(environment, questions)
                 if environment.grader.judged:
-                    judged = judged_line(environment.prompt.task, environment.grader.judged)
+                    judged = judged_line(environment.task, environment.grader.judged)
                     say(f"{self.task}: {judged}")
                 return done
 

@@ -59,8 +59,8 @@ DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 
 @contextmanager
 def explained(tracking_uri: str) -> Iterator[None]:
-    """Turns MLflow's errors into an InputError of one line that names the tracking URI; a full disk
-    stops the run.
+    """Turns MLflow's errors into one line that names the tracking URI. Raises InputError, and
+    RunStopped when the disk is full.
 
     A database in a file is made first where there is none yet.
     """
@@ -373,7 +373,7 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
     """The evaluate stage's scores, added to the search's parent run as test_<arm>_accuracy with its
-    interval.
+    interval. Raises InputError when there is no such run.
     """
     with explained(tracking_uri):
         client = client_of(tracking_uri)

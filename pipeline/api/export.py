@@ -71,7 +71,7 @@ def export(deployed: Deployed, form: str = "python") -> str:
     used += [ahead_of_one, ahead_of_all] if facts["confident"] else []
     written.take(used)
     written.imports |= {"from collections import Counter"} if facts["confident"] else set()
-    reads = _reading(deployed.prompt.task, decides, written) if decides or adaptive else ""
+    reads = _reading(deployed.grader, decides, written) if decides or adaptive else ""
     for entry in spoken if not facts["systemless"] else []:
         del entry["system_role"]
     environment = jinja2.Environment(

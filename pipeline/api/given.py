@@ -105,7 +105,7 @@ def _named(model: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def budget_of(budget: str | float) -> dict[str, Any]:
     """ "$0.002" is dollars, "3 s" seconds, "12 units" or 12 calls of the cheapest model (in FLOPs),
-    per question.
+    per question. Raises SettingsError for anything else.
     """
     found = _BUDGET.fullmatch(str(budget))
     if found is None or (found[1] and found[3]):

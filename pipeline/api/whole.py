@@ -99,7 +99,7 @@ async def search_whole(
         environment = environment_for(profile, task, client, questions["shots"])
         counting = CountingClient(client, meter, environment.paid)
         environment.client = counting
-        for line in await checked(environment.prompt.task, environment.client):
+        for line in await checked(environment.task, environment.client):
             say(line)
         train = questions["train"]
         for line in profile.no_checks(task, train):

@@ -23,7 +23,7 @@ from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.lengths import as_measured
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, read_table
 from ttsgraph.tasks import get_grader
-from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.questions import questions_of, questions_path
 
@@ -68,15 +68,20 @@ class Deployed:
             _ = pool[node.model]
 
     @property
-    def prompt(self) -> Prompt:
-        """How its nodes speak to models. Raises IsolationError where a verifier of its would run
-        programs that can't be isolated here.
+    def grader(self) -> Task:
+        """What its nodes read and check answers by. Raises IsolationError where a verifier of its
+        would run programs that can't be isolated here.
         """
         settings = self.profile.task(self.task)
-        task = settings.task
         if any(get_role(node.role).checks for node in self.graph.nodes):  # it may run programs
-            task = get_grader(settings.kind, self.profile.sandbox.accept_weaker, settings.grading)
-        return settings.prompt.prompt(task, self.shots)
+            return get_grader(settings.kind, self.profile.sandbox.accept_weaker, settings.grading)
+        return settings.task
+
+    @property
+    def prompt(self) -> Prompt:
+        """How its nodes speak to models."""
+        settings = self.profile.task(self.task)
+        return settings.prompt.prompt(settings.task, self.shots)
 
     @property
     def used_models(self) -> tuple[str, ...]:
@@ -116,12 +121,19 @@ class Deployed:
             for effort, rung in rungs_of(self.front).items()
         }
 
-    def runner(self, client: Client, prompt: Prompt | None = None) -> GraphRunner:
-        """The graph made ready to answer many questions, with its own prompt or another."""
+    def runner(
+        self, client: Client, task: Task | None = None, prompt: Prompt | None = None
+    ) -> GraphRunner:
+        """The graph made ready to answer many questions, with its own task and prompt or others."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
         return GraphRunner(
-            graph, prompt or self.prompt, sampling, self.profile.model_pool(self.task), client
+            graph,
+            task or self.grader,
+            prompt or self.prompt,
+            sampling,
+            self.profile.model_pool(self.task),
+            client,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,7 +184,7 @@ class Deployed:
     @classmethod
     def from_results(cls, folder: Path) -> Deployed:
         """What a search left in results/<profile>/<task>/<method>/, with the profile and questions
-        of the working directory.
+        of the working directory. Raises DataError for another folder.
         """
         try:
             profile_name, task = folder.resolve().parts[-3:-1]
@@ -232,7 +244,7 @@ class Loader(Protocol):
 
 class FileLoader:
     """Deployed versions from folders, without a registry: `<task>@<folder name>` -> a results
-    folder or one with a bundle.json.
+    folder or one with a bundle.json. Raises InputError when two have one name.
     """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
@@ -251,7 +263,7 @@ class FileLoader:
         return tuple(self._folders)
 
     def resolve(self, name: str) -> Deployed:
-        """What the folder holds now."""
+        """What the folder holds now. Raises DeploymentError for an unknown name."""
         if name not in self._folders:
             raise DeploymentError(f"unknown model {name!r}; known: {', '.join(self._folders)}")
         return _read_folder(self._folders[name])

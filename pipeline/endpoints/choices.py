@@ -32,7 +32,8 @@ def read_choices(body: bytes, latency_s: float, sampling: Sampling) -> Completio
         raise Fault("expected JSON, found something else") from None
     if first_choice(data) is None:
         raise Fault("expected an answer with choices, found none")
-    thoughts, choices = [], []
+    thoughts = []
+    choices = []
     for index, choice in enumerate(data["choices"]):
         if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
             raise Fault(_ODD)
@@ -158,7 +159,8 @@ def _completion(
     """Checked, and with what the endpoint counted."""
     for choice in choices:
         message = choice["message"]
-        content, calls = message["content"], message.get(CALLS) or ()
+        content = message["content"]
+        calls = message.get(CALLS) or ()
         if content is not None and not isinstance(content, str):
             raise Fault("expected an answer as text, found something else")
         if not isinstance(calls, list | tuple) or not all(map(_is_call, calls)):

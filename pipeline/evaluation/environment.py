@@ -80,7 +80,7 @@ class QuestionResult:
     nodes: Mapping[int, NodeResult] = field(default_factory=dict)
 
 
-class Counts(Protocol):
+class Counted(Protocol):
     """How many questions were scored, and the sum of their grades."""
 
     @property
@@ -95,17 +95,17 @@ class Counts(Protocol):
 
 
 class Score:
-    """What follows from Counts; a base of those who have them."""
+    """What follows from being Counted; a base of those who have them."""
 
     __slots__ = ()
 
     @property
-    def accuracy(self: Counts) -> float:
+    def accuracy(self: Counted) -> float:
         """Share of scored questions answered right; for graded kinds the mean score."""
         return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property
-    def standard_error(self: Counts) -> float:
+    def standard_error(self: Counted) -> float:
         """Of the accuracy; NaN when nothing was scored."""
         return standard_error(self.n_correct, self.n_scored)
 
@@ -359,6 +359,7 @@ class Environment:
 
     def __init__(
         self,
+        task: Task,
         prompt: Prompt,
         sampling: Sampling,
         pool: ModelPool,
@@ -369,13 +370,14 @@ class Environment:
         most_under_way: int = MOST_UNDER_WAY,
         waves: tuple[int, ...] = (),
     ) -> None:
+        self.task = task
         self.prompt = prompt
         self.sampling = sampling
         self.pool = pool
         self.client = client
         self.max_unscored = max_unscored
         self.grade_nodes = grade_nodes
-        self.grader = grader or Grader(prompt.task)
+        self.grader = grader or Grader(task)
         self.most_under_way = most_under_way
         self.waves = waves
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
@@ -390,16 +392,16 @@ class Environment:
 
     def with_free_node_grades(self) -> Environment:
         """As `with_node_grades`, or where grading takes calls of models, the same environment."""
-        return self if isinstance(self.prompt.task, AskingTask) else self.with_node_grades()
+        return self if isinstance(self.task, AskingTask) else self.with_node_grades()
 
     def _like(self, client: Client, grade_nodes: bool) -> Environment:
         terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way, self.waves
-        return Environment(self.prompt, self.sampling, self.pool, client, *terms)
+        return Environment(self.task, self.prompt, self.sampling, self.pool, client, *terms)
 
     @property
     def paid(self) -> ModelPool:
         """All whose calls are paid for: the pool, and the judges of a kind that has them."""
-        return ModelPool((*self.pool.values(), *judge_specs(self.prompt.task)))
+        return ModelPool((*self.pool.values(), *judge_specs(self.task)))
 
     def failed(self, feedback: Feedback) -> bool:
         """Whether too many questions of an evaluation were lost to infrastructure."""
@@ -431,7 +433,7 @@ class Environment:
         if self.waves:
             graph = with_waves(graph, self.waves)
         room = self._window()
-        runner = GraphRunner(graph, self.prompt, self.sampling, self.pool, self.client)
+        runner = GraphRunner(graph, self.task, self.prompt, self.sampling, self.pool, self.client)
         check_roles(graph)
 
         async def one(question: Question) -> Graded:
@@ -472,7 +474,7 @@ class Environment:
 
     async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
         """Each node's answer, graded. Raises CallFailed as the task's grader does."""
-        task = self.prompt.task
+        task = self.task
         texts = answer.node_texts
         # Where a kind has no form that answers share, each text is an answer of its own.
         forms = {

@@ -24,7 +24,7 @@ from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
 from ttsgraph.models.client import Begin, Client, Completion, Later, Request, Sampling, Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec
-from ttsgraph.tasks.base import CodeTask, Question
+from ttsgraph.tasks.base import CodeTask, Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 Finish = Callable[[Request], Awaitable[Completion]]
@@ -87,13 +87,14 @@ class NodeAnswer:
 async def run_graph(
     graph: CollaborationGraph,
     question: Question,
+    task: Task,
     prompt: Prompt,
     sampling: Sampling,
     pool: ModelPool,
     client: Client,
 ) -> NodeAnswer:
     """Answer one question. Once a call failed for good, no further node is started."""
-    return await GraphRunner(graph, prompt, sampling, pool, client).answer(question)
+    return await GraphRunner(graph, task, prompt, sampling, pool, client).answer(question)
 
 
 class GraphRunner:
@@ -104,12 +105,14 @@ class GraphRunner:
     def __init__(
         self,
         graph: CollaborationGraph,
+        task: Task,
         prompt: Prompt,
         sampling: Sampling,
         pool: ModelPool,
         client: Client,
     ) -> None:
         self.graph = graph
+        self.task = task
         self.prompt = prompt
         self.sampling = sampling
         self.pool = pool
@@ -126,7 +129,7 @@ class GraphRunner:
         self.sources = self.demand.ask(self.sink)
         self.begin = client.begin
         # A check that runs programs leaves the event loop free.
-        runs = isinstance(prompt.task, CodeTask)
+        runs = isinstance(task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
     def manner(self, model: str) -> Manner:
@@ -304,7 +307,7 @@ class Run:
         gate stays closed, or its vote stops; None where it goes on.
         """
         graph = self.runner.graph
-        task = self.runner.prompt.task
+        task = self.runner.task
         stage = self.demand.stage[i]
         node = graph.node(i)
         stages = graph.stages[i]
@@ -335,7 +338,7 @@ class Run:
             for p in runner.graph.reads[i]
             if p in self.texts
         ]
-        return Ballot(runner.prompt.task, self.question, answers, known)
+        return Ballot(runner.task, self.question, answers, known)
 
     def _reached(self, i: int) -> list[int]:
         """The nodes that can go on now that this one has answered."""
@@ -350,9 +353,8 @@ class Run:
         node = self.runner.nodes[i]
         assert role.speak is not None
         manner = runner.manner(self._model(i))
-        messages = role.speak(
-            manner.prompt, self.question, most_supported(answers, manner.prompt, node)
-        )
+        read = most_supported(runner.task, answers, node)
+        messages = role.speak(runner.task, manner.prompt, self.question, read)
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
     def _arrived(self, i: int, completion: Completion | str) -> list[int]:
@@ -377,13 +379,13 @@ class Run:
         return self._reached(i)
 
 
-def most_supported(answers: list[str], prompt: Prompt, node: Node) -> list[str]:
+def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
     """What a node reads: all answers, or for a fuser with top_k the k whose extracted form most
     answers share, in their order.
     """
     if node.role != "fuser" or node.top_k is None or len(answers) <= node.top_k:
         return answers
-    forms = [prompt.task.extract(answer) for answer in answers]
+    forms = [task.extract(answer) for answer in answers]
     support = Counter(form for form in forms if form is not None)
     ranked = sorted(range(len(answers)), key=lambda k: (-support.get(forms[k] or "", 0), k))
     return [answers[k] for k in sorted(ranked[: node.top_k])]

@@ -99,7 +99,7 @@ async def checked(task: Task, client: Client) -> list[str]:
 
 async def agreement(task: AskingTask, known: Sequence[Known], client: Client) -> Agreement:
     """Have all known answers judged, with the reference before and after the answer, and
-    compare.
+    compare. Raises DataError when too few can be compared.
     """
 
     async def scored(each: Known) -> tuple[float, float]:

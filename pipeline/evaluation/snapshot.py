@@ -18,7 +18,8 @@ from ttsgraph.base.journal import Mark
 
 State = dict[str, Any]
 
-LEAST, SHARE = 200, 0.01
+LEAST = 200
+SHARE = 0.01
 """A snapshot is made after so many evaluations more, or, in a long search, such a share of all:
 what is written stays in proportion to the journal, and little is left to replay.
 """

@@ -66,7 +66,7 @@ class GraphDistribution:
     generator that samples them.
 
     Node n - 1 is the sink. `ids` (n,) are the nodes' numbers in the graphs it makes; they survive
-    the removal of nodes.
+    the removal of nodes. Raises SettingsError for other shapes, and alpha outside [1, 1.1].
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class GraphDistribution:
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
         """As `sample_graphs`, each graph with the ids of the live nodes that trimming took from
-        it.
+        it. Raises BudgetError when no graph fits.
         """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
@@ -252,7 +252,7 @@ class GraphDistribution:
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
         """The distribution over the remaining nodes, given the ids to drop; shares the generator.
-        The sink must stay.
+        Raises SettingsError when the sink is among them.
         """
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
         if not keep or keep[-1] != self.n - 1:

@@ -200,7 +200,7 @@ class CollaborationGraph:
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
         """Nodes grouped by level, the longest path that leads to them; the nodes of one level can
-        run together.
+        run together. Raises GraphError for a graph with a cycle.
         """
         waiting = {i: len(p) for i, p in self.predecessors.items()}
         frontier = tuple(i for i, d in sorted(waiting.items()) if d == 0)

@@ -19,6 +19,7 @@ CONTRIBUTING.md does it step by step.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Sequence, Set
@@ -31,7 +32,7 @@ from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check
 from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
 
-Compose = Callable[[Prompt, Question, Sequence[str]], tuple[Message, ...]]
+Compose = Callable[[Task, Prompt, Question, Sequence[str]], tuple[Message, ...]]
 Decide = Callable[[Task, Sequence[str]], str]
 Read = Callable[[str, Sequence[str]], str]
 
@@ -61,7 +62,8 @@ class Role:
     role whose model says something about the answers that it reads, rather than giving one: it
     makes the node's answer of what the model said and these answers. A role that `weighs` looks at
     how often models are right alone, one that `checks` at what the kind or the question itself says
-    of an answer.
+    of an answer. Raises GraphError where there is another number of ways, or `speak` can't be given
+    what it is given.
     """
 
     name: str
@@ -78,6 +80,11 @@ class Role:
     def __post_init__(self) -> None:
         if sum(way is not None for way in (self.speak, self.decide, self.pick)) != 1:
             raise GraphError(f"role {self.name!r}: expected exactly one of speak, decide and pick")
+        if self.speak is not None and not _takes(self.speak, GIVEN):
+            raise GraphError(
+                f"role {self.name!r}: expected speak({', '.join(GIVEN)}), found"
+                f" speak{inspect.signature(self.speak)}"
+            )
 
     def choose(self, ballot: Ballot) -> str:
         """The answer that a role takes which calls no model."""
@@ -99,18 +106,31 @@ class Role:
         return self.decide is majority
 
 
+GIVEN = ("task", "prompt", "question", "answers")
+"""What `speak` is given."""
+
+
+def _takes(function: Callable[..., object], given: Sequence[str]) -> bool:
+    """Whether a function can be called with so much, in this order."""
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        return False
+    return True
+
+
 def assistant_messages(
-    prompt: Prompt, question: Question, answers: Sequence[str]
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
 ) -> tuple[Message, ...]:
     """Answer, or improve on the predecessors' answers."""
-    return compose(prompt, question, answers, "refine")
+    return compose(task, prompt, question, answers, "refine")
 
 
 def fuser_messages(
-    prompt: Prompt, question: Question, answers: Sequence[str]
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
 ) -> tuple[Message, ...]:
     """Compare the predecessors' answers and give one final answer."""
-    return compose(prompt, question, answers, "fuse")
+    return compose(task, prompt, question, answers, "fuse")
 
 
 def majority(task: Task, answers: Sequence[str]) -> str:
@@ -174,12 +194,12 @@ SURE = 0.02
 
 
 def judge_messages(
-    prompt: Prompt, question: Question, answers: Sequence[str]
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
 ) -> tuple[Message, ...]:
     """Choose the best of the predecessors' answers by its number; with none, or in prompts that a
     model continues, answer.
     """
-    *before, last = compose(prompt, question, answers, "fuse")
+    *before, last = compose(task, prompt, question, answers, "fuse")
     if prompt.style == "few_shot" or not answers:
         return (*before, last)
     asked = last.content.removesuffix(REQUESTS["fuse"])

@@ -41,7 +41,9 @@ QUADRATURE = 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stop:
-    """A voter's stop rule; `level` is that of a confidence rule, and 0 for others."""
+    """A voter's stop rule; `level` is that of a confidence rule, and 0 for others. Raises
+    GraphError for another level.
+    """
 
     rule: Rule = "lossless"
     level: float = 0.0
@@ -88,7 +90,7 @@ class Gate:
 
     Without `watches` those are all. Where they agree, the node's answer is their most frequent one.
     A node that runs reads its other predecessors, which are asked only then, or, where it watches
-    all, what it watched.
+    all, what it watched. Raises GraphError for an `over` that is no share below 1.
     """
 
     over: float

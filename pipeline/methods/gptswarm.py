@@ -81,7 +81,7 @@ class GPTSwarm(Searcher):
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Draws within the budget; those over it are rejected (Algorithm 3), and trimmed only if
-        too few are left.
+        too few are left. Raises BudgetError when none can be.
         """
         brief = self.problem.brief
         found: list[CollaborationGraph] = []

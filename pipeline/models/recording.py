@@ -154,7 +154,7 @@ class ReplayClient(Client):
         self._calls = calls
 
     def begin(self, request: Request) -> Completion:
-        """The recorded completion, at once. Raises its failure."""
+        """The recorded completion, at once. Raises its failure, or DataError."""
         key = request.key()
         call = self._calls.get(key)
         if call is None:

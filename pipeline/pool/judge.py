@@ -108,7 +108,7 @@ class JudgeTask(PlainTask):
         self, question: Question, text: str, client: Client, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
         """The median of the judges' scores in [0, 1], and their completions. Raises CallFailed when
-        one gives no score.
+        one gives no score, SettingsError without a rubric.
 
         `swapped` shows the answer before the reference, which ought to make no difference.
         """

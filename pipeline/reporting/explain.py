@@ -84,7 +84,8 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
         row = rows.get(i)
         if row is None or i in sources:
             continue
-        own, read = _percent(row["own_accuracy"]), _percent(row["read_accuracy"])
+        own = _percent(row["own_accuracy"])
+        read = _percent(row["read_accuracy"])
         repaired = f"it repaired {row['repaired']} of {row['repairable']} questions"
         spoilt = f"spoilt {row['spoilt']} of {row['spoilable']}"
         lines.append(

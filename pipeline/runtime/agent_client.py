@@ -56,7 +56,9 @@ class AgentClient(Client):
         self._client = connect(self._url, endpoint.api_key(), settings.timeout_s)
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request; the key is taken out of an answer that repeats it."""
+        """Answer one request; the key is taken out of an answer that repeats it. Raises
+        CallFailed, and EndpointError for what the user has to mend.
+        """
         where = f"agent {request.model} at {self._url}"
         try:
             async for attempt in tenacity.AsyncRetrying(

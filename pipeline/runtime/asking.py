@@ -27,7 +27,13 @@ async def ask_graph(
     async with open_client(profile) as client:
         asked = Question("asked", question, "")
         answer = await run_graph(
-            graph, asked, prompt, settings.sampling.sampling(), profile.model_pool(task), client
+            graph,
+            asked,
+            settings.task,
+            prompt,
+            settings.sampling.sampling(),
+            profile.model_pool(task),
+            client,
         )
     if answer.text is None:
         raise RunStopped(f"no answer: {answer.error}")

@@ -405,7 +405,7 @@ def prepare_weights(
     once.
 
     Raises EndpointError when the serve environment is missing or the weights are not the revision
-    that the profile pins.
+    that the profile pins, SettingsError for a model without weights.
     """
     weights = model.weights
     if weights is None:

@@ -304,7 +304,7 @@ def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
 
 def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
     """Layers, hidden, total and non_embedding of each configuration, counted in the serve
-    environment.
+    environment. Raises EndpointError when that fails.
     """
     command = [
         python,

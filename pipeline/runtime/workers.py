@@ -117,13 +117,14 @@ def environment_for(
     does.
     """
     settings = profile.task(task)
-    prompt = settings.prompt.prompt(
-        get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading), shots
-    )
+    grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
+    prompt = settings.prompt.prompt(grader, shots)
     sampling = settings.sampling.sampling()
     unscored = profile.engine.max_unscored
     waves = profile.budget.wave
-    return Environment(prompt, sampling, profile.model_pool(task), client, unscored, waves=waves)
+    return Environment(
+        grader, prompt, sampling, profile.model_pool(task), client, unscored, waves=waves
+    )
 
 
 class SpreadEnvironment:

@@ -74,7 +74,7 @@ async def try_out(
     async with open_client(alone) as client:
         checks = await checked(grader, client)
         environment = Environment(
-            prompt, settings.sampling.sampling(), profile.model_pool(), client
+            grader, prompt, settings.sampling.sampling(), profile.model_pool(), client
         )
         feedback = await environment.evaluate(topologies.single(model), asked)
     if feedback.n_unscored:

@@ -201,12 +201,13 @@ def check_task(task: Task, rows: Sequence[Mapping[str, Any]]) -> list[Check]:
 
 def check_role(role: Role) -> list[Check]:
     """A role on a sum and three answers."""
-    prompt = Prompt(get_task("math"), "Add.")
+    task = get_task("math")
+    prompt = Prompt("Add.")
 
     def speaks() -> None:
         for answers in (ANSWERS, ANSWERS[:1]) + (((),) if role.min_in_degree == 0 else ()):
             assert role.speak is not None
-            messages = role.speak(prompt, SUM, answers)
+            messages = role.speak(task, prompt, SUM, answers)
             _require(
                 bool(messages) and all(isinstance(m, Message) for m in messages),
                 "expected messages",
@@ -216,11 +217,12 @@ def check_role(role: Role) -> list[Check]:
                 "expected the question in the messages",
             )
             _require(
-                messages == role.speak(prompt, SUM, answers), "expected the same messages each time"
+                messages == role.speak(task, prompt, SUM, answers),
+                "expected the same messages each time",
             )
 
     def decides() -> None:
-        ballot = Ballot(prompt.task, SUM, ANSWERS, (0.4, None, 0.9))
+        ballot = Ballot(task, SUM, ANSWERS, (0.4, None, 0.9))
         chosen = role.choose(ballot)
         _require(chosen in ANSWERS, f"expected one of the answers as it came, found {chosen!r}")
         _require(chosen == role.choose(ballot), "expected the same choice each time")

@@ -73,7 +73,7 @@ def kind_of(file: Path, kind: str | None, ask: AskChoice | None = None) -> str:
 
 def grading_of(file: Path, kind: str) -> dict[str, Any]:
     """What a kind has to be told of a file: the labels of `choice`, where its rows have no choices
-    and few different answers.
+    and few different answers. Raises DataError where they have many.
     """
     if kind != "choice":
         return {}

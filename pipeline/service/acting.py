@@ -85,7 +85,7 @@ class AskedRun(ServedRun):
         form = self.form
         if form is None and not self.turns:
             return request
-        text = self.runner.prompt.task.render(self.question)
+        text = self.runner.task.render(self.question)
         messages = with_turns(request.messages, text, self.turns)
         if form is None or i in self._choosing:
             return replace(request, messages=messages)

@@ -49,7 +49,12 @@ class Answering:
             sink_acts = live.deployed.graph.sink in actors(live.deployed.graph)[0]
             check_place(asked.form, not live.takes_conversations, sink_acts)
         prompt = asked.prompt(live.prompt, live.takes_conversations)
-        self._runner = live.runner if prompt is None else live.deployed.runner(live.client, prompt)
+        task = asked.task(live.task)
+        self._runner = (
+            live.runner
+            if prompt is live.prompt and task is live.task
+            else live.deployed.runner(live.client, task, prompt)
+        )
         self._timeout_s = timeout_s
         self.choices: list[dict[str, Any]] = []  # of an answer in another form than one text
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()

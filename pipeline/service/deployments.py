@@ -53,6 +53,7 @@ class Live:
         self.steady = steady
         self.deployed = deployed
         self.client = client
+        self.task = deployed.grader
         self.prompt = deployed.prompt
         self.runner = deployed.runner(client)
         styles = {

@@ -30,7 +30,10 @@ HIDDEN = "[redacted]"
 MOST_WAITING = 2**15
 """Spans that wait for the collector; beyond it the oldest are lost, which the log says."""
 
-BATCH, EVERY_MS, END_MS, NICE = 512, 500, 30_000, 5
+BATCH = 512
+EVERY_MS = 500
+END_MS = 30_000
+NICE = 5
 SEND_S = 60
 """For a batch to be taken by the collector; later it is lost. One that keeps traces in a database
 may take more than ten seconds on a busy machine.

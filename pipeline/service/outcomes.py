@@ -234,7 +234,7 @@ def agreement_of(live: Live, answer: Served) -> float | None:
     first = [i for i in answer.completions if i in reads][:2]
     if len(first) < 2:
         return None
-    one, other = (live.prompt.task.extract(answer.node_texts[i]) for i in first)
+    one, other = (live.task.extract(answer.node_texts[i]) for i in first)
     return float(one is not None and one == other)
 
 
@@ -267,7 +267,7 @@ def _graded(kept: Kept, right: str, live: Live | None) -> float:
     if live is None:
         raise ApiError(404, f"{kept.task} is not served any more: expected a score", "answer")
     try:
-        task = live.prompt.task
+        task = live.task
         return float(task.grade(Question("asked", kept.question, right), kept.answer))
     except Exception:  # kinds whose questions are more than their text
         told = f"answers of {kept.task} can't be graded by a right answer: expected a score"

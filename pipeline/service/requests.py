@@ -39,6 +39,7 @@ from ttsgraph.models.client import Message
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.forms import Form, FormedTask, parse_form
 from ttsgraph.settings.service import Tier
+from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.prompts import Prompt
 
 IGNORED = {
@@ -166,15 +167,19 @@ class ChatRequest:
     tier: Tier = "default"
     effort: Effort | None = None
 
-    def prompt(self, prompt: Prompt, has_place: bool) -> Prompt | None:
-        """The version's prompt with the conversation in it, and a way to count answers of this
-        form; None where it is as it was. Raises ApiError where the conversation has no place.
+    def task(self, task: Task) -> Task:
+        """The version's task, with a way to count answers of this form where there is one."""
+        if self.form is None or not self.form.structured:
+            return task
+        return FormedTask(task, self.form)
+
+    def prompt(self, prompt: Prompt, has_place: bool) -> Prompt:
+        """The version's prompt with the conversation in it, if there is one. Raises ApiError where
+        it has no place.
         """
-        if self.form is not None and self.form.structured:
-            prompt = replace(prompt, task=FormedTask(prompt.task, self.form))
-        elif not self.system and not self.history and not self.turns:
-            return None
-        if not has_place and (self.system or self.history or self.turns):
+        if not self.system and not self.history and not self.turns:
+            return prompt
+        if not has_place:
             raise ApiError(
                 400,
                 "this model answers a single question: expected one user message and no other",
@@ -204,7 +209,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
 
 
 def chat_request(data: dict[str, Any], max_input_tokens: int) -> ChatRequest:
-    """A request from its body's data. Raises as `parse_chat`."""
+    """A request from its body's data. Raises ApiError as `parse_chat`."""
     try:
         body = _BODY.validate_python(data)
     except ValidationError as error:

@@ -243,7 +243,7 @@ class ServedRun(Run):
         for after in self.runner.graph.successors[i]:
             if after in self.demand.stage and after not in self.texts and self._is_decided(after):
                 self.texts[after] = majority(
-                    self.runner.prompt.task, self._heard(self.runner.graph.reads[after])
+                    self.runner.task, self._heard(self.runner.graph.reads[after])
                 )
                 ready += self._reached(after)
             elif after in ready and after not in self.lost and not self._can_go_on(after):
@@ -258,7 +258,7 @@ class ServedRun(Run):
         wave, as it was measured.
         """
         graph = self.runner.graph
-        extract = self.runner.prompt.task.extract
+        extract = self.runner.task.extract
         node = graph.node(i)
         reads = graph.reads[i]
         past_gate = node.gate is None or self.demand.stage[i] > 0
@@ -269,7 +269,7 @@ class ServedRun(Run):
             for k, p in enumerate(reads)
             if self._ended(p)
         }
-        head = head_of(self.runner.prompt.task)
+        head = head_of(self.runner.task)
         return len(heard) < len(reads) and decided(heard, len(reads), head) and self._has_quorum(i)
 
     def _ended(self, i: int) -> bool:
@@ -301,7 +301,7 @@ class ServedRun(Run):
             return super()._missing(i, error)
         inputs = self._heard(self.runner.graph.reads[i])
         if self.tolerance.fallback and inputs:
-            self.texts[i] = majority(self.runner.prompt.task, inputs)
+            self.texts[i] = majority(self.runner.task, inputs)
             self.fallbacks.append(i)
             self.lost[i] = error
             return self._reached(i)
@@ -327,7 +327,7 @@ class ServedRun(Run):
         """
         self.late = True
         graph = self.runner.graph
-        task = self.runner.prompt.task
+        task = self.runner.task
         for i in graph.order:
             there = self._heard(graph.predecessors[i])
             if i in self.demand.stage and i not in self.texts and there:
@@ -360,7 +360,7 @@ class ServedRun(Run):
     def _mattered(self, i: int) -> bool:
         """Whether a call that failed could have changed what reads it."""
         graph = self.runner.graph
-        extract = self.runner.prompt.task.extract
+        extract = self.runner.task.extract
         for after in graph.successors[i]:
             if after not in self.demand.stage:
                 continue

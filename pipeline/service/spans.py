@@ -22,7 +22,8 @@ Value = str | int | float | bool | Sequence[str] | Sequence[int]
 Said = tuple[str, str]
 """Whose words, and which."""
 
-INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
+INPUT = "gen_ai.input.messages"
+OUTPUT = "gen_ai.output.messages"
 
 
 class Times:

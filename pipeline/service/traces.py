@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 MOST_WAITING = 4096
 """Requests whose traces wait to be handed over; those that come then are not traced."""
 
-EVERY_S, AT_ONCE, END_S = 0.1, 64, 60.0
+EVERY_S = 0.1
+AT_ONCE = 64
+END_S = 60.0
 _NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _log = logging.getLogger(__name__)
 _log.addFilter(Sparing())

@@ -101,10 +101,8 @@ class OfflineClient(Client):
             asked.write_text(
                 "".join(f"{_line(request)}\n" for request in requests), encoding="utf-8"
             )
-            python, flags = (
-                spec.command[0],
-                spec.command[3:],
-            )  # python -m <the server's module> flags
+            python = spec.command[0]  # python -m <the server's module> flags
+            flags = spec.command[3:]
             worker = (
                 python,
                 "-P",

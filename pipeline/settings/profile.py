@@ -82,9 +82,7 @@ class PromptSettings(Closed):
     def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
         """The value that roles build messages from."""
         instruction = task.instruction if self.instruction is None else self.instruction
-        return Prompt(
-            task, instruction, self.style, tuple(shots), Layout(**self.layout.model_dump())
-        )
+        return Prompt(instruction, self.style, tuple(shots), Layout(**self.layout.model_dump()))
 
 
 class SamplingSettings(Closed):

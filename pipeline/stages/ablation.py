@@ -19,7 +19,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Usage
 from ttsgraph.stages.trials import Case, cases_feedback
-from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
@@ -88,14 +88,15 @@ async def tried_without(
     by_hash = {
         case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
     }
-    return node_table(
-        graph, cost, environment.prompt, example, without, first_results(tested, questions), by_hash
-    )
+    whole = first_results(tested, questions)
+    task = environment.task
+    return node_table(graph, cost, task, environment.prompt, example, without, whole, by_hash)
 
 
 def node_table(
     graph: CollaborationGraph,
     cost: CostModel,
+    task: Task,
     prompt: Prompt,
     example: Question,
     without: Mapping[int, CollaborationGraph],
@@ -126,7 +127,9 @@ def node_table(
             "is_sink": node.id == graph.sink,
             "budget_units": units[node.id],
             "cost_share": units[node.id] / total if total else 0.0,
-            "prompt": prompt_text(graph, node.id, cost.pool[node.model].prompt(prompt), example),
+            "prompt": prompt_text(
+                graph, node.id, task, cost.pool[node.model].prompt(prompt), example
+            ),
             "nodes_left": 0 if rest is None else len(rest.nodes),
             "whole_accuracy": whole.accuracy if digest in feedbacks else math.nan,
         }
@@ -134,14 +137,16 @@ def node_table(
     return pd.DataFrame(rows)
 
 
-def prompt_text(graph: CollaborationGraph, node: int, prompt: Prompt, example: Question) -> str:
+def prompt_text(
+    graph: CollaborationGraph, node: int, task: Task, prompt: Prompt, example: Question
+) -> str:
     """What a node is sent for an example question, as JSON messages; PLACEHOLDER stands for
     answers. Empty without a call.
     """
     role = get_role(graph.node(node).role)
     if role.speak is None:
         return "[]"
-    messages = role.speak(prompt, example, [PLACEHOLDER] * len(graph.reads[node]))
+    messages = role.speak(task, prompt, example, [PLACEHOLDER] * len(graph.reads[node]))
     return json.dumps([{"role": message.role, "content": message.content} for message in messages])
 
 

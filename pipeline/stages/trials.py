@@ -417,6 +417,7 @@ def start_trial(table: pd.DataFrame, brief: Brief) -> Trial:
     takes the best. But the loop can leave nodes out and never add one, so among counts of the same
     models within a standard error of the best the largest leaves the loop most room. On a tie the
     better one. Topologies share their questions, so the standard error counts each question once.
+    Raises BudgetError when none could be scored.
     """
     table = table[~table["stopped"]]
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]

@@ -74,6 +74,7 @@ class Laboratory:
         self.section = profile.task(task)
         kind = get_task(self.section.kind)
         self.pool = load_questions(kind, self.section.source, seed=0)[: self.sizes.pool]
+        self.kind = kind
         self.prompt = self.section.prompt.prompt(kind, ())
         self.grader = Grader(kind)
         for question in self.pool if grades is not None else []:
@@ -99,7 +100,12 @@ class Laboratory:
         pool = self.profile.model_pool()
         sampling = self.section.sampling.sampling()
         return Environment(
-            self.prompt, sampling, pool, LedgerClient(self.client, ledger), grader=self.grader
+            self.kind,
+            self.prompt,
+            sampling,
+            pool,
+            LedgerClient(self.client, ledger),
+            grader=self.grader,
         )
 
     async def start(

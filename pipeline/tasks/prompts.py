@@ -56,15 +56,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A task's way of speaking to models: instruction, style, and for few_shot the worked examples
-    and their layout.
+    """How models are spoken to: instruction, style, and for few_shot the worked examples and their
+    layout. The task, which says how a question and an answer are shown, is given beside it.
 
     `system` and `history` are of a conversation: what its system messages add to the instruction,
     and what it held before the question. Chat prompts show both to every node, few_shot ones have
     no place for them.
     """
 
-    task: Task
     instruction: str
     style: Style = "chat"
     shots: tuple[Question, ...] = ()
@@ -74,20 +73,20 @@ class Prompt:
 
 
 def compose(
-    prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
 ) -> tuple[Message, ...]:
     """The messages for one node: the question alone, or with the predecessors' answers and what to
     do with them.
     """
     if prompt.style == "few_shot":
-        return (Message("user", _few_shot(prompt, question, answers, purpose)),)
-    return _chat(prompt, question, answers, purpose)
+        return (Message("user", _few_shot(task, prompt, question, answers, purpose)),)
+    return _chat(task, prompt, question, answers, purpose)
 
 
 def _chat(
-    prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
 ) -> tuple[Message, ...]:
-    parts = [prompt.task.render(question)]
+    parts = [task.render(question)]
     if answers:
         texts = [answer.strip() for answer in answers]
         mark = mark_for(parts + texts)
@@ -118,20 +117,24 @@ def mark_for(texts: Sequence[str]) -> str:
             return mark
 
 
-def _few_shot(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> str:
+def _few_shot(
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
+) -> str:
     blocks = [prompt.instruction] if prompt.instruction else []
     for number, shot in enumerate(prompt.shots):
         examples = _example_answers(prompt.shots, number, len(answers))
-        blocks.append(_block(prompt, shot, examples, purpose) + f" {shot.answer}")
+        blocks.append(_block(task, prompt, shot, examples, purpose) + f" {shot.answer}")
     blocks.append(
-        _block(prompt, question, [_short(prompt.task, answer) for answer in answers], purpose)
+        _block(task, prompt, question, [_short(task, answer) for answer in answers], purpose)
     )
     return prompt.layout.separator.join(blocks)
 
 
-def _block(prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose) -> str:
+def _block(
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
+) -> str:
     layout = prompt.layout
-    text = prompt.task.render(question)
+    text = task.render(question)
     line = layout.refine if purpose == "refine" else layout.fuse
     lines = [
         line.replace("{question}", text).replace("{answer}", answer)

@@ -156,8 +156,8 @@ class Codec:
         return [self.encode(item) for item in values]
 
     def decode(self, value: Any) -> Any:
-        """The inverse of `encode`: nothing but values made here, whatever was sent. Raises on what
-        is malformed.
+        """The inverse of `encode`: nothing but values made here, whatever was sent. Raises
+        ValueError on what is malformed.
         """
         if not isinstance(value, list):
             if isinstance(value, dict):

@@ -44,7 +44,8 @@ class Front:
     def __init__(
         self, traits: TaskTraits, pool: ModelPool, brief: Brief, seed: int, settings: FrontSettings
     ) -> None:
-        self.settings, self.rng = settings, np.random.default_rng([seed, 3])
+        self.settings = settings
+        self.rng = np.random.default_rng([seed, 3])
         self.world = ArrayWorld(traits, pool, settings.questions, seed)
         self.judge = ArrayWorld(traits, pool, settings.truth, TRUTH_SEED + seed)
         alone = {model: self.world.accuracy(topologies.single(model)) for model in pool}
@@ -162,7 +163,9 @@ def front_table(found: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-WIDTH, HEIGHT, MARGIN = 480, 300, 48
+WIDTH = 480
+HEIGHT = 300
+MARGIN = 48
 COLOURS = {"static": "#8a5a00", "adaptive": "#0b5fa5"}
 NAMES = {"static": "always ask all", "adaptive": "may stop"}
 
@@ -171,8 +174,10 @@ def front_picture(found: pd.DataFrame) -> str:
     """Both fronts as SVG: mean accuracy over worlds against mean units, on a logarithmic scale."""
     units = np.log2(found[["static_units", "adaptive_units"]].to_numpy())
     shares = 100 * found[["static", "adaptive"]].to_numpy()
-    left, right = float(units.min()), float(units.max())
-    low, high = float(np.floor(shares.min())), float(np.ceil(shares.max()))
+    left = float(units.min())
+    right = float(units.max())
+    low = float(np.floor(shares.min()))
+    high = float(np.ceil(shares.max()))
 
     def x(value: float) -> float:
         return MARGIN + (value - left) / max(right - left, 1e-9) * (WIDTH - 2 * MARGIN)

@@ -86,7 +86,7 @@ def test_arrays_settle_as_the_executor_does(graph, seed):
             return "no idea" if own[node][column] < 0 else str(own[node][column])
 
         answer = asyncio.run(
-            run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(reply))
+            run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, ScriptedClient(reply))
         )
         assert {i: int(used[column]) for i, used in wanted.stages.items() if used[column]} == dict(
             answer.stages
@@ -276,7 +276,8 @@ def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answere
     found = []
     for waves in ((), (4, 1)):
         client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
-        environment = Environment(PROMPT, Sampling(), POOL, client, waves=waves).with_node_grades()
+        plain = Environment(TASK, PROMPT, Sampling(), POOL, client, waves=waves)
+        environment = plain.with_node_grades()
         found.append(asyncio.run(environment.evaluate(graph, questions)))
     assert [r.answer for r in found[0].results] == [r.answer for r in found[1].results]
     assert found[0].usage.calls == 84 > found[1].usage.calls

@@ -126,7 +126,8 @@ def test_texts_of_questions_and_models_stay_data():
     answers = (ATTACK, ATTACK, "3", RIGHT)
     brief = replace(PAPER_BRIEF, questions={"q0": ATTACK * 50})
     history = [told("fuser", answers)]
-    prompt, harmless = prompt_of(history, brief), prompt_of([told("fuser", REPAIRED)])
+    prompt = prompt_of(history, brief)
+    harmless = prompt_of([told("fuser", REPAIRED)])
     headings = [line for line in prompt.splitlines() if line.startswith("#")]
     assert headings == [line for line in harmless.splitlines() if line.startswith("#")]
     assert len(prompt.splitlines()) == len(harmless.splitlines())

@@ -20,7 +20,8 @@ from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
 from ttsgraph.settings.profile import Profile
 
-SMALL, OTHER = "llama-3.2-1b", "gemma-3-1b"
+SMALL = "llama-3.2-1b"
+OTHER = "gemma-3-1b"
 TEAM = {"proposers": [SMALL, SMALL, OTHER], "aggregator": OTHER}
 
 

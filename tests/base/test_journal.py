@@ -262,7 +262,7 @@ def search(
         Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0),
     )
     environment = Environment(
-        Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
     )
     journal = Journal(path, HEADER)
     archive = Archive(journal)

@@ -215,7 +215,7 @@ def search(
         method, Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, seed)
     )
     environment = Environment(
-        Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
     )
     journal = Journal(path, {"type": "search"})
     archive = Archive(journal)

@@ -26,12 +26,13 @@ POOL = ModelPool(
         ModelSpec("n", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)),
     )
 )
-MATH = Prompt(get_task("math"), "Answer.", "few_shot")
+TASK = get_task("math")
+MATH = Prompt("Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")
 
 
 def run(graph, client, prompt=MATH, question=QUESTION):
-    return asyncio.run(run_graph(graph, question, prompt, Sampling(), POOL, client))
+    return asyncio.run(run_graph(graph, question, TASK, prompt, Sampling(), POOL, client))
 
 
 def test_every_node_sees_the_question_and_its_predecessors_answers():
@@ -81,7 +82,7 @@ def test_nodes_of_one_level_and_questions_run_together():
             waiting -= 1
             return await super().complete(request)
 
-    environment = Environment(MATH, Sampling(), POOL, Slow())
+    environment = Environment(TASK, MATH, Sampling(), POOL, Slow())
     asyncio.run(
         environment.evaluate(
             parallel(["m"] * 4, "m"), [Question(str(k), f"{k} + 1", "7") for k in range(3)]
@@ -106,7 +107,7 @@ def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
     async def run_within(seconds: float):
         graph = branches([["m", "m"], ["n", "m"]], "m", "voter")
         return await asyncio.wait_for(
-            run_graph(graph, QUESTION, MATH, Sampling(), POOL, Uneven()), seconds
+            run_graph(graph, QUESTION, TASK, MATH, Sampling(), POOL, Uneven()), seconds
         )
 
     assert asyncio.run(run_within(20)).text == "7"
@@ -211,7 +212,7 @@ def test_a_fuser_with_top_k_reads_the_best_supported_answers():
 
 def test_a_failed_call_is_unscored_and_never_wrong():
     client = ScriptedClient(fails=lambda r: "3 + 4" in r.messages[-1].content)
-    environment = Environment(MATH, Sampling(), POOL, client)
+    environment = Environment(TASK, MATH, Sampling(), POOL, client)
     questions = [QUESTION, Question("q2", "5 + 2", "7"), Question("q3", "5 + 1", "6")]
     feedback = asyncio.run(environment.evaluate(single("m"), questions))
     assert [result.correct for result in feedback.results] == [None, True, False]
@@ -220,7 +221,9 @@ def test_a_failed_call_is_unscored_and_never_wrong():
 
 
 def test_nothing_scored_has_no_accuracy():
-    environment = Environment(MATH, Sampling(), POOL, ScriptedClient(fails=lambda r: True))
+    environment = Environment(
+        get_task("math"), MATH, Sampling(), POOL, ScriptedClient(fails=lambda r: True)
+    )
     feedback = asyncio.run(environment.evaluate(single("m"), [QUESTION]))
     assert math.isnan(feedback.accuracy)
     assert feedback.interval == (0.0, 1.0)
@@ -239,8 +242,13 @@ def test_wilson_interval_matches_a_worked_example():
     assert (low, high) == pytest.approx((0.3094, 0.4980), abs=1e-4)
 
 
+def test_a_role_that_can_not_be_given_what_it_is_given_is_refused_when_it_is_made():
+    with pytest.raises(GraphError, match=r"'critic': expected speak\(task, .*, found speak\(p"):
+        Role("critic", speak=lambda prompt, question, answers: ())  # type: ignore[arg-type]
+
+
 def test_a_role_of_ones_own_is_one_function_and_one_registration():
-    def critic(prompt, question, answers):
+    def critic(task, prompt, question, answers):
         from ttsgraph.models.client import Message
 
         return (Message("user", f"Criticise {answers[0]}"),)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import POOL, PROMPT, with_sink
+from tests.graphs.test_stopping import POOL, PROMPT, TASK, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from ttsgraph.base.bookkeeping import beside
 from ttsgraph.base.journal import Journal
@@ -69,7 +69,7 @@ def test_rows_of_a_real_environment_count_tokens_and_leave_out_what_was_not_aske
     questions = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(12)]
     graph = with_sink(topologies.parallel(["m"] * 5, "m", "voter"), waves=(3, 1))
     client = ScriptedClient(lambda r: str(int(unit_draw(r) * 2)))
-    environment = Environment(PROMPT, Sampling(), POOL, client).with_node_grades()
+    environment = Environment(TASK, PROMPT, Sampling(), POOL, client).with_node_grades()
     feedback = asyncio.run(environment.evaluate(graph, questions))
     rows = table_of(graph, *feedback.results)
     called = rows[rows["model"] != ""]
@@ -171,7 +171,8 @@ def test_a_search_that_is_started_again_has_the_same_rows(tmp_path):
 
 
 def test_long_forms_are_told_apart_by_a_digest():
-    one, other = short_form("x" * 500), short_form("x" * 499 + "y")
+    one = short_form("x" * 500)
+    other = short_form("x" * 499 + "y")
     assert one != other
     assert len(one) <= 40
     assert short_form("12") == "12"

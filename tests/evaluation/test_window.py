@@ -29,7 +29,8 @@ class Counting(Client):
         self.stops = stops
 
     async def complete(self, request):
-        self.now, self.calls = self.now + 1, self.calls + 1
+        self.now = self.now + 1
+        self.calls = self.calls + 1
         self.most = max(self.most, self.now)
         try:
             for _ in range(3):
@@ -46,7 +47,7 @@ class Counting(Client):
 
 
 def environment(client, **more):
-    return Environment(Prompt(get_task("math"), "Answer."), Sampling(), POOL, client, **more)
+    return Environment(get_task("math"), Prompt("Answer."), Sampling(), POOL, client, **more)
 
 
 async def feedbacks(client, **more):

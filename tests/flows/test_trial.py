@@ -105,7 +105,8 @@ def test_drift_is_an_event_that_the_tasks_deployment_waits_for(monkeypatch):
     sent = []
     monkeypatch.setattr(alerts, "emit_event", lambda *a, **k: sent.append((a, k)) or object())
     alerts.tell_of_drift(Drift("math", "3", "accuracy", 0.5, 0.9, 500))
-    ((name,), told), trigger = sent[0], alerts.on_drift("math")
+    ((name,), told) = sent[0]
+    trigger = alerts.on_drift("math")
     assert {name} == set(trigger.expect)
     assert told["resource"] == dict(trigger.match.root)
     assert told["payload"]["version"] == "math/3"

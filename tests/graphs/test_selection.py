@@ -40,7 +40,7 @@ class Says(Client):
 def answer(role: str, client: Says, kind: str = "similarity"):
     graph = topologies.parallel(["m"] * 3, "m", role)
     return asyncio.run(
-        run_graph(graph, Q, Prompt(get_task(kind), "Answer."), Sampling(), POOL, client)
+        run_graph(graph, Q, get_task(kind), Prompt("Answer."), Sampling(), POOL, client)
     )
 
 
@@ -99,8 +99,10 @@ class Each(Client):
 
 def voted(role: str, answers: dict[str, str], pool: ModelPool) -> str | None:
     graph = topologies.parallel(["weak", "poor", "strong"], "weak", role)
-    prompt = Prompt(get_task("number"), "Answer.")
-    found = asyncio.run(run_graph(graph, Q, prompt, Sampling(), pool, Each(answers)))
+    prompt = Prompt("Answer.")
+    found = asyncio.run(
+        run_graph(graph, Q, get_task("number"), prompt, Sampling(), pool, Each(answers))
+    )
     assert found.usage.calls == 3
     return found.text
 

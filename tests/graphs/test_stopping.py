@@ -44,13 +44,13 @@ from ttsgraph.tasks.prompts import Prompt
 MODELS = ("m", "n")
 POOL = ModelPool(tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)) for name in MODELS))
 TASK = get_task("math")
-PROMPT = Prompt(TASK, "Answer.", "few_shot")
+PROMPT = Prompt("Answer.", "few_shot")
 QUESTION = Question("q1", "3 + 4", "7")
 BETA = Stop("beta", 0.95)
 
 
 def run(graph, client):
-    return asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, client))
+    return asyncio.run(run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, client))
 
 
 def vote(count, waves=(), stop=LOSSLESS):

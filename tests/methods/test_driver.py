@@ -68,7 +68,7 @@ class TestDriver:
         )
         archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
         environment = Environment(
-            Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+            get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
         )
         driver = Driver(self.cost, wanted, archive, on_record)
         return (
@@ -136,7 +136,7 @@ class TestDriver:
         brief = Brief("math", Budget(self.cost, 8.0, 12), {}, ("assistant", "voter"))
         searcher = Greedy(Problem(brief, SearchSettings(), AgentSettings(), {}, 0))
         environment = Environment(
-            Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({})
+            get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, ArithmeticClient({})
         )
         with pytest.raises(TTSGraphError, match=message):
             asyncio.run(
@@ -162,7 +162,7 @@ class TestDriver:
             searcher = TurnByTurn(Problem(brief, settings, AgentSettings(), {}, 0))
             client = ArithmeticClient({"small": 0.2, "large": 0.9})
             environment = Environment(
-                Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+                get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
             )
             driver = Driver(self.cost, settings, Archive())
             return asyncio.run(
@@ -216,7 +216,8 @@ class TestDriver:
         found, _, _ = self.search(tmp_path, max_iterations=12, patience=12)
         alone = asyncio.run(
             Environment(
-                Prompt(get_task("math"), "", "few_shot"),
+                get_task("math"),
+                Prompt("", "few_shot"),
                 Sampling(),
                 LAPTOP_POOL,
                 ArithmeticClient({"small": 0.35}),

@@ -48,7 +48,7 @@ def search(folder, url, limits=NO_LIMIT, **patience):
         client = OpenAIClient(served, Retries(8, 0.01, HANG_S / 3), FailurePolicy(**patience))
         paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
         environment = Environment(
-            Prompt(get_task("math"), "", "few_shot"), Sampling(max_tokens=8), LAPTOP_POOL, paying
+            get_task("math"), Prompt("", "few_shot"), Sampling(max_tokens=8), LAPTOP_POOL, paying
         )
         try:
             async with meter.watched():

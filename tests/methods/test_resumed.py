@@ -56,7 +56,8 @@ def search(
     )
     problem = Problem(test_driver.TestDriver.brief, wanted, AgentSettings(), {"small": 6}, 0)
     searcher = make_searcher(method, problem)
-    asked, propose = Asked(), searcher.propose
+    asked = Asked()
+    propose = searcher.propose
 
     def counted(count: int):  # what is proposed again was not taken up
         asked.iterations += 1
@@ -65,7 +66,7 @@ def search(
     searcher.propose = counted
     client = ArithmeticClient({"small": 0.35, "large": 0.45})
     environment = Environment(
-        Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, client
+        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, client
     )
     snapshot = keeping(folder / "snapshot.json", least)
     with closing(Journal(folder / "journal.jsonl", HEADER, mark=snapshot.mark)) as journal:
@@ -101,7 +102,8 @@ def test_every_method_says_what_its_state_is():
 def test_a_search_goes_on_from_a_snapshot_as_if_it_had_not_stopped(
     tmp_path: Path, method: str, races: bool
 ) -> None:
-    whole, again = tmp_path / "whole", tmp_path / "again"
+    whole = tmp_path / "whole"
+    again = tmp_path / "again"
     again.mkdir()
     taken = list(snapshots(whole, method, races))
     found, archive, first = search(tmp_path / "plain", method, least=10**6, races=races)

@@ -76,8 +76,10 @@ def evaluated(stub: StubServer, most: int, folder) -> tuple[set[str], int, int]:
     async def run(url: str) -> None:
         inner = OpenAIClient({"m": Endpoint((url,), "served")}, Retries(0))
         client = CachedClient(DrawingClient(inner, most), cache)
-        prompt = Prompt(get_task("math"), "Add them.", "chat")
-        feedback = await Environment(prompt, Sampling(), POOL, client).evaluate(graph, QUESTIONS)
+        prompt = Prompt("Add them.", "chat")
+        feedback = await Environment(get_task("math"), prompt, Sampling(), POOL, client).evaluate(
+            graph, QUESTIONS
+        )
         assert (feedback.n_scored, feedback.usage.calls) == (6, 54)
         await client.aclose()
 

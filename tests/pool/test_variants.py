@@ -46,6 +46,7 @@ from ttsgraph.stages import trials
 from ttsgraph.stages.ablation import node_table
 from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.trials import best_single, evaluate_cases, profile_table, single_cases
+from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -277,9 +278,9 @@ class TestCalls:
         deployed = Deployed("math", graph, known)
         cost = known.cost_model("math")
         untried = asyncio.run(
-            Environment(deployed.prompt, Sampling(), cost.pool, ScriptedClient()).evaluate(
-                graph, [QUESTION]
-            )
+            Environment(
+                deployed.grader, deployed.prompt, Sampling(), cost.pool, ScriptedClient()
+            ).evaluate(graph, [QUESTION])
         )
         table = node_table(graph, cost, deployed.prompt, QUESTION, {}, untried, {})
         assert ["Say the number." in prompt for prompt in table["prompt"]] == [False, True, False]
@@ -299,7 +300,13 @@ def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parame
             settings = known.task("math")
             prompt = Deployed("math", graph, known).prompt
             await run_graph(
-                graph, QUESTION, prompt, settings.sampling.sampling(), known.model_pool(), client
+                graph,
+                QUESTION,
+                settings.task,
+                prompt,
+                settings.sampling.sampling(),
+                known.model_pool(),
+                client,
             )
             await client.aclose()
 
@@ -344,6 +351,7 @@ def profiled(cost: CostModel, **right: float) -> Any:
     )
     known = profile()
     environment = Environment(
+        get_task("math"),
         Deployed("math", single("small"), known).prompt,
         known.task("math").sampling.sampling(),
         cost.pool,

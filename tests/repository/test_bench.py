@@ -133,7 +133,7 @@ class Busy(Client):
 
 @pytest.mark.slow
 def test_the_wall_of_a_scheduler_that_waits_where_there_is_work_fails():
-    slow = lambda e: OneByOne(e.prompt, e.sampling, e.pool, e.client)  # noqa: E731
+    slow = lambda e: OneByOne(e.task, e.prompt, e.sampling, e.pool, e.client)  # noqa: E731
     found = asyncio.run(wall.compare(wall.CASES[0], slow, repetitions=1))
     assert not found.holds
     assert found.value > 2

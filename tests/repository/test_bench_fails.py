@@ -71,7 +71,8 @@ def test_kernels_that_are_slower_fail():
 class Delayed(Environment):
     """An environment in which a graph takes longer, by a power of its nodes."""
 
-    clock, power = None, 1
+    clock = None
+    power = 1
 
     async def evaluate(self, graph, questions, publish=None):
         self.clock.delay(0.001 * len(graph.nodes) ** self.power)
@@ -82,8 +83,11 @@ class Delayed(Environment):
 @pytest.mark.parametrize(("power", "holds"), [(1, True), (2, False)])
 def test_time_that_grows_faster_than_nodes_fails(power, holds):
     def slow(environment):
-        made = Delayed(environment.prompt, environment.sampling, environment.pool, None)
-        made.clock, made.power = clock, power
+        made = Delayed(
+            environment.task, environment.prompt, environment.sampling, environment.pool, None
+        )
+        made.clock = clock
+        made.power = power
         return made
 
     clock = Clock(lambda: 0.0)
@@ -161,7 +165,8 @@ def test_a_search_without_races_or_with_bad_ones_fails():
 
 @pytest.mark.slow
 def test_candidates_that_are_slow_to_record_fail():
-    clock, path = Clock(lambda: 0.0), Clock(lambda: 0.0)
+    clock = Clock(lambda: 0.0)
+    path = Clock(lambda: 0.0)
 
     def write(*given):
         clock.delay(0.007 * len(given[-1]))

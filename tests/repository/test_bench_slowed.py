@@ -40,7 +40,9 @@ class Computing(Client):
     """A client that computes before it passes a call on."""
 
     def __init__(self, inner, clock, seconds):
-        self.inner, self.clock, self.seconds = inner, clock, seconds
+        self.inner = inner
+        self.clock = clock
+        self.seconds = seconds
 
     async def complete(self, request):
         self.clock.delay(self.seconds)
@@ -65,7 +67,9 @@ class Served(Client):
     """A client over a server with a latency and a limit, whose own work takes core time."""
 
     def __init__(self, loop, core, delay_s, at_once):
-        self.loop, self.core, self.delay_s = loop, core, delay_s
+        self.loop = loop
+        self.core = core
+        self.delay_s = delay_s
         self.room = asyncio.Semaphore(at_once)
 
     def compute(self):
@@ -89,7 +93,7 @@ def scheduler_that_waits(case, slow):
         @asynccontextmanager
         async def connect(delay_s, at_once):
             client = Served(loop, core, delay_s, at_once)
-            yield kind(Prompt(get_task("math"), ""), Sampling(), POOL, client)
+            yield kind(get_task("math"), Prompt(""), Sampling(), POOL, client)
 
         found = wall.compare(case, repetitions=1, connect=connect, clock=loop.time, core_clock=core)
         return [runner.run(found)]
@@ -101,7 +105,8 @@ def every_scheduler(slow):
 
 def client_slower_than_peers(slow):
     def spent(wall_s, core_s):
-        clock, core = stopped(), stopped()
+        clock = stopped()
+        core = stopped()
 
         async def peer(asked):
             clock.delay(wall_s)
@@ -119,7 +124,9 @@ def searchers_that_read_all_again(slow):
             test_driver.TestDriver.brief, SearchSettings(), AgentSettings(), {"small": 6}, 0
         )
         searcher = make_searcher(method, problem)
-        learn, clock, told = searcher.learn, stopped(), Counter()
+        learn = searcher.learn
+        clock = stopped()
+        told = Counter()
 
         def learns(results):
             told["all"] += len(results)
@@ -127,8 +134,8 @@ def searchers_that_read_all_again(slow):
             learn(results)
 
         searcher.learn = learns
-        prompt = Prompt(get_task("math"), "", "few_shot")
-        environment = searchers.Graded(prompt, Sampling(), LAPTOP_POOL, None)
+        prompt = Prompt("", "few_shot")
+        environment = searchers.Graded(get_task("math"), prompt, Sampling(), LAPTOP_POOL, None)
         return searchers.Timed(searcher, environment, arithmetic(4), clock)
 
     found = {
@@ -151,7 +158,8 @@ def archive_that_is_slow(slow):
 
 
 def tracker_on_the_path(slow):
-    core, path = stopped(), stopped()
+    core = stopped()
+    path = stopped()
 
     def write(*given):
         core.delay((0.007 if slow else 0.002) * len(given[-1]))

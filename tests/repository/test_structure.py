@@ -1,33 +1,119 @@
 """What keeps the code easy to find one's way in."""
 
+import ast
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from setuptools import find_packages
+
+from ttsgraph.base import errors
 
 ROOT = Path(__file__).parents[2]
 MOST = 600
 """Lines that read in one sitting."""
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-def test_no_file_of_code_is_long():
+
+def files_of_code(*patterns: str) -> list[Path]:
     listed = subprocess.run(
-        ["git", "ls-files", "*.py", "*.j2", "*.js", "*.css"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=False
     )
     files = [ROOT / name for name in listed.stdout.split()] or [
         *ROOT.glob("*.py"),
         *ROOT.glob("[pft]*/**/*.py"),
     ]
     assert len(files) > 100
+    return [path for path in files if path.exists()]
+
+
+def parsed() -> Iterator[tuple[str, ast.Module]]:
+    for path in files_of_code("*.py"):
+        yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def packed(node: ast.AST) -> bool:
+    """Whether it is `a, b = x, y` that could as well be two lines: nothing that is set is read."""
+    match node:
+        case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+            starred = any(isinstance(each, ast.Starred) for each in (*targets, *values))
+            read = {
+                (ast.unparse(part), place)
+                for place, value in enumerate(values)
+                for part in ast.walk(value)
+                if isinstance(part, ast.expr)
+            }
+            set_before_read = any(
+                name == ast.unparse(target) and at != place
+                for at, target in enumerate(targets)
+                for name, place in read
+            )
+            return not starred and not set_before_read
+    return False
+
+
+def raised_in(function: ast.AST) -> set[str]:
+    """Names of the project's own errors that a function itself raises."""
+    found = set()
+    inner = list(ast.iter_child_nodes(function))
+    while inner:
+        node = inner.pop()
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            continue
+        match node:
+            case ast.Raise(ast.Call(ast.Name(name))) if hasattr(errors, name):
+                found.add(name)
+        inner += ast.iter_child_nodes(node)
+    return found
+
+
+def said(name: str, docstring: str) -> bool:
+    """Whether a docstring names an error, or a kind of errors that it is of."""
+    kinds = {kind.__name__ for kind in getattr(errors, name).__mro__[:-4]} | {name}
+    return any(kind in docstring for kind in kinds) or "Raises as " in docstring
+
+
+def unsaid_in(body: list[ast.stmt], docstring_of_class: str = "") -> Iterator[tuple[int, str]]:
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from unsaid_in(node.body, ast.get_docstring(node) or "")
+        if not isinstance(node, FUNCTIONS) or any(
+            "command" in ast.unparse(d) for d in node.decorator_list
+        ):
+            continue
+        made = node.name in ("__init__", "__post_init__")
+        docstring = docstring_of_class if made else ast.get_docstring(node) or ""
+        if made or not node.name.startswith("_"):
+            yield from ((node.lineno, n) for n in raised_in(node) if not said(n, docstring))
+
+
+def test_packed_assignments_swap():
+    found = [
+        f"{name}:{node.lineno}"
+        for name, tree in parsed()
+        for node in ast.walk(tree)
+        if packed(node)
+    ]
+    assert found == []
+
+
+def test_public_docstrings_name_the_errors_that_are_raised():
+    """But those of commands, which are their help."""
+    found = [
+        f"{name}:{line} {error}"
+        for name, tree in parsed()
+        if name.startswith(("pipeline/", "flows/")) and not name.endswith("commands.py")
+        for line, error in unsaid_in(tree.body)
+    ]
+    assert found == []
+
+
+def test_no_file_of_code_is_long():
     lengths = {
         str(path.relative_to(ROOT)): len(path.read_text().splitlines())
-        for path in files
-        if path.exists()
+        for path in files_of_code("*.py", "*.j2", "*.js", "*.css")
     }
     assert {name: count for name, count in lengths.items() if count > MOST} == {}
 

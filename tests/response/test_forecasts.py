@@ -95,5 +95,6 @@ class TestOwnShift:
         assert loose < few
 
     def test_both_ways_alike(self) -> None:
-        up, down = own_shift(0.2, 0.05, 0.03), own_shift(-0.2, 0.05, 0.03)
+        up = own_shift(0.2, 0.05, 0.03)
+        down = own_shift(-0.2, 0.05, 0.03)
         assert up == pytest.approx((-down[0], down[1]))

@@ -77,7 +77,13 @@ class Engine:
     def environment(self, client: Client) -> Environment:
         settings = self.profile.task("math")
         prompt = settings.prompt.prompt(get_task("math"), self.questions[:4])
-        return Environment(prompt, settings.sampling.sampling(), self.profile.model_pool(), client)
+        return Environment(
+            get_task("math"),
+            prompt,
+            settings.sampling.sampling(),
+            self.profile.model_pool(),
+            client,
+        )
 
 
 def _simulated(folder: Path) -> Iterator[Engine]:

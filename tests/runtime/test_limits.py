@@ -54,7 +54,7 @@ def search(folder, limits: LimitSettings, client=None):
     )
     paying = MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL)
     environment = Environment(
-        Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, paying
+        get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, paying
     )
     archive = Archive(journal)
 

@@ -23,7 +23,8 @@ def test_a_load_by_hand():
 
 
 def test_what_is_read_can_be_what_a_server_is_short_of():
-    load, answer = Load(1200, 6), PerAnswer(6, 10, 3000, prompt_tokens=60_000)
+    load = Load(1200, 6)
+    answer = PerAnswer(6, 10, 3000, prompt_tokens=60_000)
     assert plan(load, answer, Replica(2000, prompt_tokens_per_s=20_000)).replicas == 26
 
 

@@ -156,7 +156,8 @@ def test_the_table_keeps_the_last_answers_alone(tmp_path):
 
 def trial_of(pool, tmp_path, reply, **trial):
     """A champion and a challenger, asked and judged until the loader is told of a decision."""
-    champion, challenger = version(pool, ALONE, "3"), version(pool, graph_of("fuser", "small"), "4")
+    champion = version(pool, ALONE, "3")
+    challenger = version(pool, graph_of("fuser", "small"), "4")
     shelf = Told(math_champion=champion, math_challenger=challenger)
     trial = {"share": 0.5} | trial
     pool.reply = lambda body: "7"

@@ -77,7 +77,7 @@ def serve(graph, client, deadline_s=None, **tolerance):
     async def one():
         loop = asyncio.get_running_loop()
         began = loop.time()
-        runner = GraphRunner(graph, PROMPT, Sampling(), POOL, client)
+        runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
         answer = await ServedRun(runner, QUESTION, None, Tolerance(**tolerance)).answer(deadline_s)
         return answer, loop.time() - began
 
@@ -114,7 +114,9 @@ def test_a_dead_endpoint_behind_one_of_five_voters_loses_no_request(dead):
         assert answer.text in replies
     # In a search such a question stays unscored.
     search = ScriptedClient(lambda r: "7", fails=lambda r: r.model == "n")
-    assert asyncio.run(run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, search)).text is None
+    assert (
+        asyncio.run(run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, search)).text is None
+    )
 
 
 def test_below_its_quorum_a_vote_fails():
@@ -162,7 +164,7 @@ def test_whoever_leaves_cancels_every_call():
     client = Timed(lambda r: "7", lambda r: 60.0)
 
     async def leave():
-        runner = GraphRunner(vote(3), PROMPT, Sampling(), POOL, client)
+        runner = GraphRunner(vote(3), TASK, PROMPT, Sampling(), POOL, client)
         work = asyncio.create_task(ServedRun(runner, QUESTION, None, Tolerance()).answer())
         await asyncio.sleep(1)
         work.cancel()
@@ -178,7 +180,7 @@ def test_whoever_leaves_cancels_every_call():
 @given(voting_graphs(gates=True), st.integers(0, 1000))
 def test_what_is_served_is_what_was_searched(graph, seed):
     searched = asyncio.run(
-        run_graph(graph, QUESTION, PROMPT, Sampling(), POOL, ScriptedClient(replying(seed)))
+        run_graph(graph, QUESTION, TASK, PROMPT, Sampling(), POOL, ScriptedClient(replying(seed)))
     )
     client = Timed(replying(seed), lambda r: 1.0 + int(r.key()[:4], 16) % 7)
     # A reader's prompt has the words of what it reads, which may be another's of the same form; so

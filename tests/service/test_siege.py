@@ -21,7 +21,8 @@ from tests.service.test_doors import HEALTH, sent
 from tests.support.project import HANGS_S, ROOT
 from tests.support.service import wait_for
 
-FILES, CONNECTIONS = 1024, 1100
+FILES = 1024
+CONNECTIONS = 1100
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 SENT = {
     "nothing": b"",

@@ -13,7 +13,7 @@ import statistics
 
 import pytest
 
-from tests.graphs.test_stopping import POOL, PROMPT, QUESTION
+from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK
 from tests.service.test_served_run import Timed, VirtualLoop
 from tests.support.service import graph_of, profile_of
 from tests.support.stub_server import StubServer
@@ -44,7 +44,7 @@ def serve(graph, client, calls, told=False, tolerance=Tolerance()):  # noqa: B00
 
     async def each(count):
         loop = asyncio.get_running_loop()
-        runner = GraphRunner(graph, PROMPT, Sampling(), POOL, client)
+        runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
         found = []
         for _ in range(count):
             began = loop.time()
@@ -216,7 +216,7 @@ def crowd(pool, **settings):
 
     async def all_of_them():
         loop = asyncio.get_running_loop()
-        runner = GraphRunner(FIVE, PROMPT, Sampling(), POOL, pool)
+        runner = GraphRunner(FIVE, TASK, PROMPT, Sampling(), POOL, pool)
         found = []
 
         async def client():
@@ -238,7 +238,8 @@ def p99(answers):
 
 def test_a_third_of_faults_on_one_of_five_voters_shows_to_none_of_200_clients():
     care = {"hedge": 0.95, "deadline_s": 20.0}
-    without, troubled = Troubled(0.0), Troubled(0.3)
+    without = Troubled(0.0)
+    troubled = Troubled(0.3)
     calm = crowd(without, **care)
     found = crowd(troubled, **care)
     assert len(found) == 2000

@@ -201,7 +201,9 @@ def test_a_small_model_as_agent_does_no_harm(served: dict[str, OpenAI], tmp_path
     async def search() -> tuple[Found, float, Archive, list[Exchange]]:
         archive = Archive(Journal(tmp_path / "journal.jsonl", {"type": "search"}))
         async with open_client(profile, tmp_path) as client, open_agent(profile, tmp_path) as speak:
-            environment = Environment(prompt, settings.sampling.sampling(), pool, client)
+            environment = Environment(
+                get_task("math"), prompt, settings.sampling.sampling(), pool, client
+            )
             brief = Brief(
                 "math",
                 Budget(cost, profile.budget.limit, profile.budget.max_nodes),

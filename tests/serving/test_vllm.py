@@ -113,7 +113,9 @@ def search(
             counting = Counting(client, on_call)
             archive = Archive()
             prompt = settings.prompt.prompt(get_task("math"), shots)
-            environment = Environment(prompt, settings.sampling.sampling(), cost.pool, counting)
+            environment = Environment(
+                get_task("math"), prompt, settings.sampling.sampling(), cost.pool, counting
+            )
             found = await Driver(cost, profile.search, archive, records.append).run(
                 searcher, environment, train, val
             )
@@ -286,7 +288,7 @@ def test_offline_batches_are_answered_without_a_server_and_kept_in_the_cache(
     async def evaluate() -> tuple[Feedback, object]:
         async with open_client(profile, state, batch=True) as client:
             too_long = asyncio.create_task(client.complete(long))
-            feedback = await Environment(prompt, greedy, pool, client).evaluate(
+            feedback = await Environment(get_task("math"), prompt, greedy, pool, client).evaluate(
                 single(SMOLLM), SUMS[4:36]
             )
             return feedback, (await asyncio.gather(too_long, return_exceptions=True))[0]

@@ -62,7 +62,7 @@ def evaluate(
 ) -> Feedback:
     sampling = profile.task(task).sampling.sampling()
     pool = profile.model_pool()
-    environment = Environment(prompt_of(profile, task), sampling, pool, client)
+    environment = Environment(get_task(task), prompt_of(profile, task), sampling, pool, client)
     return asyncio.run(environment.evaluate(graph, questions))
 
 
@@ -75,7 +75,7 @@ def request_for(
 ) -> Request:
     speak = get_role(role).speak
     assert speak is not None
-    messages = speak(prompt_of(profile, task), question, answers)
+    messages = speak(get_task(task), prompt_of(profile, task), question, answers)
     return Request(SMALL, "unpinned", messages, profile.task(task).sampling.sampling())
 
 
@@ -251,6 +251,7 @@ def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
             await run_graph(
                 graph,
                 question,
+                get_task("math"),
                 prompt_of(profile, "math"),
                 settings.sampling.sampling(),
                 profile.model_pool(),

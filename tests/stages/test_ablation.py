@@ -31,6 +31,7 @@ from ttsgraph.stages.ablation import (
 from ttsgraph.stages.schemas import Edges, Nodes, check
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph.stages.worth import with_worth
+from ttsgraph.tasks import get_task
 
 SMALL = "llama-3.2-1b"
 LARGE = "llama-3.1-8b"
@@ -102,7 +103,9 @@ def test_the_table_has_scores_of_the_graph_without_each_node_and_counts_calls_on
     by_hash = {
         case.graph.content_hash: feedback for case, feedback in zip(cases, feedbacks, strict=True)
     }
-    nodes = node_table(graph, cost, environment.prompt, questions[0], without, whole, by_hash)
+    nodes = node_table(
+        graph, cost, environment.task, environment.prompt, questions[0], without, whole, by_hash
+    )
     table = check(with_worth(nodes, graph, whole, {}), Nodes, "nodes").set_index("node")
     assert math.isclose(table["cost_share"].sum(), 1)
     assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
@@ -126,7 +129,9 @@ def test_a_graph_that_is_not_tried_without_its_nodes_has_prompts_and_costs_alone
     questions = questions_of(profile, "math", 4)
     environment = environment_of(profile)
     whole = asyncio.run(environment.evaluate(graph, questions))
-    nodes = node_table(graph, cost, environment.prompt, questions[0], {}, whole, {})
+    nodes = node_table(
+        graph, cost, environment.task, environment.prompt, questions[0], {}, whole, {}
+    )
     table = check(with_worth(nodes, graph, whole, {}), Nodes, "nodes")
     assert table["accuracy"].isna().all()
     assert table["whole_accuracy"].isna().all()
@@ -161,4 +166,6 @@ def test_edge_probabilities_come_from_the_journal_by_node_number() -> None:
 def environment_of(profile: Profile) -> Environment:
     sampling = profile.task("math").sampling.sampling()
     pool = profile.model_pool()
-    return Environment(prompt_of(profile, "math"), sampling, pool, client_of(profile))
+    return Environment(
+        get_task("math"), prompt_of(profile, "math"), sampling, pool, client_of(profile)
+    )

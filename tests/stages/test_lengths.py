@@ -53,7 +53,9 @@ def profile(**task) -> Profile:
 def environment(known: Profile) -> Environment:
     settings = known.task("math")
     prompt = settings.prompt.prompt(get_task("math"), ())
-    return Environment(prompt, settings.sampling.sampling(), known.model_pool(), Wordy())
+    return Environment(
+        get_task("math"), prompt, settings.sampling.sampling(), known.model_pool(), Wordy()
+    )
 
 
 def table(known: Profile):

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.graphs.test_stopping import PROMPT
+from tests.graphs.test_stopping import PROMPT, TASK
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.environment import Feedback
@@ -122,7 +122,7 @@ def asked(profile, graph):
 def nodes_of(profile, contest, graph, losses, feedback):
     cost = contest.brief.cost
     whole = Feedback((), Usage(), 0.0)
-    nodes = node_table(graph, cost, PROMPT, QUESTIONS[0], {}, whole, {})
+    nodes = node_table(graph, cost, TASK, PROMPT, QUESTIONS[0], {}, whole, {})
     return with_worth(nodes, graph, feedback, losses)
 
 

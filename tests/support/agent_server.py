@@ -136,7 +136,7 @@ def guided_search(
         archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
         answering = client or ArithmeticClient({"small": 0.35, "large": 0.45})
         environment = Environment(
-            Prompt(get_task("math"), "", "few_shot"), Sampling(), LAPTOP_POOL, answering
+            get_task("math"), Prompt("", "few_shot"), Sampling(), LAPTOP_POOL, answering
         )
         driver = Driver(COST, wanted, archive)
         try:

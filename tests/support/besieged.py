@@ -15,7 +15,8 @@ from ttsgraph.service.server import serve
 from ttsgraph.settings.service import ServiceSettings
 
 if __name__ == "__main__":
-    files, pool = int(sys.argv[1]), sys.argv[2]
+    files = int(sys.argv[1])
+    pool = sys.argv[2]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     version = Deployed("math", graph_of("assistant"), profile_of(pool), (), "3")
     serve(Shelf(math_champion=version), [NAME], ServiceSettings(port=0))

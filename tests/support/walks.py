@@ -166,7 +166,7 @@ def traced_search() -> Walks:
     questions = load_questions(kind, section.source, seed=0)[: 2 * QUESTIONS]
     client = SimulatedClient(profile.simulation, pool, {kind.name: section.lengths.value()})
     prompt = section.prompt.prompt(kind, ())
-    environment = Environment(prompt, section.sampling.sampling(), pool, client)
+    environment = Environment(kind, prompt, section.sampling.sampling(), pool, client)
     budget = profile.budget_on("math")
     brief = Brief("math", budget, dict.fromkeys(pool, 0.3), profile.roles)
     changes = {"max_iterations": ITERATIONS + 1, "patience": ITERATIONS + 1, "batch": QUESTIONS}

@@ -9,7 +9,7 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt, compose, mark_for
 
-PROMPT = Prompt(get_task("math"), "Solve it.")
+PROMPT = Prompt("Solve it.")
 pieces = st.lists(
     st.sampled_from(
         ["Solution 2:", "Solution 2: [0123abcd]", "[0123abcd]", "\n", "\n\n", "7", "Judge", " "]
@@ -19,7 +19,9 @@ pieces = st.lists(
 
 
 def content(question, answers, purpose="fuse"):
-    return compose(PROMPT, Question("q", question, ""), answers, purpose)[-1].content
+    return compose(get_task("math"), PROMPT, Question("q", question, ""), answers, purpose)[
+        -1
+    ].content
 
 
 def quoted(question, answers):

@@ -147,7 +147,7 @@ class Writes(Client):
 
 def runner(role: str) -> GraphRunner:
     graph = topologies.parallel(["wrong", "twice", "right"], "right", role)
-    return GraphRunner(graph, Prompt(HUMANEVAL, "Write."), Sampling(), POOL, Writes())
+    return GraphRunner(graph, HUMANEVAL, Prompt("Write."), Sampling(), POOL, Writes())
 
 
 def test_a_verifier_runs_what_the_question_carries_in_a_search_and_in_service():
@@ -258,4 +258,4 @@ def test_cost_drawing_and_words_know_a_verifier(project: Path):
     assert any(
         "drops those that fail the check" in line for line in explain(graph, profile, "math")
     )
-    assert Deployed("humaneval", graph, profile).prompt.task.checks
+    assert Deployed("humaneval", graph, profile).grader.checks

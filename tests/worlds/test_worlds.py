@@ -56,7 +56,11 @@ def test_arrays_and_text_agree(profile: Profile, task: str, name: str) -> None:
     client = SimulatedClient(Simulation(tasks={task: traits}), profile.model_pool(), lengths)
     section = profile.task(task)
     environment = Environment(
-        section.prompt.prompt(kind, ()), section.sampling.sampling(), profile.model_pool(), client
+        kind,
+        section.prompt.prompt(kind, ()),
+        section.sampling.sampling(),
+        profile.model_pool(),
+        client,
     )
     questions = load_questions(kind, section.source, seed=0)[:COUNT]
     texts = asyncio.run(environment.evaluate(graph, questions)).accuracy

@@ -139,7 +139,8 @@ def visits(scene: Scene, outcome: Outcome) -> bool:
 @contextmanager
 def open_scene(folder: Path) -> Iterator[Scene]:
     """Targets in a folder of this test, closed and killed afterwards."""
-    home, project = folder / "home", folder / "project"
+    home = folder / "home"
+    project = folder / "project"
     for place in (home, project):
         place.mkdir()
         (place / "secret").write_text(CANARY)
@@ -178,9 +179,12 @@ def open_scene(folder: Path) -> Iterator[Scene]:
 
 
 def _servers(scene: Scene) -> list[socket.socket]:
-    tcp, udp = socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    unix, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-    path, name = str(scene.folder / "s"), f"\0ttsgraph-{os.getpid()}"
+    tcp = socket.socket()
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    unix = socket.socket(socket.AF_UNIX)
+    abstract = socket.socket(socket.AF_UNIX)
+    path = str(scene.folder / "s")
+    name = f"\0ttsgraph-{os.getpid()}"
     for server, address in (
         (tcp, ("127.0.0.1", 0)),
         (udp, ("127.0.0.1", 0)),
