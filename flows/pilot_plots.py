@@ -10,10 +10,14 @@ from ttsgraph.flows.stage import load_stage, main
 @flow(name="pilot_plots")
 def draw_pilot(task: str, profile: str | None = None) -> None:
     """Draw results/<profile>/<task>/pilot.parquet into pilot_plots beside it."""
-    from ttsgraph.graphs.plots import pilot_plots  # matplotlib is slow to import
+    from ttsgraph.reporting.pictures import chart_svg, of_simulation, write_picture
+    from ttsgraph.reporting.pilot_charts import sweeps
+    from ttsgraph.reporting.sources import TableSource
 
     stage = load_stage(task, profile)
-    pilot_plots(stage.pilot_table(), stage.results / "pilot_plots")
+    folder = stage.results / "pilot_plots"
+    for chart in sweeps(task, TableSource("pilot.parquet", stage.pilot_table())):
+        write_picture(chart_svg(chart, of_simulation(folder)), folder / f"{chart.name}.svg")
 
 
 if __name__ == "__main__":

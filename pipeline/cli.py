@@ -205,14 +205,17 @@ def draw(
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
-    from ttsgraph.graphs import plots
+    from ttsgraph.reporting.pictures import FORMATS, graph_svg, of_simulation, write_picture
 
-    if out.suffix not in {".svg", ".png", ".pdf"}:
+    if out.suffix not in FORMATS:
         raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
     if _is_graph_file(graph):
-        typer.echo(plots.draw_graph(CollaborationGraph.read(Path(graph)), out))
+        svg = graph_svg(CollaborationGraph.read(Path(graph)), simulated=of_simulation(out))
     else:
-        typer.echo(plots.draw_graph(_deployed(graph).graph, out))
+        version = _deployed(graph)
+        pool = version.profile.model_pool()
+        svg = graph_svg(version.graph, pool, simulated=of_simulation(out))
+    typer.echo(write_picture(svg, out))
 
 
 @app.command()

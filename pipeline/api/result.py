@@ -94,9 +94,9 @@ def _shown(value: Any) -> str:
 
 def _picture(graph: CollaborationGraph) -> str:
     """A graph's picture, which notebooks show."""
-    from ttsgraph.graphs.plots import svg_of  # slow to import
+    from ttsgraph.reporting.pictures import graph_svg  # slow to import
 
-    return svg_of(graph)
+    return graph_svg(graph).strip()
 
 
 # Set from here, where notebooks begin: what draws a graph decides no result, and stages depend on

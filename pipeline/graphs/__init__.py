@@ -1,3 +1,3 @@
-"""Collaboration graphs: nodes and roles, topologies, what they cost, distributions over them, and
-their pictures.
+"""Collaboration graphs: nodes and roles, topologies, what they cost, and distributions over
+them.
 """

@@ -1,1 +1,3 @@
-"""The report: one self-contained page per profile, and every plot as SVG and PNG beside it."""
+"""The report: one self-contained page per profile; and all pictures, of plots and of graphs, as
+files from what the page shows.
+"""

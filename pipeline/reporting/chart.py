@@ -31,7 +31,7 @@ SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units
 @dataclass(frozen=True)
 class Chart:
     """A plot: what it is called, what it shows in words, and its specification. `edges` is what a
-    slider shows.
+    slider shows. A plot of several panels says itself how wide they are: its `width` is None.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Chart:
     alt: str
     spec: Spec
     edges: dict[str, Any] | None = None
+    width: int | None = FILE_WIDTH
 
     def in_page(self, simulated: bool) -> str:
         """The specification as JSON for the page, where the heading stands above the plot; fills
@@ -66,7 +67,8 @@ class Chart:
         title = {"text": self.title} | ({"subtitle": "simulated"} if simulated else {})
         spec = json.loads(json.dumps(self.spec))
         spec["config"] |= {"background": "#ffffff", "font": "sans-serif"}
-        return fixed(_json(spec | {"title": title, "width": FILE_WIDTH}))
+        width = {} if self.width is None else {"width": self.width}
+        return fixed(_json(spec | {"title": title} | width))
 
 
 def _json(spec: Spec) -> str:

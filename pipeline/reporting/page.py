@@ -5,7 +5,6 @@ it; and the list of such pages.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,24 +12,29 @@ from typing import Any
 
 import vl_convert
 from jinja2 import Environment as Templates
-from jinja2 import FileSystemLoader, StrictUndefined
 
 from ttsgraph.base.files import write_text
-from ttsgraph.base.style import fixed, variables
+from ttsgraph.base.style import variables
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting import charts, pilot_charts, sources
 from ttsgraph.reporting.answer import Recommendation, answer_of
 from ttsgraph.reporting.chart import Chart
 from ttsgraph.reporting.charts import Cloud
-from ttsgraph.reporting.drawing import END, HEIGHT, SMALL, WIDTH, Drawing, draw, outline
+from ttsgraph.reporting.drawing import SMALL, Drawing, draw, outline
 from ttsgraph.reporting.figures import shown
 from ttsgraph.reporting.overview import overview
+from ttsgraph.reporting.pictures import (
+    TEMPLATES,
+    chart_svg,
+    graph_svg,
+    new_templates,
+    write_picture,
+)
 from ttsgraph.reporting.questions import questions_data
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.verdicts import KINDS, Instead, Verdict, put_up_instead, verdict
 
-TEMPLATES = Path(__file__).parent / "templates"
 SWEEPS = ("width", "depth", "family", "size", "topology")
 FRONT_COLUMNS = [
     "task",
@@ -44,7 +48,6 @@ FRONT_COLUMNS = [
     "n_unscored",
 ]
 EDGES_LISTED = 20
-PNG_SCALE = 2
 EXPORTS = "window.vegaEmbed = vegaEmbed;"
 
 
@@ -92,7 +95,7 @@ def write_report(folder: Path, report: Report) -> Path:
     templates = page_templates(report)
     parts = [_part(report, task, templates) for task in report.tasks]
     for part in parts:
-        _write_files(folder / "plots" / part.task.name, part, report, templates)
+        _write_files(folder / "plots" / part.task.name, part, report)
     page = templates.get_template("page.html.j2").render(parts_of=parts, library=_library())
     table = charts.concatenated(report.tasks)
     write_text(
@@ -117,13 +120,7 @@ def write_index(folder: Path) -> Path:
 
 def page_templates(report: Report | None) -> Templates:
     """The templates, with what all of them use."""
-    templates = Templates(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    templates = new_templates()
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "json": lambda value: json.dumps(value, separators=(",", ":")).replace("</", "<\\/"),
@@ -214,10 +211,7 @@ def _part(report: Report, task: TaskReport, templates: Templates) -> Part:
         },
         [(method, chart) for method, chart in learnt if chart is not None],
         [chart for chart in pilots if chart is not None],
-        {
-            method.name: _picture(report, task, method, templates, alone=False)
-            for method in task.methods
-        },
+        {method.name: _picture(report, task, method, alone=False) for method in task.methods},
     )
 
 
@@ -231,61 +225,30 @@ def _small(task: TaskReport, answer: Recommendation, drawing: Drawing, templates
     )
 
 
-def _picture(
-    report: Report, task: TaskReport, method: MethodReport, templates: Templates, alone: bool
-) -> str:
-    """The found graph as SVG: part of the page, or a file of its own with the light theme's
-    colours.
-    """
+def _picture(report: Report, task: TaskReport, method: MethodReport, alone: bool) -> str:
+    """The found graph as SVG: part of the page, or a file of its own."""
     told = f"Graph found by {method.name} on {task.name}"
-    return _drawn(report, method.graph, told, f"{task.name}-{method.name}", templates, alone)
+    return _drawn(report, method.graph, told, f"{task.name}-{method.name}", alone)
 
 
-def _drawn(
-    report: Report,
-    graph: CollaborationGraph,
-    told: str,
-    key: str,
-    templates: Templates,
-    alone: bool,
-) -> str:
-    """A graph as SVG, under a title that begins with what it is."""
+def _drawn(report: Report, graph: CollaborationGraph, told: str, key: str, alone: bool) -> str:
     pool = report.profile.model_pool()
-    models = ", ".join(
-        f"{count} of {pool[model].words}" for model, count in graph.model_counts().items()
-    )
-    title = f"{told}: {models}; width {graph.width}, depth {graph.depth}"
-    picture = templates.get_template("graph.svg.j2").render(
-        d=draw(graph, pool),
-        key=key,
-        title=title,
-        note="simulated" if report.simulated else "",
-        alone=alone,
-        w=WIDTH,
-        h=HEIGHT,
-        end=END,
-    )
-    return fixed(picture) if alone else picture
+    return graph_svg(graph, pool, told, key, report.simulated, alone)
 
 
-def _write_files(folder: Path, part: Part, report: Report, templates: Templates) -> None:
+def _write_files(folder: Path, part: Part, report: Report) -> None:
     """Every plot and drawing of a task as SVG and PNG."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {
-        chart.name: _numbered(vl_convert.vegalite_to_svg(chart.in_file(report.simulated)))
-        for chart in part.all_charts
-    }
+    pictures = {chart.name: chart_svg(chart, report.simulated) for chart in part.all_charts}
     for method in part.task.methods:
-        pictures[f"graph_{method.name}"] = _picture(
-            report, part.task, method, templates, alone=True
-        )
+        pictures[f"graph_{method.name}"] = _picture(report, part.task, method, alone=True)
     used = f"The graph to use for {part.task.name}"
     pictures["graph_to_use"] = _drawn(
-        report, part.answer.graph, used, f"{part.task.name}-used", templates, alone=True
+        report, part.answer.graph, used, f"{part.task.name}-used", alone=True
     )
     for name, svg in pictures.items():
-        write_text(folder / f"{name}.svg", svg)
-        (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
+        for ending in (".svg", ".png"):
+            write_picture(svg, folder / f"{name}{ending}")
 
 
 def _last_edges(table: TableSource) -> list[Row]:
@@ -316,13 +279,3 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
             ("without each node", method.nodes),
         )
     ]
-
-
-def _numbered(svg: str) -> str:
-    """A picture whose gradients are numbered from 0: Vega counts on in a process, and the same
-    picture is the same file.
-    """
-    known: dict[str, int] = {}
-    return re.sub(
-        r"gradient_(\d+)", lambda found: f"gradient_{known.setdefault(found[1], len(known))}", svg
-    )

@@ -80,6 +80,15 @@ def sweep(task: str, table: TableSource, name: str) -> Chart | None:
     return _curve(task, name, rows) if name in ("width", "depth") else _dots(task, name, rows)
 
 
+def sweeps(task: str, table: TableSource) -> list[Chart]:
+    """A plot of each sweep that a pilot has, in its order."""
+    charts = [
+        width_x_depth(task, table) if name == "width_x_depth" else sweep(task, table, name)
+        for name in table.frame["sweep"].unique()
+    ]
+    return [chart for chart in charts if chart is not None]
+
+
 def _curve(task: str, name: str, rows: Sequence[Row]) -> Chart:
     values = [
         {"at": f"{row.file}#{row.place}", "sink": row["label"].partition(", ")[2] or "chain"}

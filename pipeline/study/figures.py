@@ -1,78 +1,88 @@
-"""The study's plots. Each says in its title, and in its file's name, that its figures are
-simulated.
+"""The study's plots, as Vega-Lite specifications like the report's. Each says in its title, and in
+its file's name, that its figures are simulated.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
+from ttsgraph.base.style import by_name, plot_config
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.plots import PALETTE, draw_graph, save
+from ttsgraph.reporting.chart import SCHEMA, Chart, Spec, quantity
+from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture
 from ttsgraph.study import paper
 from ttsgraph.study.stats import mean_of
 
 TITLE = "simulated pool"
+PANEL = 280
+"""Pixels that one of several panels is wide."""
+
+SIDE = 36
+"""Pixels of a cell of a heat map."""
 
 
 def plot_methods(table: pd.DataFrame, path: Path) -> Path:
     """Table 1 and 3: score against search seconds, with intervals, one panel per block."""
-    blocks = list(dict.fromkeys(table["block"]))
-    figure = Figure(figsize=(3.4 * len(blocks), 3.2))
-    for axes, block in zip(np.atleast_1d(figure.subplots(1, len(blocks))), blocks, strict=True):
-        for k, row in enumerate(table[table["block"] == block].to_dict("records")):
-            x_error = (row["seconds_high"] - row["seconds_low"]) / 2
-            y_error = (row["score_high"] - row["score_low"]) / 2
-            finite = np.isfinite([x_error, y_error]).all()
-            errors = {"xerr": x_error, "yerr": y_error} if finite else {}
-            axes.errorbar(
-                row["seconds"],
-                row["score"],
-                fmt="o",
-                color=PALETTE[k % len(PALETTE)],
-                label=row["name"],
-                **errors,
-            )
-        axes.set(
-            title=f"{block} ({TITLE})",
-            xlabel="search, model seconds",
-            ylabel="test score, %",
-            xscale="log",
-        )
-    figure.axes[0].legend(frameon=False, fontsize=7)
-    figure.tight_layout()
-    return save(figure, path)
+    bounds = ("seconds_low", "seconds_high", "score_low", "score_high")
+    values = []
+    for row in table.to_dict("records"):
+        value = {name: row[name] for name in ("block", "name", "seconds", "score")}
+        known = all(math.isfinite(row[bound]) for bound in bounds)
+        values.append(value | ({bound: row[bound] for bound in bounds} if known else {}))
+    x = quantity("seconds", "search, model seconds", scale={"type": "log"})
+    y = quantity("score", "test score, %", scale={"zero": False})
+    look = _looks(list(dict.fromkeys(table["name"])), "name", "color", "shape")
+    across = {"x": x | {"field": "seconds_low"}, "x2": {"field": "seconds_high"}, "y": y}
+    upright = {"x": x, "y": y | {"field": "score_low"}, "y2": {"field": "score_high"}}
+    spans = [
+        {
+            "transform": [{"filter": "datum.seconds_low > 0"}],  # the axis has no other place
+            "mark": "rule",
+            "encoding": ends | {"color": look["color"]},
+        }
+        for ends in (across, upright)
+    ]
+    points = {
+        "mark": {"type": "point", "filled": True, "size": 60},
+        "encoding": {"x": x, "y": y, **look},
+    }
+    return _save(values, _panels(values, "block", [*spans, points], 230), "Score and search", path)
 
 
 def plot_curves(rows: pd.DataFrame, length: int, path: Path) -> Path:
     """Figure 9: the best validation score by iteration, mean and interval over seeds; a search that
     stopped keeps its score.
     """
-    figure = Figure(figsize=(5.2, 3.4))
-    axes = figure.subplots()
-    for k, method in enumerate((paper.OURS, *paper.RIVALS)):
+    values: list[dict[str, Any]] = []
+    names = []
+    for method in (paper.OURS, *paper.RIVALS):
         curves = [_padded(curve, length) for curve in rows[rows["method"] == method]["curve"]]
         if not curves:
             continue
-        means = [mean_of([100 * curve[i] for curve in curves]) for i in range(length)]
-        x = range(1, length + 1)
-        axes.plot(x, [m.value for m in means], color=PALETTE[k], label=method)
-        if len(curves) > 1:
-            axes.fill_between(
-                x,
-                [m.low for m in means],
-                [m.high for m in means],
-                color=PALETTE[k],
-                alpha=0.12,
-                lw=0,
-            )
-    axes.set(title=f"MATH ({TITLE})", xlabel="iteration", ylabel="best validation score, %")
-    axes.legend(frameon=False, fontsize=7)
-    return save(figure, path)
+        names.append(method)
+        for i in range(length):
+            mean = mean_of([100 * curve[i] for curve in curves])
+            value = {"method": method, "iteration": i + 1, "score": mean.value}
+            values.append(value | ({"low": mean.low, "high": mean.high} if len(curves) > 1 else {}))
+    look = _looks(names, "method", "color", "strokeDash")
+    x = quantity("iteration", "iteration", axis={"format": "d", "tickMinStep": 1})
+    y = quantity("score", "best validation score, %", scale={"zero": False})
+    low = {"field": "low", "type": "quantitative", "title": y["title"]}
+    layers = [
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": {"type": "area", "opacity": 0.12},
+            "encoding": {"x": x, "y": low, "y2": {"field": "high"}, "color": look["color"]},
+        },
+        {"mark": "line", "encoding": {"x": x, "y": y, **look}},
+    ]
+    return _save(values, {"height": 260, "width": 460, "layer": layers}, f"MATH ({TITLE})", path)
 
 
 def _padded(curve: list[float], length: int) -> list[float]:
@@ -82,66 +92,74 @@ def _padded(curve: list[float], length: int) -> list[float]:
 def plot_pilots(table: pd.DataFrame, folder: Path) -> list[Path]:
     """Figures 1 (the data of table 4), 3, 4a, 4b and 4c."""
     paths = []
-    for figure_name, rows in table.groupby("figure", sort=False):
-        stem = f"{str(figure_name).replace(' ', '_')}_simulated.svg"
-        paths.append(
-            _heat_map(rows, folder / stem)
-            if figure_name == "figure 4c"
-            else _bars(str(figure_name), rows, folder / stem)
-        )
+    for name, rows in table.groupby("figure", sort=False):
+        path = folder / f"{str(name).replace(' ', '_')}_simulated.svg"
+        draw = _heat_map if name == "figure 4c" else _dots
+        paths.append(draw(str(name), rows, path))
     return paths
 
 
-def _bars(name: str, rows: pd.DataFrame, path: Path) -> Path:
-    tasks = list(dict.fromkeys(rows["task"]))
-    figure = Figure(figsize=(3.6 * len(tasks), 0.9 + 0.28 * len(rows) / len(tasks)))
-    for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
-        mine = rows[rows["task"] == task]
-        y = list(range(len(mine)))[::-1]
-        half = ((mine["accuracy_high"] - mine["accuracy_low"]) / 2).replace([np.inf], np.nan)
-        axes.errorbar(
-            mine["accuracy"],
-            y,
-            xerr=half,
-            fmt="o",
-            color=PALETTE[0],
-            ms=4,
-            capsize=2,
-            label="simulated",
-        )
-        axes.plot(mine["paper_accuracy"].astype(float), y, "x", color=PALETTE[1], label="paper")
-        labels = [f"{a} {b}".strip() for a, b in zip(mine["label"], mine["topology"], strict=True)]
-        axes.set_yticks(y, labels)
-        axes.set(title=f"{name}: {task} ({TITLE})", xlabel="accuracy, %")
-    figure.axes[0].legend(frameon=False, fontsize=7)
-    figure.tight_layout()
-    return save(figure, path)
+def _dots(name: str, rows: pd.DataFrame, path: Path) -> Path:
+    """A line for each graph: the mean here with its interval, and the paper's."""
+    values = [
+        {
+            "task": row["task"],
+            "graph": f"{row['label']} {row['topology']}".strip(),
+            "simulated": row["accuracy"],
+            "paper": None if pd.isna(row["paper_accuracy"]) else float(row["paper_accuracy"]),
+            "low": row["accuracy_low"] if math.isfinite(row["accuracy_low"]) else None,
+            "high": row["accuracy_high"] if math.isfinite(row["accuracy_high"]) else None,
+        }
+        for row in rows.to_dict("records")
+    ]
+    y = {"field": "graph", "type": "nominal", "title": None, "sort": None}
+    whose = {"field": "whose", "type": "nominal", "legend": {"title": None}}
+    scales = by_name(["simulated", "paper"])
+    low = {"field": "low", "type": "quantitative", "title": "accuracy, %", "scale": {"zero": False}}
+    layers: list[Spec] = [
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": "rule",
+            "encoding": {"x": low, "x2": {"field": "high"}, "y": y},
+        },
+        {
+            "transform": [
+                {"fold": ["simulated", "paper"], "as": ["whose", "accuracy"]},
+                {"filter": "isValid(datum.accuracy)"},
+            ],
+            "mark": {"type": "point", "filled": True, "size": 60},
+            "encoding": {
+                "x": quantity("accuracy", "accuracy, %", scale={"zero": False}),
+                "y": y,
+                "color": whose | {"scale": scales["color"]},
+                "shape": whose | {"scale": scales["shape"]},
+            },
+        },
+    ]
+    tall = 22 * len({value["graph"] for value in values}) + 10
+    return _save(values, _panels(values, "task", layers, tall), name, path)
 
 
-def _heat_map(rows: pd.DataFrame, path: Path) -> Path:
-    sides = rows["label"].str.split(" x ", expand=True).astype(int)
-    grid = rows.assign(w=sides[0], d=sides[1]).pivot_table(
-        index="d", columns="w", values="accuracy"
-    )
-    figure = Figure(figsize=(5.2, 4.0))
-    axes = figure.subplots()
-    axes.imshow(grid.to_numpy(), cmap="viridis", aspect="auto")
-    axes.set_xticks(range(grid.shape[1]), [str(w) for w in grid.columns])
-    axes.set_yticks(range(grid.shape[0]), [str(d) for d in grid.index])
-    middle = (np.nanmin(grid.to_numpy()) + np.nanmax(grid.to_numpy())) / 2
-    for row in range(grid.shape[0]):
-        for column in range(grid.shape[1]):
-            if not np.isnan(value := grid.to_numpy()[row, column]):
-                tone = "#111111" if value > middle else "#f5f5f5"
-                axes.text(
-                    column, row, f"{value:.0f}", ha="center", va="center", color=tone, fontsize=8
-                )
-    axes.set(
-        xlabel="width",
-        ylabel="depth of each branch",
-        title=f"figure 4c: MATH, LLaMA 1B, accuracy % ({TITLE})",
-    )
-    return save(figure, path)
+def _heat_map(name: str, rows: pd.DataFrame, path: Path) -> Path:
+    values = []
+    for row in rows.dropna(subset=["accuracy"]).to_dict("records"):
+        width, depth = (int(side) for side in row["label"].split(" x "))
+        values.append({"w": width, "d": depth, "accuracy": row["accuracy"]})
+    found = [value["accuracy"] for value in values]
+    middle = (min(found) + max(found)) / 2
+    x = {"field": "w", "type": "ordinal", "title": "width", "axis": {"labelAngle": 0}}
+    y = {"field": "d", "type": "ordinal", "title": "depth of each branch"}
+    shades = quantity("accuracy", "accuracy", scale={"scheme": "viridis"}, legend=None)
+    test = f"datum.accuracy > {middle}"
+    tone = {"condition": {"test": test, "value": "#111111"}, "value": "#f5f5f5"}
+    number = {"field": "accuracy", "type": "quantitative", "format": ".0f"}
+    layers = [
+        {"mark": "rect", "encoding": {"x": x, "y": y, "color": shades}},
+        {"mark": "text", "encoding": {"x": x, "y": y, "text": number, "color": tone}},
+    ]
+    size = {"width": {"step": SIDE}, "height": {"step": SIDE}}
+    title = f"{name}: MATH, LLaMA 1B, accuracy % ({TITLE})"
+    return _save(values, size | {"layer": layers}, title, path)
 
 
 def plot_front(rows: pd.DataFrame, path: Path) -> Path:
@@ -149,38 +167,71 @@ def plot_front(rows: pd.DataFrame, path: Path) -> Path:
     their Pareto front.
     """
     points = [(accuracy, latency) for front in rows["front"] for accuracy, latency in front]
-    figure = Figure(figsize=(4.6, 3.2))
-    axes = figure.subplots()
-    axes.scatter(
-        [latency for _, latency in points],
-        [100 * a for a, _ in points],
-        s=8,
-        alpha=0.4,
-        color=PALETTE[6],
-    )
-    front = [points[k] for k in pareto_front(points)]
-    axes.plot(
-        [latency for _, latency in front],
-        [100 * a for a, _ in front],
-        "o-",
-        color=PALETTE[1],
-        ms=4,
-        label="Pareto front",
-    )
-    axes.set(
-        title=f"MATH, agent_reinforce ({TITLE})",
-        xlabel="s a question",
-        ylabel="validation score, %",
-    )
-    axes.legend(frameon=False)
-    return save(figure, path)
+    best = {points[k] for k in pareto_front(points)}
+    values = [
+        {"score": 100 * accuracy, "seconds": latency, "front": (accuracy, latency) in best}
+        for accuracy, latency in sorted(points)
+    ]
+    x = quantity("seconds", "s a question")
+    y = quantity("score", "validation score, %", scale={"zero": False})
+    ours = by_name(["every graph", "Pareto front"])["color"]
+    whose = {"type": "nominal", "scale": ours, "legend": {"title": None}}
+    all_of_them = {
+        "mark": {"type": "point", "filled": True, "size": 20, "opacity": 0.4},
+        "encoding": {"x": x, "y": y, "color": whose | {"datum": "every graph"}},
+    }
+    front = {
+        "transform": [{"filter": "datum.front"}],
+        "mark": {"type": "line", "point": True},
+        "encoding": {"x": x, "y": y, "color": whose | {"datum": "Pareto front"}},
+    }
+    title = f"MATH, agent_reinforce ({TITLE})"
+    body = {"height": 240, "width": 400, "layer": [all_of_them, front]}
+    return _save(values, body, title, path)
+
+
+def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:
+    """What tells names apart, with one legend."""
+    scales = by_name(list(names))
+    return {
+        channel: {
+            "field": field,
+            "type": "nominal",
+            "scale": scales[channel],
+            "legend": {"title": None},
+        }
+        for channel in channels
+    }
+
+
+def _panels(values: Sequence[Mapping[str, Any]], by: str, layers: list[Spec], tall: int) -> Spec:
+    """A panel beside the other for each value of a column, with axes of their own."""
+    panels = [
+        {
+            "title": {"text": f"{name} ({TITLE})", "anchor": "middle"},
+            "width": PANEL,
+            "height": tall,
+            "transform": [{"filter": f"datum.{by} === {name!r}"}],
+            "layer": layers,
+        }
+        for name in dict.fromkeys(str(value[by]) for value in values)
+    ]
+    return {"hconcat": panels}
+
+
+def _save(values: Sequence[Mapping[str, Any]], body: Spec, title: str, path: Path) -> Path:
+    """Write a plot of these values."""
+    known = {"$schema": SCHEMA, "config": plot_config(), "padding": 4}
+    spec = known | {"data": {"values": list(values)}} | body
+    chart = Chart(path.stem, title, title, spec, width=None)
+    return write_picture(chart_svg(chart, simulated=True), path)
 
 
 def draw_best(rows: pd.DataFrame, path: Path) -> str:
     """Figure 6: draw the found graph with the best test score; returns what it is in words."""
     best = rows.sort_values(["score", "budget_units"], ascending=[False, True]).iloc[0]
     graph = CollaborationGraph.from_json(str(best["graph"]))
-    draw_graph(graph, path)
+    write_picture(graph_svg(graph, told="The best graph", simulated=True), path)
     models = ", ".join(f"{count} x {model}" for model, count in graph.model_counts().items())
     units = best["budget_units"]
     score = 100 * best["score"]

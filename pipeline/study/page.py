@@ -12,18 +12,12 @@ from pathlib import Path
 import pandas as pd
 
 from ttsgraph.base.files import write_text
-from ttsgraph.base.style import SERIES
+from ttsgraph.base.style import variables
 from ttsgraph.reporting.page import page_templates
 from ttsgraph.study.tables import Columns, cells
 
-# matplotlib's colours -> the page's, so that a plot follows the theme: the series', black for words
-# and axes, white for the ground.
-_COLOURS = {colour: f"var(--series-{k})" for k, colour in enumerate(SERIES["light"])} | {
-    "#000000": "var(--ink)",
-    "#555555": "var(--quiet)",
-    "#ffffff": "var(--page)",
-    "#cc3311": "var(--warn)",
-}
+# The light theme's colours -> the page's, so that a plot follows the theme.
+_COLOURS = {colour: f"var(--{name})" for name, colour in variables("light").items()}
 _COLOUR = re.compile("|".join(_COLOURS))
 _ID = re.compile(r'(?<=\bid=")|(?<=url\(#)|(?<=href="#)')
 
@@ -65,10 +59,8 @@ def picture(folder: Path, name: str, alt: str) -> list[Picture]:
 
 def _inlined(svg: str, name: str) -> str:
     """An SVG as part of a page: without its header, ids its own, colours those of the theme."""
-    body = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    # A colour that is not named is black.
-    body = body.replace("<svg ", '<svg fill="var(--ink)" ', 1)
-    return _COLOUR.sub(lambda found: _COLOURS[found[0]], _ID.sub(f"{name}-", body))
+    body = _ID.sub(f"{name}-", svg[svg.index("<svg") :])
+    return _COLOUR.sub(lambda found: _COLOURS[found[0]], body)
 
 
 def section(

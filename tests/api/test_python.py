@@ -180,6 +180,7 @@ def test_importing_it_brings_none_of_what_stages_need() -> None:
         "pandas",
         "scipy",
         "matplotlib",
+        "vl_convert",
         "mlflow",
         "prefect",
         "torch",

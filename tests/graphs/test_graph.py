@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.digraphs import to_networkx
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.plots import to_networkx
 
 
 def graph(n: int, *edges: tuple[int, int], roles: str = "", models: str = "") -> CollaborationGraph:

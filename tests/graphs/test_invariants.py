@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.digraphs import to_networkx
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.graphs.budget import (
     Budget,
@@ -15,7 +16,6 @@ from ttsgraph.graphs.budget import (
 )
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.plots import to_networkx
 
 ROLES = ("assistant", "fuser", "voter")
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.1-8b")

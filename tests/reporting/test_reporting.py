@@ -7,8 +7,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,13 +17,13 @@ import vl_convert
 from tests.support.project import ROOT
 from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES, by_name, fixed
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.plots import pilot_plots
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting import figures, sources
 from ttsgraph.reporting.charts import validated_front
 from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
-from ttsgraph.reporting.pilot_charts import sweep, width_x_depth
+from ttsgraph.reporting.pictures import chart_svg, graph_svg, of_simulation, write_picture
+from ttsgraph.reporting.pilot_charts import sweep, sweeps, width_x_depth
 from ttsgraph.reporting.sources import Row, TableSource
 from ttsgraph.reporting.thinning import MOST, thinned
 from ttsgraph.reporting.verdicts import put_up_instead, verdict
@@ -377,21 +377,28 @@ def test_the_report_marks_pilot_graphs_over_the_budget() -> None:
     assert not any("*" in text for text in re.findall(r">([^<]*%[^<]*)<", heat_map))
 
 
-def test_the_pilots_own_plots_mark_graphs_over_the_budget(tmp_path) -> None:
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        for name, table in (("all", pilots()), ("some", pilots(family=False, width_x_depth=False))):
-            assert {path.stem for path in pilot_plots(table, tmp_path / name)} == {
-                "family",
-                "width_x_depth",
-            }
-    family, grid = (
-        (tmp_path / "some" / f"{name}.svg").read_text() for name in ("family", "width_x_depth")
-    )
-    assert family.count(">4 x a<") == 1
-    assert "hollow: over the budget" in family
-    assert "0.70*" in grid
-    family, grid = (
-        (tmp_path / "all" / f"{name}.svg").read_text() for name in ("family", "width_x_depth")
-    )
-    assert "over the budget" not in family + grid
-    assert "*" not in re.findall(r">(0\.70[^<]*)<", grid)[0]
+def test_every_sweep_of_a_pilot_is_drawn_in_the_order_it_was_made() -> None:
+    charts = sweeps("math", TableSource("pilot.parquet", pilots()))
+    assert [chart.name for chart in charts] == ["family", "width_x_depth"]
+
+
+def test_the_same_picture_is_the_same_file_and_says_that_it_is_simulated(tmp_path: Path) -> None:
+    for chart in sweeps("math", TableSource("pilot.parquet", pilots())):
+        once, again = (chart_svg(chart, simulated=True) for _ in range(2))
+        assert once == again
+        assert ">simulated<" in once
+        assert ">simulated<" not in chart_svg(chart, simulated=False)
+    graph = parallel(["a", "a"], "b", "fuser")
+    assert ">simulated<" in graph_svg(graph, simulated=True)
+    assert ">simulated<" not in graph_svg(graph)
+    assert "var(--" not in graph_svg(graph)
+    for ending, begin in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
+        path = write_picture(graph_svg(graph), tmp_path / "new" / f"graph{ending}")
+        assert path.read_bytes().lstrip().startswith(begin)
+
+
+@pytest.mark.parametrize(
+    ("path", "simulated"), [("results/simulated/math/plots", True), ("results/laptop/math", False)]
+)
+def test_a_path_says_whether_what_is_there_is_simulated(path: str, simulated: bool) -> None:
+    assert of_simulation(Path(path)) is simulated

@@ -26,7 +26,7 @@ HEAVY = {
     "pandas",
     "pandera",
 }
-HEAVY |= {"prefect", "pyarrow", "scipy", "uvicorn"}
+HEAVY |= {"prefect", "pyarrow", "scipy", "uvicorn", "vl_convert"}
 
 
 def imported(code: str) -> set[str]:
