@@ -111,8 +111,8 @@ async def ask() -> dict[str, Any]:
     """Shares by model, kind of answers and way of writing them."""
     profile = load_profile("laptop")
     with running_servers(profile) as urls:
-        patience = FailurePolicy(profile.engine.concurrency)
-        async with connect(profile, urls, Retries(timeout_s=600), patience) as client:
+        policy = FailurePolicy(profile.engine.concurrency)
+        async with connect(profile, urls, Retries(timeout_s=600), policy) as client:
             return {
                 f"{model}, {kind}, {way}": await shares(client, model, write, show)
                 for model in profile.hosted

@@ -65,7 +65,7 @@ async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIt
 async def stubbed(delay_s: float, concurrency: int = 128) -> AsyncIterator[tuple[str, Environment]]:
     """As `stubbed_environment`, with the server's base URL."""
     with rare_collections(), stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
-        client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, patience=FailurePolicy(concurrency))
+        client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, policy=FailurePolicy(concurrency))
         cache = CallCache(Path(folder))
         try:
             yield (

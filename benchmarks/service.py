@@ -102,8 +102,8 @@ Answers = Callable[[Load, float], Timed]
 
 async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
     """The graph's executor in this process."""
-    patience = FailurePolicy(version.profile.engine.concurrency)
-    async with connect(version.profile, {}, Retries(), patience) as client:
+    policy = FailurePolicy(version.profile.engine.concurrency)
+    async with connect(version.profile, {}, Retries(), policy) as client:
         runner = version.runner(client)
 
         async def ask(name: str) -> str:

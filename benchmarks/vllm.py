@@ -148,9 +148,9 @@ async def search(
     )
     kind = get_task(settings.kind)
     prompt = settings.prompt.prompt(kind, questions["shots"])
-    patience = FailurePolicy(profile.engine.concurrency)
+    policy = FailurePolicy(profile.engine.concurrency)
     with tempfile.TemporaryDirectory() as folder:
-        async with connect(profile, urls, Retries(timeout_s=600), patience) as client:
+        async with connect(profile, urls, Retries(timeout_s=600), policy) as client:
             noting = Noting(client)
             cache = CallCache(Path(folder))
             environment = Environment(

@@ -61,7 +61,7 @@ def settle(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArr
     later = stages[first:] or (graph.reads[node_id],)
     members = [p for stage in later for p in stage]
     places = np.array([place[p] for p in members])
-    ballot = Ballot(np.stack([classes[p] for p in members]))
+    ballot = Votes(np.stack([classes[p] for p in members]))
     heard = 0
     for k, stage in enumerate(later, first):
         heard += len(stage)
@@ -76,11 +76,11 @@ def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
     """(C,) the first place of the most frequent class of inputs (d, C), the earliest on a tie, and
     its votes.
     """
-    ballot = Ballot(inputs)
+    ballot = Votes(inputs)
     return ballot.leader(len(inputs)), ballot.most(len(inputs))
 
 
-class Ballot:
+class Votes:
     """Votes (d, C) counted as they come in, each form's first place with them."""
 
     def __init__(self, inputs: IntArray) -> None:

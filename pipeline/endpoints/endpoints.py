@@ -85,10 +85,10 @@ class Server:
     break is twice as long as the last.
     """
 
-    def __init__(self, url: str, patience: FailurePolicy) -> None:
+    def __init__(self, url: str, policy: FailurePolicy) -> None:
         self.url = url
-        self.patience = patience
-        self.limit = float(patience.concurrency)
+        self.policy = policy
+        self.limit = float(policy.concurrency)
         self.under_way = 0
         self.finished = self.failed_for_good = 0
         self.faults: Counter[str] = Counter()
@@ -109,13 +109,13 @@ class Server:
     @property
     def turns_away(self) -> bool:
         """Whether the breaker is open, and calls are not to wait for its end."""
-        return self._is_open and time.monotonic() < self._closed_until and not self.patience.waits
+        return self._is_open and time.monotonic() < self._closed_until and not self.policy.waits
 
     @property
     def given_up(self) -> bool:
         """Whether the breaker has been open for longer than is put up with."""
         waited = 0.0 if self._down_since is None else time.monotonic() - self._down_since
-        return self._is_open and waited > self.patience.down_s
+        return self._is_open and waited > self.policy.down_s
 
     def succeeded(self) -> None:
         """A call was answered."""
@@ -123,7 +123,7 @@ class Server:
         self._is_open = False
         self._down_since = None
         self._break_s = FIRST_BREAK_S
-        self.limit = min(float(self.patience.concurrency), self.limit + 1 / self.limit)
+        self.limit = min(float(self.policy.concurrency), self.limit + 1 / self.limit)
 
     def failed(self, fault: Fault, started: float) -> None:
         """An attempt that started then (monotonic seconds) went wrong."""
@@ -187,11 +187,7 @@ class Server:
         self.finished += 1
         self.failed_for_good += failed is not None
         share = self.failed_for_good / self.finished
-        if (
-            failed
-            and self.finished >= self.patience.least_calls
-            and share > self.patience.max_failed
-        ):
+        if failed and self.finished >= self.policy.least_calls and share > self.policy.max_failed:
             raise RunStopped(
                 f"{self.url}: {self.failed_for_good} of {self.finished} calls failed for good"
                 f" ({self.reasons()}); {KEPT}"
@@ -241,4 +237,4 @@ def stop_if_given_up(servers: Sequence[Server]) -> None:
     """
     if all(server.given_up for server in servers):
         how = "; ".join(f"{server.url} ({server.reasons()})" for server in servers)
-        raise RunStopped(f"no answer for {servers[0].patience.down_s:g} s from {how}; {KEPT}")
+        raise RunStopped(f"no answer for {servers[0].policy.down_s:g} s from {how}; {KEPT}")

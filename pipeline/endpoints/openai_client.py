@@ -60,7 +60,7 @@ ReadStream = Callable[
 _REFUSED_FORM = ("HTTP 400", "HTTP 422", "HTTP 501")
 
 DEFAULT_RETRIES = Retries()
-DEFAULT_PATIENCE = FailurePolicy()
+DEFAULT_POLICY = FailurePolicy()
 _NOTHING_MORE: Mapping[str, Any] = {}
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -79,7 +79,7 @@ class OpenAIClient(Client):
         self,
         endpoints: Mapping[str, Endpoint],
         retries: Retries = DEFAULT_RETRIES,
-        patience: FailurePolicy = DEFAULT_PATIENCE,
+        policy: FailurePolicy = DEFAULT_POLICY,
         habits: Habits | None = None,
     ) -> None:
         self._habits = habits or Habits()
@@ -94,7 +94,7 @@ class OpenAIClient(Client):
             for url in endpoint.base_urls:
                 if url not in self._clients:
                     self._clients[url] = connect(url, endpoint.api_key(), retries.timeout_s)
-                    self._servers[url] = Server(url, patience)
+                    self._servers[url] = Server(url, policy)
         self._posters = {
             (url, name): Poster(
                 self._clients[url], "/chat/completions", self._options[name], MAX_BODY_BYTES
@@ -293,7 +293,7 @@ class OpenAIClient(Client):
             try:
                 completion = await attempt()
             except Fault as fault:
-                completion = await self._retried(attempt, fault, used.patience, again)
+                completion = await self._retried(attempt, fault, used.policy, again)
         except Fault as fault:
             stop_if_given_up(servers)
             used.finish(fault)
@@ -321,7 +321,7 @@ class OpenAIClient(Client):
         self,
         attempt: Callable[[], Awaitable[Completion]],
         fault: Fault,
-        patience: FailurePolicy,
+        policy: FailurePolicy,
         again: Callable[[], bool],
     ) -> Completion:
         """What further attempts give; the first, which most calls end with, has failed and costs no
@@ -338,7 +338,7 @@ class OpenAIClient(Client):
             retry=tenacity.retry_if_exception(
                 lambda error: isinstance(error, Fault) and error.retry and again()
             ),
-            stop=_Attempts(self._retries, patience),
+            stop=_Attempts(self._retries, policy),
             wait=backoff(self._retries.first_wait_s),
             reraise=True,
         )
@@ -425,20 +425,20 @@ class _Attempts:
     attempts are no fault of the call, and end with the time that a server may be down.
     """
 
-    def __init__(self, retries: Retries, patience: FailurePolicy) -> None:
+    def __init__(self, retries: Retries, policy: FailurePolicy) -> None:
         self._most = retries.most
         self._budget = retries.budget
-        self._patience = patience
+        self._policy = policy
         self._unreached = 0
         self._since = 0.0
 
     def __call__(self, state: tenacity.RetryCallState) -> bool:
         fault = state.outcome.exception() if state.outcome else None
         now = time.monotonic()
-        if self._patience.waits and isinstance(fault, Fault) and fault.unreached:
+        if self._policy.waits and isinstance(fault, Fault) and fault.unreached:
             self._unreached += 1
             self._since = self._since or now
-            return now - self._since > self._patience.down_s
+            return now - self._since > self._policy.down_s
         self._since = 0.0
         if state.attempt_number - self._unreached > self._most:
             return True

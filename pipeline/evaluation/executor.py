@@ -22,7 +22,7 @@ from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
-from ttsgraph.models.client import Begin, Client, Completion, Later, Request, Sampling, Usage
+from ttsgraph.models.client import Begin, Client, Completion, Deferred, Request, Sampling, Usage
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.base import CodeTask, Question, Task
 from ttsgraph.tasks.prompts import Prompt
@@ -32,7 +32,7 @@ Finish = Callable[[Request], Awaitable[Completion]]
 ask for less of it.
 """
 
-Call = tuple[int, Awaitable[Completion | str]]
+PendingCall = tuple[int, Awaitable[Completion | str]]
 """A node and what it waits for: its model's completion, or the answer that it picks itself."""
 
 
@@ -183,7 +183,7 @@ class Run:
         # What a judge says is not the answer, so nobody is to be told of it while it is written.
         own_words = runner.roles[runner.sink].read is None
         self.begin_last: Begin = (
-            (lambda request: Later(partial(finish, request)))
+            (lambda request: Deferred(partial(finish, request)))
             if finish and own_words
             else runner.begin
         )
@@ -194,12 +194,12 @@ class Run:
         self.failures: dict[int, CallFailed] = {}
         self.overflows: dict[int, ContextOverflow] = {}
 
-    def advance(self, ready: Iterable[int]) -> list[Call]:
+    def advance(self, ready: Iterable[int]) -> list[PendingCall]:
         """Start these nodes and whatever their answers make ready; returns the calls that have to
         be waited for.
         """
         queue = deque(ready)
-        calls: list[Call] = []
+        calls: list[PendingCall] = []
         while queue and not self.failures:
             i = queue.popleft()
             if i in self.texts:  # a vote that was decided in between
@@ -234,7 +234,7 @@ class Run:
                 calls.append((i, found))
         return calls
 
-    async def finish(self, calls: list[Call]) -> None:
+    async def finish(self, calls: list[PendingCall]) -> None:
         """Wait for these calls and all that follow from them; what is under way when one fails
         still finishes.
         """
@@ -244,7 +244,7 @@ class Run:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _follow(self, calls: list[Call], group: asyncio.TaskGroup) -> None:
+    async def _follow(self, calls: list[PendingCall], group: asyncio.TaskGroup) -> None:
         """Follow the first call in this task and each other one in a task of its own, so that a
         chain needs one task.
         """

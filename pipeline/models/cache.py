@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ttsgraph.base.errors import DataError, RunStopped
-from ttsgraph.models.client import Client, Completion, Later, Request, Wrapper
+from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
@@ -327,7 +327,7 @@ class CachedClient(Wrapper):
         failed call is not stored.
         """
         key = request.key()
-        return self._cache.get(key) or Later(partial(self._shared, key, request, self._made))
+        return self._cache.get(key) or Deferred(partial(self._shared, key, request, self._made))
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
         """Make the call, or wait for one under way and share its completion or failure; if its

@@ -195,7 +195,7 @@ class Usage:
         )
 
 
-class Later(Awaitable[Completion]):
+class Deferred(Awaitable[Completion]):
     """A call that begins when it is awaited: one that nobody comes to await was never begun, and
     leaves no coroutine behind.
     """
@@ -222,7 +222,7 @@ class Client:
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """The completion, or what to await for it. Raises as `complete`, here or when awaited."""
-        return Later(partial(self.complete, request))
+        return Deferred(partial(self.complete, request))
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
-from ttsgraph.models.client import Client, Completion, Later, Request, Wrapper
+from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
 REPLAY = "replay.parquet"
 """A file of recorded calls in a project's state folder: as long as it is there, nothing else
@@ -130,7 +130,7 @@ class RecordingClient(Wrapper):
         return (
             self._recorded(request, found)
             if isinstance(found, Completion)
-            else Later(partial(self._wait, request, found))
+            else Deferred(partial(self._wait, request, found))
         )
 
     async def _wait(self, request: Request, pending: Awaitable[Completion]) -> Completion:

@@ -139,7 +139,7 @@ async def connect(
     profile: Profile,
     local: Mapping[str, tuple[str, ...]],
     retries: Retries,
-    patience: FailurePolicy,
+    policy: FailurePolicy,
     state: Path = STATE,
 ) -> AsyncIterator[Client]:
     """A client for servers that are up, `local` ones among them, its endpoints checked; or a
@@ -152,9 +152,7 @@ async def connect(
         return
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
-    client = OpenAIClient(
-        endpoints(profile, local, state), retries, patience, Habits(state / HABITS)
-    )
+    client = OpenAIClient(endpoints(profile, local, state), retries, policy, Habits(state / HABITS))
     try:
         await client.check()
         yield client

@@ -20,7 +20,7 @@ from ttsgraph.agent.base import AgentReply, Chat
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.files import CHECKSUM, UNREADABLE, checked_text, checksum_of, write_text
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.models.client import Client, Completion, Later, Message, Request, Wrapper
+from ttsgraph.models.client import Client, Completion, Deferred, Message, Request, Wrapper
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.stages import LimitSettings
 
@@ -195,7 +195,7 @@ class MeteredClient(Wrapper):
         """
         found = self._inner.begin(request)
         if not isinstance(found, Completion):
-            return Later(partial(self._wait, request, found))
+            return Deferred(partial(self._wait, request, found))
         if self._meter.over and not found.cached:
             raise self._meter.stop()
         return self._paid(request, found)

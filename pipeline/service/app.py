@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ttsgraph.service.answering import Answering, Piece
 from ttsgraph.service.deployments import Deployments, Live
 from ttsgraph.service.errors import CLIENT_GONE, ApiError, of_status
-from ttsgraph.service.limits import Gate, check_key, read_body
+from ttsgraph.service.limits import Admission, check_key, read_body
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import ChatRequest, parse_chat
 from ttsgraph.service.response_replies import ResponseReply
@@ -112,7 +112,7 @@ class _Chats:
         self._deployments = deployments
         self._metrics = metrics
         self._settings = settings
-        self._gate = Gate(settings.concurrency, settings.tiers)
+        self._gate = Admission(settings.concurrency, settings.tiers)
 
     async def answer(
         self, request: Request, parse: Parse = parse_chat, reply_of: type[Reply] = Reply

@@ -71,7 +71,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-class Gate:
+class Admission:
     """How many requests are answered at once, each tier's up to its share of the places: when
     they run out, what can wait is turned away first.
     """

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from typing import cast
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow
-from ttsgraph.evaluation.executor import Call, Finish, GraphRunner, NodeAnswer, Run
+from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run
 from ttsgraph.graphs.roles import Role, get_role, head_of, majority
 from ttsgraph.graphs.stopping import LOSSLESS, decided
 from ttsgraph.models.client import Completion, Request
@@ -160,7 +160,7 @@ class ServedRun(Run):
     def _over(self) -> bool:
         return bool(self.failures) or self.runner.sink in self.texts
 
-    def _begin(self, calls: Iterable[Call]) -> None:
+    def _begin(self, calls: Iterable[PendingCall]) -> None:
         for i, call in calls:
             self._under_way[i] = asyncio.ensure_future(self._called(i, call))
 

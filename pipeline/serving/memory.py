@@ -27,7 +27,7 @@ RUNTIME_GIB = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """The facts of a model that memory follows from.
 
     `total` and `non_embedding` are parameter counts, `kv_heads` the heads whose keys and values
@@ -80,7 +80,7 @@ class Need:
         )
 
 
-def need(shape: Shape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
+def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
     """What a server of this model needs of each of `gpus` GPUs, `max_seqs` requests at once."""
     blocks = math.ceil(max_model_len / BLOCK) + 1
     cache = blocks * BLOCK * shape.token_bytes(gpus) / GIB

@@ -13,7 +13,7 @@ from typing import Any
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.serving.memory import Need, Shape, need
+from ttsgraph.serving.memory import ModelShape, Need, need
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def need_of(
     facts: dict[str, Any] = {fact.removeprefix("serve."): value for fact, value in known.items()}
     weight_bytes = 4 if _flag(flags, "--dtype") in ("float32", "float") else 2
     cache_bytes = 1 if _flag(flags, "--kv-cache-dtype").startswith("fp8") else weight_bytes
-    shape = Shape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)
+    shape = ModelShape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)
     context = serve.max_model_len or engine.max_model_len
     return need(shape, context, engine.concurrency, serve.tensor_parallel)
 

@@ -24,7 +24,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.serving.memory import Need, Tenant, shares
 
 Device = Literal["cpu", "gpu"]
-Engine = Literal["vllm", "transformers"]
+ServerEngine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
 NO_SIZES: Mapping[int, float] = {}
@@ -185,7 +185,7 @@ def slots(
 
 
 def server_specs(
-    engine: Engine,
+    engine: ServerEngine,
     models: Mapping[str, Hosted],
     *,
     log_dir: Path,
@@ -292,7 +292,7 @@ def _transformers(
 
 
 _COMMANDS: dict[
-    Engine, Callable[[Slot, str, Device, int, int | None], tuple[list[str], dict[str, str]]]
+    ServerEngine, Callable[[Slot, str, Device, int, int | None], tuple[list[str], dict[str, str]]]
 ] = {
     "vllm": _vllm,
     "transformers": _transformers,

@@ -61,12 +61,12 @@ def shared_servers(
             started.stop()
         return
     needed = {model: urls for model, urls in up.items() if model in models}
-    heir = _Heir(record, needed, launch, ended, console)
-    heir.start()
+    successor = _Successor(record, needed, launch, ended, console)
+    successor.start()
     try:
         yield up
     finally:
-        heir.stop()
+        successor.stop()
 
 
 class _Starter(threading.Thread):
@@ -156,7 +156,7 @@ def _is_held(place: Path) -> bool:
     return False
 
 
-class _Heir(_Starter):
+class _Successor(_Starter):
     """Starts the servers that are used here, should whoever started them end first."""
 
     def __init__(

@@ -74,7 +74,7 @@ class TestOpenAIClient:
 
             async def run():
                 client = OpenAIClient(
-                    {"small": Endpoint(urls, "served-name")}, patience=FailurePolicy(concurrency=8)
+                    {"small": Endpoint(urls, "served-name")}, policy=FailurePolicy(concurrency=8)
                 )
                 await client.check()
                 await asyncio.gather(*(client.complete(request(replica=k)) for k in range(25)))

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from tests.support.real import PYTHON, ROOT
 from ttsgraph.base.parsing import parse
 from ttsgraph.runtime import doctor
-from ttsgraph.serving.memory import BLOCK, GIB, USABLE, Need, Shape, Tenant, need, shares
+from ttsgraph.serving.memory import BLOCK, GIB, USABLE, ModelShape, Need, Tenant, need, shares
 from ttsgraph.serving.needs import Unknown, need_of
 from ttsgraph.serving.servers import Hosted, server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
-LLAMA_8B = Shape(8.0303e9, 6.9796e9, 32, 4096, 8, 128)
+LLAMA_8B = ModelShape(8.0303e9, 6.9796e9, 32, 4096, 8, 128)
 LARGE = Need(15.0, 2.0, 2.0)
 SMALL = Need(2.0, 1.5, 0.5)
 
@@ -244,5 +244,5 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path):
 
 def test_a_key_value_head_is_held_whole_by_each_gpu():
     assert need(LLAMA_8B, 16384, 128, gpus=2).weights == need(LLAMA_8B, 16384, 128).weights / 2
-    one_head = Shape(**asdict(LLAMA_8B) | {"kv_heads": 1})
+    one_head = ModelShape(**asdict(LLAMA_8B) | {"kv_heads": 1})
     assert need(one_head, 1024, 8, gpus=2).cache == need(one_head, 1024, 8).cache

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.real import PYTHON, ROOT
-from ttsgraph.serving.memory import BLOCK, GIB, Shape, need
+from ttsgraph.serving.memory import BLOCK, GIB, ModelShape, need
 from ttsgraph.settings.profile import load_profile
 
 pytestmark = [pytest.mark.models, pytest.mark.slow]
@@ -63,8 +63,8 @@ class Run:
     finite: bool
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.total, self.outside, 6, 96, self.kv_heads, 16)
+    def shape(self) -> ModelShape:
+        return ModelShape(self.total, self.outside, 6, 96, self.kv_heads, 16)
 
 
 @pytest.fixture(scope="module")
