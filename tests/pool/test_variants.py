@@ -282,7 +282,8 @@ class TestCalls:
                 deployed.grader, deployed.prompt, Sampling(), cost.pool, ScriptedClient()
             ).evaluate(graph, [QUESTION])
         )
-        table = node_table(graph, cost, deployed.prompt, QUESTION, {}, untried, {})
+        task = deployed.grader
+        table = node_table(graph, cost, task, deployed.prompt, QUESTION, {}, untried, {})
         assert ["Say the number." in prompt for prompt in table["prompt"]] == [False, True, False]
 
 
