@@ -65,7 +65,7 @@ A = TypeVar("A", bound=AgentAnswer)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedAnswer:
     """What came of an answer: its legal part as plain data, and why the rest was refused."""
 
     applied: Mapping[str, Any]
@@ -108,9 +108,9 @@ class LLMAgent:
             return self._rules.select_family_size(brief, trials)
         candidates = affordable(brief)
 
-        def check(answer: Ranking) -> Checked:
+        def check(answer: Ranking) -> CheckedAnswer:
             legal, refused = _legal_ranking(answer.ranking, candidates)
-            return Checked({"ranking": legal}, refused)
+            return CheckedAnswer({"ranking": legal}, refused)
 
         def prompt(room: int) -> str:
             tables = {
@@ -133,7 +133,7 @@ class LLMAgent:
         if not self._settings.insight_1:
             return self._rules.select_instances(brief, preference, limit)
 
-        def check(answer: Combinations) -> Checked:
+        def check(answer: Combinations) -> CheckedAnswer:
             legal: list[Counts] = []
             refused = []
             for combination in answer.combinations:
@@ -146,7 +146,7 @@ class LLMAgent:
                     refused.append(f"combination {dict(counts)} is beyond the {limit} asked for")
                 else:
                     legal.append(counts)
-            return Checked(
+            return CheckedAnswer(
                 {"combinations": legal},
                 refused or ([] if legal else ["expected at least one combination, found none"]),
             )
@@ -188,9 +188,9 @@ class LLMAgent:
         open_models = bool(distribution.open_models().any())
         knows_scaling = self._settings.insight_2 or self._settings.insight_3
 
-        def check(answer: WiringEdits) -> Checked:
+        def check(answer: WiringEdits) -> CheckedAnswer:
             checked = check_edits(distribution, _edits(answer), brief)
-            return Checked(checked.applied, checked.refused)
+            return CheckedAnswer(checked.applied, checked.refused)
 
         def prompt(room: int) -> str:
             pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
@@ -230,8 +230,12 @@ class LLMAgent:
         )
 
     def _converse(
-        self, stage: str, prompt: Callable[[int], str], kind: type[A], check: Callable[[A], Checked]
-    ) -> tuple[A, Checked]:
+        self,
+        stage: str,
+        prompt: Callable[[int], str],
+        kind: type[A],
+        check: Callable[[A], CheckedAnswer],
+    ) -> tuple[A, CheckedAnswer]:
         """Ask, and ask again with the errors while there are some; returns the last answer and what
         came of it.
         """

@@ -23,12 +23,12 @@ from ttsgraph.runtime.reach import reach
 from ttsgraph.serving.builds import vllm_build
 from ttsgraph.serving.memory import USABLE, Need
 from ttsgraph.serving.needs import Unknown, hub_home, need_of, weights_folder
-from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, Slot, gpu_memory_gib, slots
+from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSlot, gpu_memory_gib, slots
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import CodeTask
 from ttsgraph.tasks.sandbox import missing_layers
-from ttsgraph.tasks.sources import Part
+from ttsgraph.tasks.sources import SourcePart
 
 GIB = 2**30
 BYTES_PER_PARAMETER = 2
@@ -209,7 +209,7 @@ def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Find
         )
 
 
-def _server(slot: Slot, wanted: Need, size: float, context: int) -> Finding:
+def _server(slot: ServerSlot, wanted: Need, size: float, context: int) -> Finding:
     share = slot.gpu_memory * size
     where = ", ".join(map(str, slot.gpus))
     told = f"a share of {share:.1f} GiB on {size:.0f} GiB (GPU {where})"
@@ -359,7 +359,7 @@ def _sources(profile: Profile) -> Iterator[Finding]:
             yield from _source(task, part)
 
 
-def _source(task: str, source: Part) -> Iterator[Finding]:
+def _source(task: str, source: SourcePart) -> Iterator[Finding]:
     if source.kind == "jsonl":
         ok = source.path.exists()
         yield Finding(

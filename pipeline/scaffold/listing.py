@@ -18,7 +18,7 @@ TIMEOUT_S = 15.0
 _UNLISTED = (403, 404, 405, 501)
 """How servers say that they list no models, or not to this key."""
 
-Price = Mapping[str, float]
+ListPrice = Mapping[str, float]
 """$ per million tokens, by `prompt`, `completion`, `cached` and `reasoning`, as a profile has it.
 """
 
@@ -43,7 +43,7 @@ class Listed:
     """One model of an endpoint's list: the repository of the hub that it is from, and its price."""
 
     root: str | None = None
-    price: Price | None = None
+    price: ListPrice | None = None
 
 
 def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | None:
@@ -58,7 +58,7 @@ def models_at(endpoint: Endpoint, with_key: bool = True) -> dict[str, Listed] | 
     if endpoint.key_header is not None:
         header = {"Authorization": openai.Omit(), endpoint.key_header: key}
 
-    async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, Price]]:
+    async def asked(client: openai.AsyncOpenAI) -> tuple[dict[str, Any], dict[str, ListPrice]]:
         found = client.with_options(max_retries=1).models.list(
             extra_headers=header, extra_query=dict(endpoint.query)
         )
@@ -96,7 +96,7 @@ def _no_list(endpoint: Endpoint, error: Exception) -> EndpointError:
     )
 
 
-def price_in(entry: Mapping[str, Any]) -> Price | None:
+def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
     """The price in one entry of a list, in one of the shapes that servers give it."""
     inner = entry.get("metadata")
     told = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
@@ -128,7 +128,7 @@ def _priced(entries: Mapping[str, Mapping[str, Any]]) -> bool:
     return any(price_in(entry) is not None for entry in entries.values())
 
 
-async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, Price]:
+async def _litellm_prices(client: openai.AsyncOpenAI) -> dict[str, ListPrice]:
     """Prices as LiteLLM's proxy tells them beside its list; none of any other server."""
     try:
         data: Any = await client.get("/model/info", cast_to=object)

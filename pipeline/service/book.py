@@ -62,7 +62,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptAnswer:
     """What is known of an answer when feedback on it comes."""
 
     model: str
@@ -141,14 +141,14 @@ class Book:
                 "delete from served where seq <= (select max(seq) from served) - ?", (self._rows,)
             )
 
-    def find(self, reference: str) -> Kept | None:
+    def find(self, reference: str) -> KeptAnswer | None:
         """An answer by its trace id, or by the id of the response."""
         with self._open() as table:
             found = table.execute(
                 "select model, task, version, question, answer, score from served where trace = ?",
                 (trace_of(reference),),
             ).fetchone()
-        return Kept(*found) if found else None
+        return KeptAnswer(*found) if found else None
 
     def judge(
         self,

@@ -61,7 +61,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     """What a load takes: answers under way in the busiest hour, processes of `ttsgraph serve`,
     model servers, and dollars a month of servers and of calls.
     """
@@ -74,7 +74,9 @@ class Plan:
     call_dollars: float
 
 
-def plan(load: Load, answer: PerAnswer, replica: Replica | None, busy: float = BUSY) -> Plan:
+def plan(
+    load: Load, answer: PerAnswer, replica: Replica | None, busy: float = BUSY
+) -> CapacityPlan:
     """The servers for a load. Without a replica, models are rented, and paid for by the call.
 
     Raises InputError for a figure that is not above zero.
@@ -103,7 +105,7 @@ def plan(load: Load, answer: PerAnswer, replica: Replica | None, busy: float = B
         )
         replicas = max(1, math.ceil(load.per_s * wanted / busy))
     questions = load.users * load.questions_per_hour * HOURS
-    return Plan(
+    return CapacityPlan(
         load.per_s,
         under_way,
         max(1, math.ceil(load.per_s / one_process)),

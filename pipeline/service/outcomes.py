@@ -20,7 +20,7 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.duel import Arm
 from ttsgraph.deployment.figures import Drift
 from ttsgraph.deployment.promotion import Decision
-from ttsgraph.service.book import Book, Entry, Kept
+from ttsgraph.service.book import Book, Entry, KeptAnswer
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import ChatRequest
@@ -259,7 +259,7 @@ def _parsed(raw: bytes) -> _Judgement:
     return said
 
 
-def _graded(kept: Kept, right: str, live: Live | None) -> float:
+def _graded(kept: KeptAnswer, right: str, live: Live | None) -> float:
     """The grade of an answer, given the right one. Raises ApiError."""
     if kept.question is None or kept.answer is None:
         told = "no text of this answer is kept, so that it can't be graded: expected a score"

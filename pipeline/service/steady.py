@@ -32,7 +32,7 @@ LOOK_S = 0.5
 MOST = 3
 """Requests of one call at once, the first included."""
 
-Make = Callable[[Request], Awaitable[Completion]]
+MakeCall = Callable[[Request], Awaitable[Completion]]
 """Begins a call, anew each time."""
 
 
@@ -71,7 +71,7 @@ class Steady:
     `make` makes a call a second time.
     """
 
-    def __init__(self, settings: SteadySettings, budget: RetryBudget, make: Make) -> None:
+    def __init__(self, settings: SteadySettings, budget: RetryBudget, make: MakeCall) -> None:
         self._settings = settings
         self._budget = budget
         self._make = make

@@ -131,7 +131,7 @@ def gpus_of(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 @dataclass(frozen=True)
-class Slot:
+class ServerSlot:
     """Where one server of the pool goes: its title and port, the CPU cores or the GPUs it has, and
     its share of their memory.
     """
@@ -150,7 +150,7 @@ def slots(
     device: Device,
     gpus: Sequence[int],
     gpu_gib: Mapping[int, float] = NO_SIZES,
-) -> list[Slot]:
+) -> list[ServerSlot]:
     """One slot per replica of each model (served name -> what to serve); free ports where none is
     given.
 
@@ -179,7 +179,7 @@ def slots(
         title = name if hosted.replicas == 1 else f"{name}-{k + 1}"
         port = hosted.ports[k] if hosted.ports else spare
         found.append(
-            Slot(title, name, hosted, port, core_lists[place], on_gpus[place], given[place])
+            ServerSlot(title, name, hosted, port, core_lists[place], on_gpus[place], given[place])
         )
     return found
 
@@ -232,7 +232,7 @@ def server_specs(
 
 
 def _vllm(
-    slot: Slot, python: str, device: Device, max_model_len: int, max_seqs: int | None
+    slot: ServerSlot, python: str, device: Device, max_model_len: int, max_seqs: int | None
 ) -> tuple[list[str], dict[str, str]]:
     # The `vllm` command looks up a distribution of that name, which the CPU build doesn't have:
     # hence the module.
@@ -262,7 +262,7 @@ def _vllm(
 
 
 def _transformers(
-    slot: Slot, python: str, device: Device, max_model_len: int, max_seqs: int | None
+    slot: ServerSlot, python: str, device: Device, max_model_len: int, max_seqs: int | None
 ) -> tuple[list[str], dict[str, str]]:
     """For models that vLLM doesn't know. It ignores stop sequences (the client cuts there) and
     lists no models.
@@ -292,7 +292,8 @@ def _transformers(
 
 
 _COMMANDS: dict[
-    ServerEngine, Callable[[Slot, str, Device, int, int | None], tuple[list[str], dict[str, str]]]
+    ServerEngine,
+    Callable[[ServerSlot, str, Device, int, int | None], tuple[list[str], dict[str, str]]],
 ] = {
     "vllm": _vllm,
     "transformers": _transformers,

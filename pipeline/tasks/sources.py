@@ -168,7 +168,7 @@ OneSource = (
     | InspectSource
     | MlflowSource
 )
-Part = Annotated[OneSource, Field(discriminator="kind")]
+SourcePart = Annotated[OneSource, Field(discriminator="kind")]
 
 
 class MixtureSource(_Source):
@@ -177,7 +177,7 @@ class MixtureSource(_Source):
     """
 
     kind: Literal["mixture"]
-    parts: Annotated[tuple[Part, ...], Field(min_length=1)]
+    parts: Annotated[tuple[SourcePart, ...], Field(min_length=1)]
 
 
 Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]

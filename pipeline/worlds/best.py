@@ -25,7 +25,7 @@ CLIMB_SEED = 1_000_002
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestGraph:
     """The best graph known, its accuracy on the judging questions, that of the best structured
     graph, and how it was found.
     """
@@ -46,7 +46,7 @@ def best_known(
     brief: Brief,
     settings: BestSettings,
     before: CollaborationGraph | None = None,
-) -> Best:
+) -> BestGraph:
     """Enumerate the structured graphs, climb from the best of them, and measure the best of both on
     the judging questions.
 
@@ -80,4 +80,4 @@ def best_known(
     climbed = {graph: judge.accuracy(graph) for graph in last}
     best = max(plain | climbed, key=lambda graph: (plain | climbed)[graph])
     how = "enumerated" if best in plain else f"climbed in {settings.steps} steps"
-    return Best(best, (plain | climbed)[best], max(plain.values()), how)
+    return BestGraph(best, (plain | climbed)[best], max(plain.values()), how)

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +88,41 @@ def unsaid_in(body: list[ast.stmt], docstring_of_class: str = "") -> Iterator[tu
         docstring = docstring_of_class if made else ast.get_docstring(node) or ""
         if made or not node.name.startswith("_"):
             yield from ((node.lineno, n) for n in raised_in(node) if not said(n, docstring))
+
+
+SHARED = {
+    "Agreement",
+    "Arm",
+    "Code",
+    "Comparison",
+    "Draws",
+    "Entry",
+    "Evidence",
+    "Form",
+    "Kind",
+    "Models",
+    "Outcomes",
+    "Piece",
+    "Read",
+    "Row",
+    "Rows",
+    "Said",
+    "Searched",
+    "Settled",
+    "State",
+}
+"""Names that two classes or types have had; no further ones."""
+
+
+def test_a_type_has_a_name_of_its_own():
+    places = defaultdict(set)
+    for name, tree in parsed():
+        for node in tree.body if name.startswith(("pipeline/", "flows/")) else []:
+            match node:
+                case ast.ClassDef(defined) | ast.Assign([ast.Name(defined)]):
+                    if not defined.startswith("_") and not defined.isupper():
+                        places[defined].add(name)
+    assert {name for name, found in places.items() if len(found) > 1} <= SHARED
 
 
 def test_packed_assignments_swap():
