@@ -64,13 +64,13 @@ def client_that_computes(slow):
 class Served:
     """A client over a server with a latency and a limit, whose own work takes core time."""
 
-    def __init__(self, loop, core, delay_s, at_once):
-        self.loop, self.core, self.delay_s = loop, core, delay_s
+    def __init__(self, loop, core, delay_s, at_once, core_s=0.0003):
+        self.loop, self.core, self.delay_s, self.core_s = loop, core, delay_s, core_s
         self.room = asyncio.Semaphore(at_once)
 
     def compute(self):
-        self.core.delay(0.00015)
-        self.loop._clock.now += 0.00015
+        self.core.delay(self.core_s / 2)
+        self.loop._clock.now += self.core_s / 2
 
     async def complete(self, request):
         async with self.room:
@@ -100,17 +100,33 @@ def every_scheduler(slow):
 
 
 def client_slower_than_peers(slow):
-    def spent(wall_s, core_s):
-        clock, core = stopped(), stopped()
+    core = stopped()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
 
-        async def peer(asked):
-            clock.delay(wall_s)
-            core.delay(core_s)
+        def client(core_s):
+            return Served(loop, core, peers.DELAY_S, peers.AT_ONCE, core_s)
 
-        return [asyncio.run(peers.spent_on(peer, [], clock, core))]
+        def asking(client):
+            async def ask(text):
+                return (await client.complete(None)).text
 
-    found = {"aiohttp by hand": spent(0.2, 0.1), "openai by hand": spent(0.6, 0.6)}
-    return peers.ratios_of(found | {"ours": spent(0.9, 0.9) if slow else spent(0.4, 0.2)})
+            return peers.by_hand(ask)
+
+        own = client(0.0006 if slow else 0.0003)
+        found = peers.in_turns(
+            {
+                "aiohttp by hand": asking(client(0.0001)),
+                "openai by hand": asking(client(0.0005)),
+                "ours": peers.ours(
+                    Environment(Prompt(get_task("math"), ""), Sampling(), POOL, own)
+                ),
+            },
+            turns=1,
+            clock=loop.time,
+            core_clock=core,
+        )
+        return peers.ratios_of(runner.run(found))
 
 
 def searchers_that_read_all_again(slow):
@@ -171,8 +187,15 @@ def stage_that_waits(slow):
 
 
 def traces_that_take_time(slow):
-    taken = 0.0025 if slow else 0.0005
-    return [traces.ratio_of(1, [[0.05 + taken] * 3, [0.05] * 3], {})]
+    async def ask(side, text):
+        await asyncio.sleep(traces.ALONE_DELAY_S)
+        if side == 0:
+            await asyncio.sleep(0.0025 if slow else 0.0005)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        clock = runner.get_loop().time
+        times = {n: runner.run(traces.alternately(ask, n, 30, clock)) for n in (1, traces.CROWD)}
+    return [traces.ratio_of(clients, found, {}) for clients, found in times.items()]
 
 
 SLOWED = {
