@@ -6,13 +6,26 @@ turns on: what else runs on the machine changes nothing.
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import client_rate, peers, resume, searchers, stage, traces, tracking, wall, window
+from benchmarks import (
+    archive,
+    client_rate,
+    peers,
+    resume,
+    searchers,
+    stage,
+    traces,
+    tracking,
+    wall,
+    window,
+)
 from benchmarks.measured import Ratio
 from benchmarks.pool import POOL
 from tests.methods import test_driver
@@ -22,8 +35,11 @@ from tests.repository.test_bench_fails import Clock, holds
 from tests.service.test_served_run import VirtualLoop
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.flows.children import add_children
+from ttsgraph.flows.search import tracked_search
+from ttsgraph.flows.stage import load_stage
 from ttsgraph.flows.tracking import SearchTracker
 from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.random import RandomSearcher
 from ttsgraph.models.client import Completion, Sampling
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
@@ -180,10 +196,40 @@ def tracker_on_the_path(slow):
     return tracking.compare(write, put, core, path)
 
 
+class Waiting(RandomSearcher):
+    """Thinks for a while each time, on a clock of its own."""
+
+    clock, seconds = None, 0.0
+
+    def propose(self, count):
+        self.clock.delay(self.seconds)
+        return super().propose(count)
+
+
+@cache
+def stage_project():
+    """A project up to its search, which lasts as long as this process."""
+    kept = TemporaryDirectory()
+    stage.made(Path(kept.name))
+    return kept
+
+
 def stage_that_waits(slow):
     clock = stopped()
-    search = stage.spent(lambda: clock.delay(7.0 if slow else 4.0), clock)
-    return [stage.ratio_of(search, (1.0, 1.0), [0.1])]
+
+    async def prepare(environment, questions, speak):
+        searcher = Waiting(archive.problem(context))
+        searcher.clock, searcher.seconds = clock, 0.5 if slow else 0.2
+        return searcher, context.profile.search
+
+    with chdir(stage_project().name):
+        context = load_stage(stage.TASK)
+        folder = context.results / ("slow" if slow else "as it is")
+        taken = stage.spent(
+            lambda: tracked_search(context, stage.METHOD, folder, prepare, 1000, {}, agent=False),
+            clock,
+        )
+        return [stage.ratio_of(taken, (1.0, 1.0), stage.evaluations(folder))]
 
 
 def traces_that_take_time(slow):
