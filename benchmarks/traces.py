@@ -104,7 +104,7 @@ def ratio_of(clients: int, times: Sequence[Sequence[float]], more: Mapping[str, 
     }
     whom = "one client" if clients == 1 else f"{clients} clients"
     name = f"median time of an answer with traces over that without, {whom}"
-    return Ratio(name, round(traced / plain, 4), "at most", MOST, details | more)
+    return Ratio(name, round(traced / plain, 4), "at most", MOST, {**details, **more})
 
 
 def measure() -> list[Ratio]:
