@@ -15,7 +15,7 @@ import operator
 import statistics
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -202,8 +202,7 @@ def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[st
 
 
 async def compare() -> dict[str, list[Spent]]:
-    """What each takes, turn by turn; no question comes twice, and a turn before warms all up."""
-    found: dict[str, list[Spent]] = {}
+    """What each takes, turn by turn."""
     async with (
         stubbed(DELAY_S, AT_ONCE) as (url, environment),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
@@ -219,13 +218,23 @@ async def compare() -> dict[str, list[Spent]]:
         peers["node by node"] = node_by_node(client)
         if not missing():
             peers["langgraph"] = over_langgraph(client)
-        for turn in range(TURNS + 1):
-            for place, (name, peer) in enumerate(peers.items()):
-                spent = await spent_on(
-                    peer, questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
-                )
-                if turn:
-                    found.setdefault(name, []).append(spent)
+        return await in_turns(peers)
+
+
+async def in_turns(
+    peers: Mapping[str, Peer],
+    turns: int = TURNS,
+    clock: Clock = time.perf_counter,
+    core_clock: Clock = time.process_time,
+) -> dict[str, list[Spent]]:
+    """What each takes in each turn; no question comes twice, and a turn before warms all up."""
+    found: dict[str, list[Spent]] = {}
+    for turn in range(turns + 1):
+        for place, (name, peer) in enumerate(peers.items()):
+            asked = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
+            spent = await spent_on(peer, asked, clock, core_clock)
+            if turn:
+                found.setdefault(name, []).append(spent)
     return found
 
 

@@ -79,6 +79,12 @@ def ratio_of(
     )
 
 
+def evaluations(results: Path) -> list[float]:
+    """Seconds of each candidate that a search has evaluated."""
+    archive = pd.read_parquet(beside(results / "archive.parquet"))
+    return [float(seconds) for seconds in archive["wall_s"].dropna()]
+
+
 def measure() -> list[Ratio]:
     """One ratio."""
     with tempfile.TemporaryDirectory() as name:
@@ -88,5 +94,4 @@ def measure() -> list[Ratio]:
             run = partial(in_a_process, folder, prefect)
             imports = spent(lambda: run("-c", f"import {MODULE}"))
             search = spent(lambda: run("-m", MODULE, "--task", TASK, "--method", METHOD))
-        archive = pd.read_parquet(beside(results / "archive.parquet"))
-        return [ratio_of(search, imports, archive["wall_s"].dropna().tolist())]
+        return [ratio_of(search, imports, evaluations(results))]

@@ -13,7 +13,7 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,6 +29,9 @@ ROUNDS = 150
 CROWD = 16
 FIRST = 20
 """Rounds of each client that are not counted: connections are made, and code is first run."""
+
+Ask = Callable[[int, str], Awaitable[None]]
+"""Asks the server of a side something."""
 
 
 @contextmanager
@@ -58,29 +61,35 @@ def receiver() -> Iterator[tuple[str, list[int]]]:
         server.server_close()
 
 
-async def alternately(urls: tuple[str, str], clients: int, rounds: int) -> list[list[float]]:
+async def of_servers(urls: tuple[str, str], clients: int, rounds: int) -> list[list[float]]:
     """Seconds of each answer of the one and the other server, to so many clients at once."""
-    found: list[list[float]] = [[], []]
-    names = itertools.count()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        async def ask(side: int) -> float:
-            question = [{"role": "user", "content": f"request-{next(names)}"}]
-            body = {"model": "math@bundle", "messages": question}
-            started = time.perf_counter()
+        async def ask(side: int, text: str) -> None:
+            body = {"model": "math@bundle", "messages": [{"role": "user", "content": text}]}
             async with session.post(f"{urls[side]}/chat/completions", json=body) as response:
                 await response.read()
                 assert response.status == 200, await response.text()
-            return time.perf_counter() - started
 
-        async def client() -> None:
-            for number in range(rounds):
-                for side in (0, 1) if number % 2 else (1, 0):
-                    taken = await ask(side)
-                    if number >= FIRST:
-                        found[side].append(taken)
+        return await alternately(ask, clients, rounds)
 
-        await asyncio.gather(*(client() for _ in range(clients)))
+
+async def alternately(
+    ask: Ask, clients: int, rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[list[float]]:
+    """Seconds of each answer of side 0 and of side 1."""
+    found: list[list[float]] = [[], []]
+    names = itertools.count()
+
+    async def client() -> None:
+        for number in range(rounds):
+            for side in (0, 1) if number % 2 else (1, 0):
+                started = clock()
+                await ask(side, f"request-{next(names)}")
+                if number >= FIRST:
+                    found[side].append(clock() - started)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
     return found
 
 
@@ -95,7 +104,7 @@ def ratio_of(clients: int, times: Sequence[Sequence[float]], more: Mapping[str, 
     }
     whom = "one client" if clients == 1 else f"{clients} clients"
     name = f"median time of an answer with traces over that without, {whom}"
-    return Ratio(name, round(traced / plain, 4), "at most", MOST, details | more)
+    return Ratio(name, round(traced / plain, 4), "at most", MOST, {**details, **more})
 
 
 def measure() -> list[Ratio]:
@@ -109,7 +118,7 @@ def measure() -> list[Ratio]:
         ):
             for clients in (1, CROWD):
                 before = processor_s(one), processor_s(other)
-                times = asyncio.run(alternately((traced, plain), clients, ROUNDS))
+                times = asyncio.run(of_servers((traced, plain), clients, ROUNDS))
                 used = processor_s(one) - before[0], processor_s(other) - before[1]
                 more = {
                     "processor time with and without, s": [round(s, 2) for s in used],

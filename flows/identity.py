@@ -11,9 +11,8 @@ import argparse
 import json
 from pathlib import Path
 
-from ttsgraph.base.code import Code, own_code
+from ttsgraph.base.code import MEMORY, Code, own_code
 from ttsgraph.base.files import write_text
-from ttsgraph.base.state import STATE
 from ttsgraph.flows.ending import EXIT_CODES, guarded
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.stages.identity import stage_identity
@@ -26,7 +25,7 @@ def identity(profile: str | None = None) -> list[Path]:
     """
     params = load_params()
     name = params.profile if profile is None else profile
-    code = Code(own_code().root, STATE / "code.json")
+    code = Code(own_code().root, MEMORY)
     texts = identities(params.model_copy(update={"profile": name}), load_profile(name), code)
     code.remember()
     folder = Path(IDENTITY.format(profile=name))

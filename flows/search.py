@@ -12,6 +12,7 @@ from prefect import flow
 
 from ttsgraph.agent.base import Chat, Exchange
 from ttsgraph.agent.trace import trace_page
+from ttsgraph.base.code import MEMORY
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import Journal
@@ -226,7 +227,7 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
     inputs = {
         "questions": md5(stage.questions_path),
         "lengths": measured,
-        "code": code_digest(*CODE),
+        "code": code_digest(*CODE, memory=MEMORY),
     }
     return digest({"decisive": dict(decisive), "settings": settings} | inputs)
 

@@ -11,18 +11,22 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
-from ttsgraph.base.files import write_text
+from ttsgraph.base.files import keep, kept
+from ttsgraph.base.state import STATE
+
+MEMORY = STATE / "code.json"
+"""Where a project's processes keep what they parsed, for each other."""
 
 FOLDERS = ("ttsgraph", "ttsgraph/flows")
 """Of the package; both are links where the project is developed."""
-
-VERSION = 1
-"""Of what is parsed and how, for the memory."""
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BESIDE_THE_MEANING = ("ctx", "kind", "type_comment", "type_ignores", "lineno", "end_lineno")
@@ -39,12 +43,22 @@ class Parsed:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A module as it was parsed, and the hash of what it was parsed from: its package and text."""
+
+    content: str
+    parsed: Parsed
+
+
 class Code:
     """The modules of FOLDERS below a folder, by their dotted names. Reads each file once; what
     changes later is not seen.
 
-    What was parsed is kept in the file `memory`, if there is one, by the content it was parsed
-    from: parsing takes a second.
+    What was parsed is kept in the file `memory`, if there is one, by the content that it was parsed
+    from: parsing takes a second. It is only a memory: where it is missing, damaged, another
+    version's or can't be written, files are parsed. Who may write it can falsify a digest, but also
+    the call cache beside it, and so the results themselves.
     """
 
     def __init__(self, root: Path, memory: Path | None = None) -> None:
@@ -52,7 +66,7 @@ class Code:
         self.memory = memory
         self._parsed: dict[str, Parsed] = {}
         self._known = _remembered(memory) if memory else {}
-        self._seen: dict[str, Parsed] = {}
+        self._seen: dict[str, Remembered] = {}
 
     @cached_property
     def modules(self) -> Mapping[str, Path]:
@@ -115,16 +129,23 @@ class Code:
             path = self.modules[name]
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             source = path.read_bytes()
-            key = _short(f"{VERSION} {package}\n".encode() + source)
-            self._parsed[name] = self._seen[key] = self._known.get(key) or parsed(source, package)
+            known = self._known.get(name)
+            content = _short(f"{package}\n".encode() + source)
+            if known is None or known.content != content:
+                known = Remembered(content, parsed(source, package))
+            self._seen[name] = known
+            self._parsed[name] = known.parsed
         return self._parsed[name]
 
     def remember(self) -> None:
-        """Write what is parsed to the memory, if it is not there."""
-        if self.memory and self._seen.keys() - self._known.keys():
-            write_text(
-                self.memory, json.dumps({key: asdict(value) for key, value in self._seen.items()})
-            )
+        """Put what is parsed into the memory, if it is not there; another process may do the same,
+        and the last one is right too.
+        """
+        if self.memory and any(self._known.get(name) != new for name, new in self._seen.items()):
+            self._known |= self._seen
+            modules = {name: asdict(known) for name, known in self._known.items()}
+            with suppress(OSError):
+                keep(self.memory, {"made_by": _maker(), "modules": modules})
 
     def _named_modules(self, path: Path, names: Iterable[str]) -> Iterator[str]:
         """Modules that strings name: by file, as a script beside this one, or by dotted name, to be
@@ -137,10 +158,10 @@ class Code:
                 yield name
 
 
-@lru_cache(maxsize=1)
-def own_code() -> Code:
-    """The code of this process."""
-    return Code(Path(__file__).parents[2])
+@lru_cache(maxsize=4)
+def own_code(memory: Path | None = None) -> Code:
+    """The code of this process, with a memory or without one."""
+    return Code(Path(__file__).parents[2], memory)
 
 
 @lru_cache(maxsize=4096)
@@ -238,16 +259,28 @@ def _dumped(node: object) -> str:
     return repr(node)
 
 
-def _remembered(path: Path) -> dict[str, Parsed]:
-    """What an earlier process parsed; nothing where that can't be read."""
+def _remembered(path: Path) -> dict[str, Remembered]:
+    """What an earlier process with this code parsed; nothing where that can't be read."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        data = kept(path)
+        if data["made_by"] != _maker():
+            return {}
         return {
-            key: Parsed(p["digest"], tuple(p["imports"]), tuple(p["names"]))
-            for key, p in plain.items()
+            name: Remembered(each["content"], _as_parsed(each["parsed"]))
+            for name, each in data["modules"].items()
         }
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (LookupError, TypeError, AttributeError):
         return {}
+
+
+def _as_parsed(plain: Mapping[str, Any]) -> Parsed:
+    return Parsed(plain["digest"], tuple(plain["imports"]), tuple(plain["names"]))
+
+
+@lru_cache(maxsize=1)
+def _maker() -> str:
+    """What parses: this module and Python's own parser, each in its version."""
+    return f"{_short(Path(__file__).read_bytes())} {sys.implementation.cache_tag}"
 
 
 def _short(data: bytes) -> str:

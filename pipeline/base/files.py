@@ -17,8 +17,11 @@ from ttsgraph.base.errors import DataError, InputError
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file under a temporary name, then rename it."""
+    _write_through(path.with_name(path.name + ".part"), path, text)
+
+
+def _write_through(unfinished: Path, path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)
 
@@ -112,8 +115,11 @@ def kept(path: Path) -> Any:
 
 
 def keep(path: Path, value: Any) -> None:
-    """Keep plain data that could be worked out again."""
-    write_text(path, json.dumps({"value": value, CHECKSUM: checksum_of(value)}))
+    """Keep plain data that could be worked out again. Of processes that do so at once one's is
+    kept.
+    """
+    text = json.dumps({"value": value, CHECKSUM: checksum_of(value)})
+    _write_through(path.with_name(f"{path.name}.{os.getpid()}.part"), path, text)
 
 
 CLOSED_TO_US = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)

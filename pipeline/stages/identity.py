@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.code import Code, own_code
@@ -98,9 +99,12 @@ def settings_digest(
     return digest(settings_identity(profile, task, sections))
 
 
-def code_digest(*roots: str) -> str:
-    """SHA-256 of the code that these modules run, as this process has it."""
-    return own_code().digest(*roots)
+def code_digest(*roots: str, memory: Path | None = None) -> str:
+    """SHA-256 of the code that these modules run, as this process has it; `memory` as of Code."""
+    code = own_code(memory)
+    found = code.digest(*roots)
+    code.remember()
+    return found
 
 
 def stage_identity(

@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pandera.errors
-import pandera.pandas as pa
-from pandera.typing import Series
 
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError, GraphError
 from ttsgraph.base.files import CHECKSUM, makes
+from ttsgraph.base.unneeded import as_if_missing
 from ttsgraph.graphs.graph import CollaborationGraph
+
+# Half a second of core time in every stage: pandera also takes Dask's tables, and makes tables up.
+with as_if_missing("dask", "hypothesis"):
+    import pandera.errors
+    import pandera.pandas as pa
+    import pandera.strategies.base_strategies
+    import pandera.typing.dask
+    from pandera.typing import Series
 
 ROWS_SHOWN = 3
 

@@ -6,13 +6,26 @@ turns on: what else runs on the machine changes nothing.
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import client_rate, peers, resume, searchers, stage, traces, tracking, wall, window
+from benchmarks import (
+    archive,
+    client_rate,
+    peers,
+    resume,
+    searchers,
+    stage,
+    traces,
+    tracking,
+    wall,
+    window,
+)
 from benchmarks.measured import Ratio
 from benchmarks.pool import POOL
 from tests.methods import test_driver
@@ -22,8 +35,11 @@ from tests.repository.test_bench_fails import Clock, holds
 from tests.service.test_served_run import VirtualLoop
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.flows.children import add_children
+from ttsgraph.flows.search import tracked_search
+from ttsgraph.flows.stage import load_stage
 from ttsgraph.flows.tracking import SearchTracker
 from ttsgraph.methods import Problem, make_searcher
+from ttsgraph.methods.random import RandomSearcher
 from ttsgraph.models.client import Client, Completion, Sampling
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
@@ -66,15 +82,16 @@ def client_that_computes(slow):
 class Served(Client):
     """A client over a server with a latency and a limit, whose own work takes core time."""
 
-    def __init__(self, loop, core, delay_s, at_once):
+    def __init__(self, loop, core, delay_s, at_once, core_s=0.0003):
         self.loop = loop
         self.core = core
         self.delay_s = delay_s
+        self.core_s = core_s
         self.room = asyncio.Semaphore(at_once)
 
     def compute(self):
-        self.core.delay(0.00015)
-        self.loop._clock.now += 0.00015
+        self.core.delay(self.core_s / 2)
+        self.loop._clock.now += self.core_s / 2
 
     async def complete(self, request):
         async with self.room:
@@ -104,18 +121,33 @@ def every_scheduler(slow):
 
 
 def client_slower_than_peers(slow):
-    def spent(wall_s, core_s):
-        clock = stopped()
-        core = stopped()
+    core = stopped()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
 
-        async def peer(asked):
-            clock.delay(wall_s)
-            core.delay(core_s)
+        def client(core_s):
+            return Served(loop, core, peers.DELAY_S, peers.AT_ONCE, core_s)
 
-        return [asyncio.run(peers.spent_on(peer, [], clock, core))]
+        def asking(client):
+            async def ask(text):
+                return (await client.complete(None)).text
 
-    found = {"aiohttp by hand": spent(0.2, 0.1), "openai by hand": spent(0.6, 0.6)}
-    return peers.ratios_of(found | {"ours": spent(0.9, 0.9) if slow else spent(0.4, 0.2)})
+            return peers.by_hand(ask)
+
+        own = client(0.0006 if slow else 0.0003)
+        found = peers.in_turns(
+            {
+                "aiohttp by hand": asking(client(0.0001)),
+                "openai by hand": asking(client(0.0005)),
+                "ours": peers.ours(
+                    Environment(get_task("math"), Prompt(""), Sampling(), POOL, own)
+                ),
+            },
+            turns=1,
+            clock=loop.time,
+            core_clock=core,
+        )
+        return peers.ratios_of(runner.run(found))
 
 
 def searchers_that_read_all_again(slow):
@@ -172,15 +204,52 @@ def tracker_on_the_path(slow):
     return tracking.compare(write, put, core, path)
 
 
+class Waiting(RandomSearcher):
+    """Thinks for a while each time, on a clock of its own."""
+
+    clock, seconds = None, 0.0
+
+    def propose(self, count):
+        self.clock.delay(self.seconds)
+        return super().propose(count)
+
+
+@cache
+def stage_project():
+    """A project up to its search, which lasts as long as this process."""
+    kept = TemporaryDirectory()
+    stage.made(Path(kept.name))
+    return kept
+
+
 def stage_that_waits(slow):
     clock = stopped()
-    search = stage.spent(lambda: clock.delay(7.0 if slow else 4.0), clock)
-    return [stage.ratio_of(search, (1.0, 1.0), [0.1])]
+
+    async def prepare(environment, questions, speak):
+        searcher = Waiting(archive.problem(context))
+        searcher.clock, searcher.seconds = clock, 0.5 if slow else 0.2
+        return searcher, context.profile.search
+
+    with chdir(stage_project().name):
+        context = load_stage(stage.TASK)
+        folder = context.results / ("slow" if slow else "as it is")
+        taken = stage.spent(
+            lambda: tracked_search(context, stage.METHOD, folder, prepare, 1000, {}, agent=False),
+            clock,
+        )
+        return [stage.ratio_of(taken, (1.0, 1.0), stage.evaluations(folder))]
 
 
 def traces_that_take_time(slow):
-    taken = 0.0025 if slow else 0.0005
-    return [traces.ratio_of(1, [[0.05 + taken] * 3, [0.05] * 3], {})]
+    async def ask(side, text):
+        await asyncio.sleep(traces.ALONE_DELAY_S)
+        if side == 0:
+            await asyncio.sleep(0.0025 if slow else 0.0005)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        clock = runner.get_loop().time
+        times = {n: runner.run(traces.alternately(ask, n, 30, clock)) for n in (1, traces.CROWD)}
+    return [traces.ratio_of(clients, found, {}) for clients, found in times.items()]
 
 
 SLOWED = {

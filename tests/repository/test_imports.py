@@ -105,3 +105,37 @@ def test_to_see_that_nothing_has_changed_needs_none_of_what_a_stage_needs(floor)
     found = imported("import ttsgraph.flows.repro")
     assert not heavy(found)
     assert len(found) <= 4 * floor
+
+
+def test_a_table_is_checked_without_what_is_installed_for_others():
+    found = imported(
+        "import pandas as pd\n"
+        "from ttsgraph.base.errors import DataError\n"
+        "from ttsgraph.stages.schemas import Questions, check\n"
+        "row = {name: [''] for name in Questions.to_schema().columns}\n"
+        "try:\n"
+        "    check(pd.DataFrame(row), Questions, 'table')\n"
+        "except DataError as error:\n"
+        "    assert 'str_length' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError('expected an empty text to be told')\n"
+    )
+    assert not {"dask", "hypothesis"} & found
+
+
+def test_what_was_as_if_missing_can_be_imported_afterwards_and_what_is_loaded_stays():
+    imported(
+        "import sys, decimal\n"
+        "from ttsgraph.base.unneeded import as_if_missing\n"
+        "with as_if_missing('fractions', 'decimal'):\n"
+        "    import decimal as loaded\n"
+        "    assert loaded is decimal\n"
+        "    try:\n"
+        "        import fractions\n"
+        "    except ImportError:\n"
+        "        pass\n"
+        "    else:\n"
+        "        raise AssertionError('expected it to be as if missing')\n"
+        "import fractions\n"
+        "assert sys.modules['decimal'] is decimal\n"
+    )

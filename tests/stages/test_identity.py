@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from contextlib import chdir
@@ -18,8 +19,10 @@ import yaml
 
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base import code as code_module
 from ttsgraph.base import style
-from ttsgraph.base.code import Code, own_code, parsed
+from ttsgraph.base.code import Code, Parsed, own_code, parsed
+from ttsgraph.base.files import keep, kept
 from ttsgraph.base.parsing import parse
 from ttsgraph.flows import report
 from ttsgraph.flows import stage as stage_module
@@ -201,19 +204,113 @@ def test_sections_and_parts_of_them() -> None:
     }
 
 
-def test_a_memory_of_what_was_parsed_gives_the_same_and_a_damaged_one_is_not_used(
-    tmp_path: Path,
-) -> None:
-    memory = tmp_path / "code.json"
-    for damaged in (None, "", "[1]", '{"x": 3}'):
-        if damaged is not None:
-            memory.write_text(damaged)
+SMALL = "ttsgraph.graphs.graph"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "code.json"
+
+
+def remembering(memory: Path, root: Path = ROOT, module: str = SMALL) -> str:
+    code = Code(root, memory)
+    found = code.digest(module)
+    code.remember()
+    return found
+
+
+def test_digests_are_the_same_with_a_memory_and_without_of_every_stage(memory: Path) -> None:
+    modules = [plan.module for plan in STAGES]
+    without = own_code().digests(*modules)
+    for _ in range(2):  # the first one fills it
         code = Code(ROOT, memory)
-        assert code.digest("ttsgraph.graphs.graph") == own_code().digest("ttsgraph.graphs.graph")
+        assert code.digests(*modules) == without
         code.remember()
-    assert Code(ROOT, memory).digest("ttsgraph.graphs.graph") == own_code().digest(
-        "ttsgraph.graphs.graph"
-    )
+    assert kept(memory)["modules"].keys() == without.keys() & code.modules.keys()
+
+
+def test_what_is_remembered_is_not_parsed_again_until_it_changes(
+    tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsings = []
+
+    def counting(source: bytes, package: str) -> Parsed:
+        parsings.append(package)
+        return parsed(source, package)
+
+    monkeypatch.setattr(code_module, "parsed", counting)
+    package = tmp_path / "ttsgraph"
+    package.mkdir()
+    for name, text in (("__init__", ""), ("a", "from . import b\n"), ("b", "X = 1\n")):
+        (package / f"{name}.py").write_text(text)
+    before = remembering(memory, tmp_path, "ttsgraph.a")
+    assert len(parsings) == 3
+    assert remembering(memory, tmp_path, "ttsgraph.a") == before
+    assert len(parsings) == 3
+    (package / "b.py").write_text("X = 2\n")
+    after = remembering(memory, tmp_path, "ttsgraph.a")
+    assert len(parsings) == 4
+    assert after == Code(tmp_path).digest("ttsgraph.a") != before
+    # The same text as a package's imports something else: ttsgraph.a.b, which isn't there.
+    (package / "a").mkdir()
+    (package / "a.py").rename(package / "a" / "__init__.py")
+    assert Code(tmp_path, memory).closure("ttsgraph.a") == ("ttsgraph", "ttsgraph.a")
+
+
+def test_a_damaged_memory_is_not_used_and_written_anew(memory: Path) -> None:
+    right = remembering(memory)
+    whole = memory.read_bytes()
+    for damaged in (b"", b"[1]", b'{"x": 3}', b"\xff", whole[:-9], whole.replace(b"base", b"bass")):
+        memory.write_bytes(damaged)
+        assert remembering(memory) == right
+        assert memory.read_bytes() == whole
+
+
+def falsified(memory: Path, **changes: object) -> None:
+    """A memory whose digests are wrong, as it can't come about by damage."""
+    data = kept(memory)
+    for known in data["modules"].values():
+        known["parsed"]["digest"] = "0" * 16
+    keep(memory, data | changes)
+
+
+def test_the_memory_of_another_version_of_the_parsing_is_not_used(memory: Path) -> None:
+    right = remembering(memory)
+    falsified(memory, made_by="another version")
+    assert remembering(memory) == right
+    falsified(memory)  # only to see that this test would tell
+    assert remembering(memory) != right
+
+
+@pytest.mark.parametrize("place", ["below a file", "a folder"])
+def test_a_memory_that_cannot_be_written_harms_nothing(memory: Path, place: str) -> None:
+    if place == "a folder":
+        memory.mkdir(parents=True)
+    else:
+        memory.parent.write_text("")
+    assert remembering(memory) == own_code().digest(SMALL)
+
+
+def test_processes_that_remember_at_once_do_not_disturb_each_other(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = os.replace
+
+    def after_another(unfinished: Path, path: Path) -> None:
+        monkeypatch.undo()
+        program = (
+            "from pathlib import Path; from ttsgraph.base.files import keep; keep(Path({}), 1)"
+        )
+        run = [sys.executable, "-c", program.format(repr(str(memory)))]
+        subprocess.run(run, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+        assert kept(memory) == 1
+        finish(unfinished, path)
+
+    monkeypatch.setattr(os, "replace", after_another)
+    right = remembering(memory)
+    assert kept(memory)["modules"].keys() >= {SMALL}
+    assert remembering(memory) == right
+    assert [path.name for path in memory.parent.iterdir()] == [memory.name]
 
 
 class Edited:
