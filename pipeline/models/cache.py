@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ttsgraph.base.errors import DataError, RunStopped
+from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
 GIB = 2**30
 DEFAULT_MAX_BYTES = 16 * GIB
 _HOUR = 3600
+_WAIT_S = 60.0
 _CHECK_EVERY = 256
 """Puts between two looks at the size."""
 
@@ -127,13 +129,13 @@ class CallCache:
         # Transactions commit by themselves; in WAL mode readers never wait, and a power cut can
         # cost the last calls, not the file.
         self._store = sqlite3.connect(
-            self.path, timeout=60, isolation_level=None, check_same_thread=False
+            self.path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )
         self._store.text_factory = lambda data: data.decode(
             errors="replace"
         )  # damage can make a text invalid
-        for setting in ("journal_mode = wal", "synchronous = normal"):
-            self._store.execute(f"pragma {setting}")
+        write_ahead(self._store, _WAIT_S)
+        self._store.execute("pragma synchronous = normal")
         self._store.execute(_SCHEMA)
         self._inode = self.path.stat().st_ino
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.deployment.duel import Arm, Duel
 from ttsgraph.deployment.promotion import Decision
 
@@ -106,7 +107,7 @@ class Book:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """One transaction."""
         with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as table:
-            table.execute("pragma journal_mode = wal")
+            write_ahead(table, BUSY_S)
             table.execute("pragma synchronous = normal")
             table.execute("begin immediate")
             try:

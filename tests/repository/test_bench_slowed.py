@@ -207,7 +207,8 @@ def tracker_on_the_path(slow):
 class Waiting(RandomSearcher):
     """Thinks for a while each time, on a clock of its own."""
 
-    clock, seconds = None, 0.0
+    clock = None
+    seconds = 0.0
 
     def propose(self, count):
         self.clock.delay(self.seconds)
@@ -227,7 +228,8 @@ def stage_that_waits(slow):
 
     async def prepare(environment, questions, speak):
         searcher = Waiting(archive.problem(context))
-        searcher.clock, searcher.seconds = clock, 0.5 if slow else 0.2
+        searcher.clock = clock
+        searcher.seconds = 0.5 if slow else 0.2
         return searcher, context.profile.search
 
     with chdir(stage_project().name):

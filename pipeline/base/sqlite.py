@@ -1,0 +1,26 @@
+"""One setting of SQLite that its own waiting does not cover."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import tenacity
+
+
+def write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
+    """Put the file into WAL mode, in which readers never wait; waits so long for other processes.
+
+    Where another one is just writing to a file that is not in it yet, as when several open a new
+    file at once, SQLite refuses the change at once, whatever the connection's timeout. Raises
+    sqlite3.OperationalError when that lasts.
+    """
+    tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_locked),
+        stop=tenacity.stop_after_delay(wait_s),
+        wait=tenacity.wait_random(0.01, 0.05),
+        reraise=True,
+    )(connection.execute, "pragma journal_mode = wal")
+
+
+def _locked(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
