@@ -253,10 +253,18 @@ class Worker:
 
 
 _opening = threading.Lock()
+"""Pieces come in threads of their own; what they share is made once. Nor can Python before 3.11.8
+build the syntax trees that a digest takes in two threads at a time.
+"""
 
 
 @lru_cache(maxsize=4)
 def _worker(order: Order) -> Worker:
+    if order.code != code_digest():
+        raise RunStopped(
+            "worker: expected the code of the process that searches, found another version; install"
+            " the same one on all machines"
+        )
     return Worker(order)
 
 
@@ -264,12 +272,6 @@ def work_on(work: Work) -> Done:
     """Do a piece in this process. What stops it is part of the result, as what was spent until then
     counts.
     """
-    if work.order.code != code_digest():
-        why = (
-            "expected the code of the process that searches, found another version; install the"
-            " same one on all machines"
-        )
-        return Done((), Spent(), RunStopped(f"worker: {why}"))
     try:
         with _opening:
             worker = _worker(work.order)

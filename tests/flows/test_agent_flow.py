@@ -55,6 +55,7 @@ def test_an_agent_leads_all_stages_and_its_trace_says_why(tmp_path, monkeypatch)
     stub = agent_server(script)
     with serve(StubServer(("small", "large"), skill=0.6)) as url, serve(stub) as agent_url:
         project = Project(tmp_path, url)
+        project.profile["init"]["contest"] = {"enabled": False}  # with one, it chooses the start
         project.guided_by(agent_url, max_retries=0)
         done = project.run(sys.executable, "-c", STAGES)
     assert done.returncode == 0, done.stderr

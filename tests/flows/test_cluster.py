@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.base.test_journal import MADE_NOW
 from tests.support.processes import wait_until
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.journal import read_journal
 
 pytestmark = pytest.mark.slow
@@ -124,9 +125,9 @@ def outcome(project: Project) -> tuple[str, str]:
     ]
     assert numbers == table["candidate_id"].tolist() == list(range(len(table)))
     assert (table["n_unscored"] == 0).all()
-    found = (folder / "graph.json").read_text(), table.drop(columns=MADE_NOW + MEASURED).to_json()
-    for path in folder.glob("*"):
-        path.unlink()
+    assert not {*BOOKKEEPING} & {*table.columns}
+    found = (folder / "graph.json").read_text(), table.drop(columns=MEASURED).to_json()
+    shutil.rmtree(folder)
     return found
 
 

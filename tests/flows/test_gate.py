@@ -183,6 +183,8 @@ class Stopping:
 
     def __getattr__(self, name):
         method = getattr(self.client, name)
+        if not callable(method):
+            return method
 
         def call(*arguments, **options):
             done = method(*arguments, **options)

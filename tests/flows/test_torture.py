@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +21,8 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from tests.base.test_journal import MADE_NOW
 from tests.support.project import ROOT, Project
+from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.journal import read_journal
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
@@ -73,14 +74,14 @@ def start(project: Project) -> subprocess.Popen[str]:
 
 def clean(project: Project) -> None:
     """Forget the search: results, call cache, runs."""
-    for path in (project.folder / RESULTS).glob("*"):
-        path.unlink()
-    (project.folder / RESULTS / ".lock").unlink(missing_ok=True)
+    shutil.rmtree(project.folder / RESULTS, ignore_errors=True)
+    (project.folder / RESULTS).mkdir(parents=True)
 
 
 def outcome(folder: Path) -> tuple[str, str, str]:
     """All that must be the same after a crash."""
-    archive = pd.read_parquet(folder / "archive.parquet").drop(columns=MADE_NOW)
+    archive = pd.read_parquet(folder / "archive.parquet")
+    assert not {*BOOKKEEPING} & {*archive.columns}
     return (
         (folder / "graph.json").read_text(),
         (folder / "trajectory.csv").read_text(),

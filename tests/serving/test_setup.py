@@ -35,8 +35,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("pyproject.toml", "requirements/constraints.txt", "requirements/serve.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / "pipeline" / "models").mkdir(parents=True)
-    (tmp_path / "pipeline" / "models" / "convert.py").touch()
+    (tmp_path / "pipeline" / "serving").mkdir(parents=True)
+    (tmp_path / "pipeline" / "serving" / "convert.py").touch()
     (tmp_path / "maker").write_text(MAKER)
     (tmp_path / "maker").chmod(0o755)
     own = tmp_path / ".venv" / "bin"
@@ -96,8 +96,9 @@ def test_a_vllm_that_the_user_installed_is_left_as_it_is(folder, marked):
         assert make_setup(folder).returncode == 0
         shutil.rmtree(folder / ".venv-serve" / "bin")
         (folder / "made").unlink()
+        # Older than the list of packages by more than a file system's clock may miss.
+        os.utime(folder / ".venv-serve" / ".ready", (0, 0))
     before = installed_by_hand(folder)
-    os.utime(folder / "requirements" / "serve.txt")  # newer than all that was made
     done = make_setup(folder)
     assert done.returncode == 0, done.stderr
     assert ".venv-serve has a vLLM that was installed there by hand; left as it is" in done.stdout
