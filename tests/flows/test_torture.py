@@ -42,6 +42,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     profile["search"] |= {"max_iterations": 12, "patience": 12, "batch": 24}
     profile["init"] = {"questions": 8, "candidates": 2, "topologies": 2}
     profile["budget"]["limit"] = 30
+    profile["agent"]["loop"] = True  # or the contest leaves too little to be killed in
     (project.folder / "profiles" / "simulated.yaml").write_text(yaml.safe_dump(profile))
     project.params |= {"profile": "simulated", "methods": ["agent_reinforce"]}
     project.save()
@@ -112,8 +113,10 @@ def undisturbed(project: Project) -> tuple[tuple[str, str, str], float]:
     began = time.monotonic()
     done = project.stage("search", "--task", "math", "--method", "agent_reinforce")
     assert done.returncode == 0, done.stderr
+    seconds = time.monotonic() - began
     check_nothing_lost_or_repeated(project, project.folder / RESULTS)
-    return outcome(project.folder / RESULTS), time.monotonic() - began
+    assert pd.read_parquet(project.folder / RESULTS / "archive.parquet")["iteration"].max() == 12
+    return outcome(project.folder / RESULTS), seconds
 
 
 def kill_and_resume(project: Project, kills: int, seed: int) -> None:

@@ -24,10 +24,13 @@ from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
 from ttsgraph.scaffold.reference import page as settings_page
 from ttsgraph.settings.profile import Params, Profile
+from ttsgraph.worlds.settings import WorldSettings
 
 # Pages whose commands need no results, and little time.
 QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method.md"]
-OTHERS = [page for page in PAGES if page not in QUICK and blocks_of(page)]
+# Their commands need no results either, but minutes.
+UNHURRIED = ["docs/worlds.md"]
+OTHERS = [page for page in PAGES if page not in QUICK + UNHURRIED and blocks_of(page)]
 COMMANDS = [
     (block, command) for page in PAGES for block in blocks_of(page) for command in block.commands
 ]
@@ -64,6 +67,12 @@ def test_a_page_does_what_it_says(page: str, plain: DocsProject, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", UNHURRIED)
+def test_a_page_does_what_it_says_in_minutes(page: str, plain: DocsProject, tmp_path: Path) -> None:
+    carried_out(page, plain.copy(tmp_path))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("page", OTHERS)
 def test_a_page_does_what_it_says_of_results(page: str, built: DocsProject, tmp_path: Path) -> None:
     carried_out(page, built.copy(tmp_path))
@@ -85,7 +94,11 @@ def test_settings_and_changes_to_the_code_are_accepted(
                 and not any(block.language == "diff" for block in blocks)
             ):
                 path = tmp_path / block.title.removeprefix("add to ")
-                load(Params if path.name == "params.yaml" else Profile, path)
+                if path.parent.name == "worlds":
+                    profile = load(Profile, tmp_path / "profiles" / "simulated.yaml")
+                    load(WorldSettings, path).of(profile, block.title)
+                else:
+                    load(Params if path.name == "params.yaml" else Profile, path)
     for path in (tmp_path / "pipeline").rglob("*.py"):
         before = ROOT / path.relative_to(tmp_path)
         if not before.exists() or path.read_bytes() != before.read_bytes():

@@ -22,13 +22,14 @@ from tests.support.stub_server import StubServer
 EXAMPLE_URL = "https://models.example/v1"
 EXAMPLE_PORT = "8080"
 STUB = StubServer(("smollm2-135m", "gemma3-270m", "org/my-model", "org/my-small-model"), skill=0.6)
-COPIED = ("flows", "pipeline", "profiles", "benchmarks", "requirements")
+COPIED = ("flows", "pipeline", "profiles", "benchmarks", "requirements", "worlds")
 FILES = (
     "Makefile",
     "dvc.yaml",
     ".dvcignore",
     "params.yaml",
     "study.yaml",
+    "worlds.yaml",
     "pyproject.toml",
 )
 
@@ -117,11 +118,13 @@ class DocsProject:
 
     def settings(self, title: str, text: str) -> None:
         """Change a settings file; a profile that a page leaves to the reader starts as a copy of
-        the default one.
+        the default one, a world as nothing.
         """
         path = self.folder / title.removeprefix("add to ")
         port = self.port
-        if not path.exists():
+        if not path.exists() and path.parent.name == "worlds":
+            path.write_text("{}")
+        elif not path.exists():
             shutil.copy(self.folder / "profiles" / "laptop.yaml", path)
         changed(path, title, text)
         if path.name == "params.yaml":
