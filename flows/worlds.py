@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import keep, kept, write_text
 from ttsgraph.base.parsing import load
+from ttsgraph.contest.contest import Contest
 from ttsgraph.flows.ending import guarded
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -30,7 +32,8 @@ from ttsgraph.stages.identity import code_digest, settings_identity
 from ttsgraph.worlds.arrays import ArrayWorld
 from ttsgraph.worlds.best import best_known, truth
 from ttsgraph.worlds.fronts import Front
-from ttsgraph.worlds.report import shortfalls, write_fronts, write_report
+from ttsgraph.worlds.learning import learning as run_variants
+from ttsgraph.worlds.report import shortfalls, write_fronts, write_learning, write_report
 from ttsgraph.worlds.run import WorldCell, WorldRun
 from ttsgraph.worlds.settings import SETTINGS, WorldSettings, WorldsSettings, load_worlds
 
@@ -99,19 +102,38 @@ def fronts(seeds: int, workers: int, only: list[str], first_seed: int = 0) -> No
     """Run what is not kept yet of the fronts of graphs that may stop and of those that never do,
     then write reports/worlds/fronts.md.
     """
-    named = load_worlds()
-    chosen = [name for name in named if not only or name in only]
+    rows = _each("fronts", run_front, workers, only, range(first_seed, first_seed + seeds))
+    path = write_fronts(REPORT, rows.sort_values(["world", "seed", "limit", "family"]))
+    print(f"{path}: {len(rows)} results", file=sys.stderr)
+
+
+def learning(seeds: int, workers: int, only: list[str], first_seed: int = 0) -> None:
+    """Run what is not kept yet of what contests' predictions are worth, then write
+    reports/worlds/learning.md. Raises DataError where a best graph is not known.
+    """
+    rows = _each("learning", run_learning, workers, only, range(first_seed, first_seed + seeds))
+    path = write_learning(REPORT, rows.sort_values(["budget", "variant", "world", "seed"]))
+    print(f"{path}: {len(rows)} results", file=sys.stderr)
+
+
+def _each(
+    what: str,
+    run: Callable[[str, int], list[dict[str, Any]]],
+    workers: int,
+    only: list[str],
+    seeds: range,
+) -> pd.DataFrame:
+    """What `run` finds of each world and seed, in several processes."""
+    chosen = [name for name in load_worlds() if not only or name in only]
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        cells = [(name, seed) for seed in range(first_seed, first_seed + seeds) for name in chosen]
-        futures = [pool.submit(run_front, *cell) for cell in cells]
+        cells = [(name, seed) for seed in seeds for name in chosen]
+        futures = [pool.submit(run, *cell) for cell in cells]
         for done, future in enumerate(as_completed(futures), 1):
             rows += future.result()
-            print(f"fronts (simulated): {done} of {len(cells)}", file=sys.stderr, flush=True)
-    table = pd.DataFrame(rows).sort_values(["world", "seed", "limit", "family"])
-    path = write_fronts(REPORT, table)
-    print(f"{path}: {len(rows)} results", file=sys.stderr)
+            print(f"{what} (simulated): {done} of {len(cells)}", file=sys.stderr, flush=True)
+    return pd.DataFrame(rows)
 
 
 def run_front(name: str, seed: int) -> list[dict[str, Any]]:
@@ -128,6 +150,33 @@ def run_front(name: str, seed: int) -> list[dict[str, Any]]:
     traits = world.of(profile, f"worlds/{name}.yaml")
     front = Front(traits, profile.model_pool(), brief, seed, settings.fronts)
     rows = [{"world": name, "seed": seed, **row} for row in front.rows()]
+    keep(path, rows)
+    return rows
+
+
+def run_learning(name: str, seed: int) -> list[dict[str, Any]]:
+    """All budgets of a world, in a process of its own; kept as soon as they are done. Raises
+    DataError where the best graph is not known.
+    """
+    settings = load(WorldsSettings, SETTINGS)
+    world = load_worlds()[name]
+    profile = load_profile(settings.profile)
+    key = _key(world, settings, profile, Contest.__module__, run_variants.__module__)
+    path = KEPT / f"{key}-learning-{name}-{seed}.json"
+    if (found := kept(path)) is not None:
+        return list(found)
+    known = _known().set_index(["world", "budget"])["best_accuracy"]
+    traits = world.of(profile, f"worlds/{name}.yaml")
+    judge = truth(traits, profile.model_pool(), settings.best)
+    rows: list[dict[str, Any]] = []
+    for budget in settings.budgets:
+        if (name, budget) not in known.index:
+            raise DataError(
+                f"{KNOWN}: expected the best graph of {name} at budget {budget:g}; make worlds"
+                " finds it"
+            )
+        run = WorldRun(WorldCell(name, budget, seed), world, settings, profile, judge)
+        rows += run_variants(run, float(known[name, budget]))
     keep(path, rows)
     return rows
 
@@ -244,10 +293,18 @@ def main() -> None:
         action="store_true",
         help="instead: graphs that may stop against those that never do, at the same mean cost",
     )
+    parser.add_argument(
+        "--learning",
+        action="store_true",
+        help="instead: how far predictions are off, and what they and the calls are worth",
+    )
     options = parser.parse_args()
+    chosen = options.seeds, options.workers, options.only, options.first_seed
     if options.fronts:
-        chosen = options.seeds, options.workers, options.only, options.first_seed
         guarded(lambda: fronts(*chosen))
+        return
+    if options.learning:
+        guarded(lambda: learning(*chosen))
         return
     guarded(
         lambda: worlds(

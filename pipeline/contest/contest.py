@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.response.calibration import Forecast, misfit, own_shift
 from ttsgraph.response.constant import ConstantModel
 from ttsgraph.response.evidence import Evidence
-from ttsgraph.response.model import Predictor, ResponseModel
+from ttsgraph.response.model import Prediction, Predictor, ResponseModel
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
@@ -143,6 +143,16 @@ class Contest:
             Contender(standing.graph, standing.label, standing.value)
             for standing in self.standings[:count]
         )
+
+    def predicted(self, graph: CollaborationGraph) -> Prediction:
+        """What is predicted of a graph by all that was learnt; `own` holds what forecasts were off
+        by.
+        """
+        if self._predictor is None:
+            self._rank()
+        assert self._predictor is not None
+        prediction = self._predictor.predict(graph)
+        return replace(prediction, own=math.hypot(prediction.own, misfit(self.forecasts)))
 
     async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
         """Each model alone, and the probes; returns the standings after them. Raises as `run`."""

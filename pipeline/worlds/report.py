@@ -13,6 +13,7 @@ import pandas as pd
 from ttsgraph.base.files import write_text
 from ttsgraph.study.stats import holm, mean_of, paired_p
 from ttsgraph.worlds.fronts import front_picture, front_table, gains
+from ttsgraph.worlds.learning import learning_table
 from ttsgraph.worlds.run import OURS
 from ttsgraph.worlds.settings import WorldSettings
 
@@ -144,6 +145,24 @@ def write_fronts(folder: Path, rows: pd.DataFrame) -> Path:
         "\n![Both fronts](fronts.svg)",
     ]
     path = folder / "fronts.md"
+    write_text(path, "\n".join(text) + "\n")
+    return path
+
+
+def write_learning(folder: Path, rows: pd.DataFrame) -> Path:
+    """Write learning.csv and learning.md into the folder."""
+    write_text(folder / "learning.csv", rows.to_csv(index=False, float_format="%.5g"))
+    text = [
+        "# What predictions are worth (simulated)\n",
+        "No language model answered anything here. Of each world and budget the contest as it is"
+        " set, with half of its calls, and without the response model: points below the best graph"
+        f" known; means over {rows['world'].nunique()} worlds, {rows['seed'].nunique()} seeds each,"
+        " with the 95 % interval over worlds. Predictions are of structured graphs that the contest"
+        " never ran, against their accuracy on thousands of other questions; `covered` says how"
+        " many of those lie in the 90 % interval.\n",
+        learning_table(rows),
+    ]
+    path = folder / "learning.md"
     write_text(path, "\n".join(text) + "\n")
     return path
 

@@ -23,7 +23,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.methods import SEARCHERS, Problem
 from ttsgraph.methods.driver import Driver, Found
 from ttsgraph.settings.profile import AgentSettings, Profile
-from ttsgraph.settings.stages import InitSettings, RacingSettings
+from ttsgraph.settings.stages import ContestSettings, InitSettings, RacingSettings
 from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
@@ -111,10 +111,15 @@ class WorldRun:
         self._row(PAPER, found.graph, environment.calls, ALONE, time.process_time() - began)
         return self.rows
 
-    def _contest(self, environment: ArrayEnvironment) -> tuple[Contender, ...]:
-        settings = self.settings.contest.model_copy(
+    @property
+    def contest_settings(self) -> ContestSettings:
+        """Those of worlds.yaml, with the calls that this budget allows."""
+        return self.settings.contest.model_copy(
             update={"calls": self.settings.budgets[self.cell.budget]}
         )
+
+    def _contest(self, environment: ArrayEnvironment) -> tuple[Contender, ...]:
+        settings = self.contest_settings
         contest = Contest(
             self.brief, self.train, self.val, settings, np.random.default_rng([self.cell.seed, 1])
         )
