@@ -27,6 +27,8 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.spec import ModelPool
+from ttsgraph.reporting.chart import accuracy_axis, chart_of, quantity
+from ttsgraph.reporting.pictures import chart_svg
 from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.study.stats import mean_of
 from ttsgraph.worlds.arrays import ArrayWorld
@@ -163,58 +165,26 @@ def front_table(found: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-WIDTH = 480
-HEIGHT = 300
-MARGIN = 48
-COLOURS = {"static": "#8a5a00", "adaptive": "#0b5fa5"}
 NAMES = {"static": "always ask all", "adaptive": "may stop"}
 
 
 def front_picture(found: pd.DataFrame) -> str:
     """Both fronts as SVG: mean accuracy over worlds against mean units, on a logarithmic scale."""
-    units = np.log2(found[["static_units", "adaptive_units"]].to_numpy())
-    shares = 100 * found[["static", "adaptive"]].to_numpy()
-    left = float(units.min())
-    right = float(units.max())
-    low = float(np.floor(shares.min()))
-    high = float(np.ceil(shares.max()))
-
-    def x(value: float) -> float:
-        return MARGIN + (value - left) / max(right - left, 1e-9) * (WIDTH - 2 * MARGIN)
-
-    def y(value: float) -> float:
-        return HEIGHT - MARGIN - (value - low) / max(high - low, 1e-9) * (HEIGHT - 2 * MARGIN)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-        ' font-family="sans-serif" font-size="12">',
-        "<title>Accuracy against mean units of graphs that always ask all and that may stop"
-        " (simulated)</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<path d="M{MARGIN} {MARGIN / 2} V{HEIGHT - MARGIN} H{WIDTH - MARGIN / 2}" fill="none"'
-        ' stroke="#444"/>',
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">units a question, on'
-        " average</text>",
-        f'<text x="4" y="{MARGIN / 2}">% right (simulated)</text>',
+    values = [
+        {"graphs": NAMES[family], "units": row[f"{family}_units"], "accuracy": row[family]}
+        for row in found.to_dict("records")
+        for family in FAMILIES
     ]
-    for share in (low, (low + high) / 2, high):
-        parts.append(
-            f'<text x="{MARGIN - 6}" y="{y(share) + 4:.0f}" text-anchor="end">{share:g}</text>'
-        )
-    for limit in found["limit"]:
-        place = min(max(np.log2(limit), left), right)
-        parts.append(
-            f'<text x="{x(place):.0f}" y="{HEIGHT - MARGIN + 16}" text-anchor="middle">{limit:g}'
-            "</text>"
-        )
-    for column, family in enumerate(FAMILIES):
-        points = [(x(u), y(s)) for u, s in zip(units[:, column], shares[:, column], strict=True)]
-        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
-        colour = COLOURS[family]
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{colour}"/>' for a, b in points]
-        parts.append(
-            f'<text x="{WIDTH - MARGIN}" y="{HEIGHT - MARGIN - 14 - 18 * column}"'
-            f' text-anchor="end" fill="{colour}">{NAMES[family]}</text>'
-        )
-    return "\n".join([*parts, "</svg>\n"])
+    title = "Accuracy against mean units of graphs that always ask all and that may stop"
+    body = {
+        "data": {"values": values},
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": quantity(
+                "units", "units a question, on average", scale={"type": "log", "nice": False}
+            ),
+            "y": accuracy_axis("right", scale={"zero": False}),
+            "color": {"field": "graphs", "type": "nominal", "title": None},
+        },
+    }
+    return chart_svg(chart_of("fronts", title, title, 260, body), simulated=True)
