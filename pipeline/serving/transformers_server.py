@@ -19,7 +19,9 @@ from contextvars import ContextVar
 from typing import Any
 
 _GREEDY = 1e-6
-"""The temperature that stands for 0, which logits can't be divided by."""
+"""The temperature that stands for 0, which logits can't be divided by; and its nucleus, which keeps
+one token where the likeliest are equally likely.
+"""
 
 _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request under way")
 
@@ -66,6 +68,13 @@ def too_long(tokens: Any, config: Any, longest: int) -> str | None:
     )
 
 
+def request_sampling(config: Any) -> dict[str, float]:
+    """How a request samples in a batch that shares `batch_config`."""
+    if not config.do_sample:
+        return {"temperature": _GREEDY, "top_p": _GREEDY}
+    return {"temperature": config.temperature, "top_p": config.top_p}
+
+
 def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
     """A manager's way to generate, for prompts that fit alone; tells the batch how the request
     samples.
@@ -77,12 +86,7 @@ def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
     ) -> Any:
         if problem := too_long(inputs["input_ids"], config, longest):
             raise HTTPException(400, problem)
-        _sampling.set(
-            {
-                "temperature": config.temperature if config.do_sample else _GREEDY,
-                "top_p": config.top_p,
-            }
-        )
+        _sampling.set(request_sampling(config))
         return generate(self, model, processor, inputs, config, *rest, **named)
 
     return checked

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from ttsgraph.serving.transformers_server import batch_config, sampling_config, too_long
+from ttsgraph.serving.transformers_server import (
+    batch_config,
+    request_sampling,
+    sampling_config,
+    too_long,
+)
 
 
 def config(**own: Any) -> SimpleNamespace:
@@ -50,6 +55,15 @@ def test_a_request_is_sampled_as_it_asks(
 ) -> None:
     found = sampling_config(config(**own), body)
     assert (found.do_sample, found.temperature, found.top_p, found.top_k) == expected
+
+
+def test_at_temperature_0_one_token_is_left_where_two_are_as_likely() -> None:
+    greedy = sampling_config(config(temperature=0.0), {"temperature": 0.0})
+    # What is sampled from are the likeliest tokens that make up this share: half of it is too much.
+    assert 0 < request_sampling(greedy)["top_p"] < 0.001
+    assert 0 < request_sampling(greedy)["temperature"] < 0.001
+    drawn = sampling_config(config(temperature=0.9, top_p=0.8), {"temperature": 0.9, "top_p": 0.8})
+    assert request_sampling(drawn) == {"temperature": 0.9, "top_p": 0.8}
 
 
 def test_a_batch_leaves_sampling_to_its_requests_and_their_configuration_as_it_is() -> None:
