@@ -63,10 +63,12 @@ def learning(run: WorldRun, best: float) -> list[dict[str, Any]]:
 
 
 def predictions(run: WorldRun, contest: Contest) -> dict[str, float]:
-    """Of structured graphs that were never run: predicted minus true accuracy on average, and
-    without its sign, in points; and how many true values lie in the 90 % interval.
+    """Of structured graphs that were never run: predicted minus true accuracy on average, in
+    points, without its sign, and without what all of them are off by; and how many true values lie
+    in the 90 % interval.
 
-    Truth is that of the world's judge, not of the contest's own questions.
+    Truth is that of the world's judge, not of the contest's own questions, which may be easier or
+    harder: for all graphs alike, so that it decides nothing between them.
     """
     never = [
         graph for graph in Contenders(run.brief).graphs if graph not in contest.evidence.graphs
@@ -76,11 +78,12 @@ def predictions(run: WorldRun, contest: Contest) -> dict[str, float]:
     predicted = [contest.predicted(never[k]) for k in chosen]
     true = np.array([run.judge.accuracy(never[k]) for k in chosen])
     off = np.array([prediction.accuracy for prediction in predicted]) - true
-    allowed = np.array([math.hypot(prediction.spread, prediction.own) for prediction in predicted])
+    allowed = np.array([math.hypot(p.spread, p.own, p.sampling) for p in predicted])
     within = np.abs(off) <= NormalDist().inv_cdf((1 + LEVEL) / 2) * allowed
     return {
         "bias": 100 * float(off.mean()),
         "error": 100 * float(np.abs(off).mean()),
+        "relative_error": 100 * float(np.abs(off - off.mean()).mean()),
         "covered": float(within.mean()),
         "predicted": len(chosen),
     }
@@ -91,8 +94,8 @@ def learning_table(rows: pd.DataFrame) -> str:
     paired by world, with its 95 % interval over worlds.
     """
     lines = [
-        "| budget | variant | shortfall | more than as set | calls | off by | covered |",
-        "|---|---|---|---|---|---|---|",
+        "| budget | variant | shortfall | more than as set | calls | off by | relatively | covered |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for (budget, variant), cell in rows.groupby(["budget", "variant"], sort=False):
         as_set = rows[(rows["budget"] == budget) & (rows["variant"] == AS_SET)]
@@ -105,9 +108,9 @@ def learning_table(rows: pd.DataFrame) -> str:
         more = f"{loss.value:+.1f} ({loss.low:+.1f} to {loss.high:+.1f})"
         shown = cell.mean(numeric_only=True)
         told = (
-            f"{shown['error']:.1f} points | {100 * shown['covered']:.0f} %"
+            f"{shown['error']:.1f} | {shown['relative_error']:.1f} | {100 * shown['covered']:.0f} %"
             if variant != WITHOUT
-            else "- | -"
+            else "- | - | -"
         )
         lines.append(
             f"| {budget:g} | {variant} | {shown['shortfall']:.1f} |"

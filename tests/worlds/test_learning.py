@@ -51,6 +51,7 @@ def test_predictions_are_looked_at_where_there_are_any(rows):
     found = rows.set_index("variant")
     assert 0 < found.loc[AS_SET, "error"] < 10
     assert abs(found.loc[AS_SET, "bias"]) <= found.loc[AS_SET, "error"]
+    assert 0 < found.loc[AS_SET, "relative_error"] <= 2 * found.loc[AS_SET, "error"]
     assert 0.5 < found.loc[AS_SET, "covered"] <= 1
     assert pd.isna(found.loc[WITHOUT, "error"])
 
