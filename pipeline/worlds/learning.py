@@ -94,7 +94,7 @@ def learning_table(rows: pd.DataFrame) -> str:
     paired by world, with its 95 % interval over worlds.
     """
     lines = [
-        "| budget | variant | shortfall | more than as set | calls | off by | relatively | covered |",
+        "| budget | variant | shortfall | more by | calls | off by | relatively | covered |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for (budget, variant), cell in rows.groupby(["budget", "variant"], sort=False):

@@ -158,9 +158,9 @@ def write_learning(folder: Path, rows: pd.DataFrame) -> Path:
         " set, with half of its calls, and without the response model: points below the best graph"
         f" known; means over {rows['world'].nunique()} worlds, {rows['seed'].nunique()} seeds each,"
         " with the 95 % interval over worlds. Predictions are of structured graphs that the contest"
-        " never ran, against their accuracy on thousands of other questions, in points: `relatively`"
-        " without what all graphs of a contest are off by; `covered` says how many of those lie in"
-        " the 90 % interval.\n",
+        " never ran, against their accuracy on thousands of other questions, in points:"
+        " `relatively` without what all graphs of a contest are off by; `covered` says how many of"
+        " those lie in the 90 % interval.\n",
         learning_table(rows),
     ]
     path = folder / "learning.md"
