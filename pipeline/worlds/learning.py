@@ -43,9 +43,8 @@ def learning(run: WorldRun, best: float) -> list[dict[str, Any]]:
     rows = []
     for name, settings in variants(run.contest_settings).items():
         environment = run.environment.copy()
-        rng = np.random.default_rng([run.cell.seed, 1])
-        contest = Contest(run.brief, run.train, run.val, settings, rng)
-        found = asyncio.run(contest.run(environment))[0].graph
+        contest = run.contest(environment, settings)
+        found = contest.standings[0].graph
         # What is found is validated whole by every search after it.
         asyncio.run(environment.evaluate(found, run.val))
         rows.append(

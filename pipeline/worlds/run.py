@@ -89,7 +89,8 @@ class WorldRun:
             self._row(name, graph, 0, "baseline", 0.0)
         began = time.process_time()
         environment = self.environment.copy()
-        contenders = self._contest(environment)
+        settings = self.contest_settings
+        contenders = self.contest(environment, settings).contenders(settings.kept)
         found = asyncio.run(
             self._search(OURS, environment, contenders, contenders[0].graph.model_counts())
         )
@@ -118,13 +119,13 @@ class WorldRun:
             update={"calls": self.settings.budgets[self.cell.budget]}
         )
 
-    def _contest(self, environment: ArrayEnvironment) -> tuple[Contender, ...]:
-        settings = self.contest_settings
+    def contest(self, environment: ArrayEnvironment, settings: ContestSettings) -> Contest:
+        """The cell's contest under these settings, carried out."""
         contest = Contest(
             self.brief, self.train, self.val, settings, np.random.default_rng([self.cell.seed, 1])
         )
         asyncio.run(contest.run(environment))
-        return contest.contenders(settings.kept)
+        return contest
 
     def _rival(self, method: str, contenders: tuple[Contender, ...], contest_calls: int) -> None:
         """A method with the contenders, and what it found by itself. Its own calls are counted as
