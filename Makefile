@@ -13,7 +13,7 @@ TEST_PROCESSES ?= 2
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 IN_ORDER = -p tests.support.until --no-loadscope-reorder
 
-.PHONY: help dvc.yaml setup repro verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help dvc.yaml setup repro seeds verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -57,6 +57,9 @@ study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds
 
 worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
 	@python -m ttsgraph.flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+seeds: setup ## TASK (math) from SEEDS seeds from FIRST_SEED on, each with questions of its own, told together in reports/seeds/
+	@python -m ttsgraph.flows.seeds --task $(TASK) --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with dvc.lock
 	@python -m ttsgraph.flows.verify

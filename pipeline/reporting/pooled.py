@@ -1,0 +1,91 @@
+"""What a task came to over several seeds, each with questions of its own: every arm's share of
+right answers, and paired tests over all of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from ttsgraph.base.files import write_text
+from ttsgraph.deployment.promotion import paired
+from ttsgraph.evaluation.environment import wilson
+
+FOUND = "found"
+PUT_UP = "put up"
+"""What each seed's gate chose: the found graph, or a baseline that is as good for less."""
+
+
+def pooled(answers: pd.DataFrame) -> pd.DataFrame:
+    """One row per arm, the best first: its accuracy with a 95 % interval, mean units, and what is
+    found and what is put up against it on the questions that both were scored on.
+
+    `answers` has a row per arm, seed and question: `arm`, `seed`, `question_id`, `correct` (None
+    where infrastructure failed) and `units`. The interval and the p values are of questions as they
+    came, so a seed's own luck with its questions is in them.
+    """
+    answers = answers.assign(question=answers["seed"].astype(str) + "/" + answers["question_id"])
+    outcomes = {
+        str(arm): {
+            str(question): None if pd.isna(correct) else float(correct)
+            for question, correct in zip(rows["question"], rows["correct"], strict=True)
+        }
+        for arm, rows in answers.groupby("arm")
+    }
+    lines = []
+    for arm, rows in answers.groupby("arm"):
+        scored = rows["correct"].dropna().astype(float)
+        low, high = wilson(round(scored.sum()), len(scored))
+        line = {
+            "arm": str(arm),
+            "accuracy": float(scored.mean()),
+            "low": low,
+            "high": high,
+            "units": float(rows["units"].mean()),
+            "seeds": int(rows["seed"].nunique()),
+            "questions": len(scored),
+        }
+        for name in (FOUND, PUT_UP):
+            pairs = paired(outcomes[name], outcomes[str(arm)])
+            line[f"{name}: more, points"] = (
+                100 * (pairs.first_only - pairs.second_only) / max(pairs.questions, 1)
+            )
+            line[f"{name}: p"] = pairs.p_value()
+        lines.append(line)
+    return pd.DataFrame(lines).sort_values("accuracy", ascending=False, ignore_index=True)
+
+
+def write_pooled(folder: Path, name: str, table: pd.DataFrame, simulated: bool) -> Path:
+    """Write <name>.csv and <name>.md; returns the second."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+    path = folder / f"{name}.md"
+    write_text(path, _markdown(name, table, simulated))
+    return path
+
+
+def _markdown(name: str, table: pd.DataFrame, simulated: bool) -> str:
+    lines = [
+        f"# {name} over {int(table['seeds'].max())} seeds{' (simulated)' if simulated else ''}",
+        "",
+        "Each seed has questions of its own. Points are what is found, and what the gate put up,"
+        " has more than the arm on the same questions; p is of McNemar's exact test on all of"
+        " them, uncorrected.",
+        "",
+        "| arm | right | interval | units | questions | found: points (p) | put up: points (p) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in table.to_dict("records"):
+        against = [
+            f"{row[f'{which}: more, points']:+.1f} ({row[f'{which}: p']:.2g})"
+            if row["arm"] != which
+            else ""
+            for which in (FOUND, PUT_UP)
+        ]
+        lines.append(
+            f"| {row['arm']} | {100 * row['accuracy']:.1f} % | {100 * row['low']:.1f} to"
+            f" {100 * row['high']:.1f} | {row['units']:.2f} | {row['questions']:,} |"
+            f" {against[0]} | {against[1]} |"
+        )
+    return "\n".join([*lines, ""])

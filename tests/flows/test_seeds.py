@@ -1,0 +1,63 @@
+"""A task from several seeds, through all its stages, told together."""
+
+from __future__ import annotations
+
+from contextlib import chdir
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.support.simulated_project import SimulatedProject
+from ttsgraph.flows.seeds import KEPT, METHOD, seeds
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = SimulatedProject(tmp_path_factory.mktemp("seeds"))
+    with chdir(project.folder):
+        seeds("math", 2, 3, without=True)
+    return project.folder
+
+
+def test_every_arm_is_told_over_both_seeds(made: Path):
+    table = pd.read_csv(made / "reports/seeds/simulated-small-math.csv").set_index("arm")
+    assert {"found", "put up", "single", "found without response model"} <= set(table.index)
+    assert {f"one call of {name}" for name in ("llama-3.2-1b", "gemma-3-1b")} <= set(table.index)
+    assert (table["seeds"] == 2).all()
+    assert (table["questions"] == 400).all()
+    page = (made / "reports/seeds/simulated-small-math.md").read_text()
+    assert page.startswith("# simulated-small-math over 2 seeds (simulated)\n")
+
+
+def test_shares_are_those_of_the_seeds_own_tests(made: Path):
+    table = pd.read_csv(made / "reports/seeds/simulated-small-math.csv").set_index("arm")
+    kept = made / KEPT / "simulated-small" / "math"
+    for arm, folders in {
+        "found": ("3", "4"),
+        "found without response model": (
+            "3-found-without-response-model",
+            "4-found-without-response-model",
+        ),
+    }.items():
+        shares = [
+            pd.read_parquet(kept / name / f"results/simulated-small/math/{METHOD}/test.parquet")
+            .set_index("arm")
+            .loc["found", "accuracy"]
+            for name in folders
+        ]
+        assert table.loc[arm, "accuracy"] == pytest.approx(sum(shares) / 2)
+
+
+def test_seeds_have_questions_of_their_own_and_leave_the_project_as_it_was(made: Path):
+    kept = made / KEPT / "simulated-small" / "math"
+    first, second = (
+        set(pd.read_parquet(kept / seed / "data/simulated-small/math/questions.parquet")["id"])
+        for seed in ("3", "4")
+    )
+    assert first != second
+    assert not (made / "data").exists()
+    assert not (made / "results/simulated-small").exists()
+    assert "seed: 0" in (made / "params.yaml").read_text()

@@ -1,0 +1,63 @@
+"""Several seeds of a task are told together: shares, and tests on the questions of all of them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+from ttsgraph.reporting.pooled import pooled, write_pooled
+
+
+def answers(arm: str, seed: int, correct: str, units: float = 1.0) -> list[dict[str, object]]:
+    """A row per letter: `x` right, `.` wrong, `?` lost."""
+    grades = {"x": 1.0, ".": 0.0, "?": None}
+    return [
+        {
+            "arm": arm,
+            "seed": seed,
+            "question_id": f"q{place}",
+            "correct": grades[letter],
+            "units": units,
+        }
+        for place, letter in enumerate(correct)
+    ]
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    rows = [
+        *answers("found", 0, "xxx.", 6.0),
+        *answers("found", 1, "xx..", 8.0),
+        *answers("single", 0, "xx.?"),
+        *answers("single", 1, "x..."),
+        *answers("put up", 0, "xx.."),
+        *answers("put up", 1, "xx..", 8.0),
+    ]
+    return pooled(pd.DataFrame(rows))
+
+
+def test_shares_are_of_all_seeds_scored_questions(table: pd.DataFrame):
+    shares = table.set_index("arm")
+    assert shares.loc["found", "accuracy"] == pytest.approx(5 / 8)
+    assert shares.loc["single", "accuracy"] == pytest.approx(3 / 7)
+    assert shares.loc["single", "questions"] == 7
+    assert shares.loc["found", "units"] == 7.0
+    assert list(table["arm"]) == ["found", "put up", "single"]
+
+
+def test_the_same_question_of_two_seeds_is_two_pairs(table: pd.DataFrame):
+    single = table.set_index("arm").loc["single"]
+    assert single["found: more, points"] == pytest.approx(100 * 2 / 7)
+    assert single["found: p"] == pytest.approx(binomtest(2, 2).pvalue)
+    assert single["put up: more, points"] == pytest.approx(100 * 1 / 7)
+    assert table.set_index("arm").loc["found", "found: p"] == 1.0
+
+
+def test_the_page_says_what_is_simulated(table: pd.DataFrame, tmp_path):
+    page = write_pooled(tmp_path, "laptop-math", table, simulated=True).read_text()
+    assert page.startswith("# laptop-math over 2 seeds (simulated)\n")
+    assert "| single | 42.9 % |" in page
+    assert "+28.6 (0.5)" in page
+    assert "simulated" not in write_pooled(tmp_path, "laptop-math", table, False).read_text()
+    assert pd.read_csv(tmp_path / "laptop-math.csv")["arm"].tolist() == list(table["arm"])
