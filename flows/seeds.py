@@ -1,8 +1,8 @@
 """What `make seeds` runs: a task from several seeds, each with questions of its own, and what came
 of all of them together; and, to compare, with contests that predict nothing.
 
-Each seed has a folder of its own in results/seeds, with an MLflow of its own. Calls come from the
-project's cache, so what was stopped goes on where it was.
+Each seed has a folder of its own in results/seeds, with an MLflow of its own; the profile's limits
+hold for each. Calls come from the project's cache, so what was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.runtime.clients import servers_on_demand
+from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.plan import STAGES
 from ttsgraph.stages.records import GateVerdict, read_record
@@ -72,11 +73,12 @@ def seeds(
 
 
 def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFrame:
-    """One seed's stages in a folder that is made anew, and how its arms answered."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """One seed's stages in a folder of its own, and how its arms answered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _clear(folder)
     copy_into(folder.resolve(), params)
-    (folder / STATE).symlink_to(STATE.resolve())
+    for shared in (STATE, Path(SERVE_PYTHON).parents[1]):
+        (folder / shared).symlink_to(shared.resolve())
     if not response_model:
         _without_response_model(folder / "profiles" / f"{params.profile}.yaml")
     (task,) = params.tasks
@@ -86,6 +88,15 @@ def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFr
             if "task" in plan.per:
                 flow_of(plan.name)(task, *((METHOD,) if "method" in plan.per else ()))
         return pd.DataFrame(_answers(load_stage(task)))
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an earlier start was given; what it has spent and where it was stays."""
+    for path in folder.iterdir():
+        if path.is_symlink():
+            path.unlink()
+        elif path.name in ("inputs", "profiles"):
+            shutil.rmtree(path)
 
 
 def _without_response_model(path: Path) -> None:

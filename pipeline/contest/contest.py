@@ -145,12 +145,10 @@ class Contest:
         )
 
     def predicted(self, graph: CollaborationGraph) -> Prediction:
-        """What is predicted of a graph by all that was learnt; `own` holds what forecasts were off
-        by.
+        """What is predicted of a graph by all that was learnt, once the contest has begun; `own`
+        holds what forecasts were off by.
         """
-        if self._predictor is None:
-            self._rank()
-        assert self._predictor is not None
+        assert self._predictor is not None, "expected a contest that has begun"
         prediction = self._predictor.predict(graph)
         return replace(prediction, own=math.hypot(prediction.own, misfit(self.forecasts)))
 

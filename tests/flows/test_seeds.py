@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import chdir
 from pathlib import Path
 
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = SimulatedProject(tmp_path_factory.mktemp("seeds"))
+    project.settings["limits"] = {"dollars": 1000}
+    project.save()
     with chdir(project.folder):
         seeds("math", 2, 3, without=True)
     return project.folder
@@ -49,6 +52,22 @@ def test_shares_are_those_of_the_seeds_own_tests(made: Path):
             for name in folders
         ]
         assert table.loc[arm, "accuracy"] == pytest.approx(sum(shares) / 2)
+
+
+def tokens_spent(folder: Path) -> list[int]:
+    return [json.loads(path.read_text())["tokens"] for path in sorted(folder.rglob("spent/*.json"))]
+
+
+def test_what_is_started_again_comes_to_the_same_and_is_held_to_the_same_limits(made: Path):
+    page = (made / "reports/seeds/simulated-small-math.md").read_text()
+    kept = made / KEPT / "simulated-small" / "math" / "3"
+    spent = tokens_spent(kept)
+    assert spent
+    with chdir(made):
+        seeds("math", 2, 3, without=True)
+    assert (made / "reports/seeds/simulated-small-math.md").read_text() == page
+    # Calls of a simulated model are not kept, so they are made, and counted, again.
+    assert tokens_spent(kept) == [2 * tokens for tokens in spent]
 
 
 def test_seeds_have_questions_of_their_own_and_leave_the_project_as_it_was(made: Path):
