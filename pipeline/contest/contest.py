@@ -42,7 +42,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.response.calibration import Forecast, misfit, own_shift
+from ttsgraph.response.calibration import Forecast, misfit, opportunity_cost, own_shift
 from ttsgraph.response.constant import ConstantModel
 from ttsgraph.response.evidence import Evidence
 from ttsgraph.response.model import Prediction, Predictor, ResponseModel
@@ -58,6 +58,9 @@ LEAST_VARIANCE = 0.12
 """A question's outcome varies by this much at least around its prediction, however well few of them
 agree.
 """
+
+DECIDED = 40
+"""The best standings, among which a contest is decided."""
 
 WATCHED = 120
 """Contenders that are predicted anew in each round: the best of the first prediction."""
@@ -86,8 +89,8 @@ calls left that it may take.
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of one contender: its label, value with standard deviation, prediction, and the
-    questions that it was run on.
+    """What is known of one contender: its label, value with standard deviation and how much of that
+    is of the graph alone, prediction, and the questions that it was run on.
     """
 
     graph: CollaborationGraph
@@ -95,6 +98,7 @@ class Standing:
     units: float
     value: float
     spread: float
+    own: float
     predicted: float
     observed: float
     n_scored: int
@@ -133,6 +137,11 @@ class Contest:
         """
         await self.begin(environment, publish)
         for number in range(self.settings.rounds):
+            if number:
+                self._rank()
+                if self._decided():
+                    break
+                self._vary()
             await self._round(number, environment, publish)
         await self._finals(environment, publish)
         return self.standings
@@ -184,9 +193,6 @@ class Contest:
 
     async def _round(self, number: int, environment: Evaluator, publish: Publish) -> None:
         settings = self.settings
-        if number:
-            self._rank()
-            self._vary()
         # Where the questions are used up, the first ones are asked again: of graphs that were not
         # run on them.
         places = np.take(
@@ -266,12 +272,34 @@ class Contest:
         validation = self._order[len(self.train) :]
         while True:
             self._rank(FINAL_SAMPLES)
+            if self._decided():
+                return
             leader = self.standings[0].graph
             places = self.evidence.missing(leader, validation)[: self.settings.final_block]
             left = self.settings.calls - self.calls
             if not len(places) or self.evidence.new_calls(leader, places) > left:
                 return
             await self._evaluate([(leader, places)], environment, publish)
+
+    def _decided(self) -> bool:
+        """Whether no other contender is expected to be better than the leader by more than the
+        margin, if it were taken where it is better: the largest expected opportunity cost.
+        """
+        margin = self.settings.margin
+        return margin > 0 and self.opportunity_cost() <= margin
+
+    def opportunity_cost(self) -> float:
+        """What is expected to be lost by taking the leader instead of the rival for which that is
+        most. What their predictions share says nothing of which is better, so it is left out.
+        """
+        leader, *rivals = self.standings[:DECIDED]
+        assert self._predictor is not None, "expected a contest that has begun"
+        costs = [0.0]
+        for rival in rivals:
+            shared = self._predictor.difference(rival.graph, leader.graph).spread
+            spread = math.hypot(self._scale * shared, rival.own, leader.own)
+            costs.append(opportunity_cost(rival.value - leader.value, spread))
+        return max(costs)
 
     async def _evaluate(
         self,
@@ -374,19 +402,23 @@ class Contest:
         units = self.brief.cost.graph_cost(graph)
         spread = math.hypot(predicted.spread, own)
         if self.brief.joint:
-            latency = self._latency(graph)
-            value = self.brief.objective.of(value, latency)
-            spread = (1 - self.brief.objective.weight) * spread
+            value = self.brief.objective.of(value, self._latency(graph))
         return Standing(
             graph,
             self.labels[graph],
             units,
             value,
-            spread,
+            self._scale * spread,
+            self._scale * own,
             predicted.accuracy,
             observed,
             count,
         )
+
+    @property
+    def _scale(self) -> float:
+        """By how much a graph's value grows with its accuracy."""
+        return 1 - self.brief.objective.weight if self.brief.joint else 1.0
 
     def _latency(self, graph: CollaborationGraph) -> float:
         """Seconds of a question: as measured, or along the critical path if each call takes what

@@ -88,6 +88,16 @@ def misfit(forecasts: Sequence[Forecast]) -> float:
     return math.sqrt(float(weights @ MISFITS**2 / weights.sum()))
 
 
+def opportunity_cost(ahead: float, spread: float) -> float:
+    """What is expected to be lost by not taking a rival that is ahead by a normal variable of this
+    mean and standard deviation: its mean where it is above 0.
+    """
+    if spread <= 0:
+        return max(ahead, 0.0)
+    normal = NormalDist(0.0, spread)
+    return ahead * normal.cdf(ahead) + spread**2 * normal.pdf(ahead)
+
+
 def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
     """How far one graph's accuracy is from what is predicted, given what it did itself: mean and
     standard deviation.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.response.draws import fit_draws
 from ttsgraph.response.evidence import Evidence
-from ttsgraph.response.model import Prediction
+from ttsgraph.response.model import Difference, Prediction
 
 SPREAD = 0.08
 """Standard deviation, in accuracy, of what graphs within a budget are worth beside one call."""
@@ -26,3 +26,7 @@ class ConstantModel:
     def predict(self, graph: CollaborationGraph) -> Prediction:
         """As for every graph."""
         return self._prediction
+
+    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
+        """None, and nothing is known of it."""
+        return Difference(0.0, 0.0)

@@ -68,6 +68,10 @@ class Predictor(Protocol):
         """What the graph is expected to score on the questions."""
         ...
 
+    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
+        """How much more the one graph is expected to score than the other."""
+        ...
+
 
 class ResponseModel:
     """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by

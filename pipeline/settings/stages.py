@@ -77,6 +77,13 @@ class ContestSettings(Closed):
     search_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.75, description="of the calls, before the finals"
     )
+    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description=(
+            "accuracy that the best of the others may still be expected to add when the contest"
+            " stops before its calls are spent; 0 spends them"
+        ),
+    )
     kept: PositiveInt = Field(
         default=3, description="contenders that stand in every search beside its own results"
     )

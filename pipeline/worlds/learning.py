@@ -21,6 +21,7 @@ from ttsgraph.worlds.run import WorldRun
 
 AS_SET = "as set"
 HALF = "half of the calls"
+STOPS = "stops at a margin of a point"
 WITHOUT = "without response model"
 
 SAMPLED = 40
@@ -31,6 +32,7 @@ def variants(settings: ContestSettings) -> dict[str, ContestSettings]:
     """The contests that are compared."""
     return {
         AS_SET: settings,
+        STOPS: settings.model_copy(update={"margin": 0.01}),
         HALF: settings.model_copy(update={"calls": settings.calls // 2}),
         WITHOUT: settings.model_copy(update={"response_model": False}),
     }

@@ -90,10 +90,11 @@ def contest_of(
     budget: float = 18.0,
     seed: int = 0,
     calls: int = SETTINGS.calls,
+    margin: float = 0.0,
 ) -> Contest:
     every = environment.questions
     brief = scored(profile, environment, budget)
-    settings = SETTINGS.model_copy(update={"calls": calls})
+    settings = SETTINGS.model_copy(update={"calls": calls, "margin": margin})
     contest = Contest(brief, every[:TRAIN], every[TRAIN:], settings, np.random.default_rng(seed))
     asyncio.run(contest.run(environment))
     return contest
@@ -254,6 +255,27 @@ class TestContest:
         contest = contest_of(profile, environment, 80.0)
         assert environment.calls == profiled + contest.calls
         assert contest.calls <= SETTINGS.calls
+
+    def test_it_stops_once_no_other_is_expected_to_add_more_than_the_margin(
+        self, profile: Profile
+    ) -> None:
+        spent = {
+            margin: contest_of(profile, world_of(profile), margin=margin)
+            for margin in (0.0, 0.02, 1.0)
+        }
+        assert spent[0.0].calls > spent[0.02].calls > spent[1.0].calls
+        for margin in (0.02, 1.0):
+            assert spent[margin].opportunity_cost() <= margin
+        # Whatever the margin: each model alone, the probes, and a round are what it goes by.
+        assert len(spent[1.0].forecasts) > 0
+        assert set(spent[1.0].feedbacks) < set(spent[0.0].feedbacks)
+
+    def test_a_margin_that_is_never_reached_changes_nothing(self, profile: Profile) -> None:
+        spent, stopped = (
+            contest_of(profile, world_of(profile), margin=margin) for margin in (0.0, 1e-9)
+        )
+        assert stopped.calls == spent.calls
+        assert stopped.standings == spent.standings
 
     def test_the_same_seed_gives_the_same_standings(self, profile: Profile) -> None:
         first, second = (contest_of(profile, world_of(profile), seed=5).standings for _ in range(2))

@@ -10,6 +10,7 @@ from ttsgraph.response.calibration import (
     calibration,
     calibration_data,
     misfit,
+    opportunity_cost,
     own_shift,
 )
 
@@ -98,3 +99,16 @@ class TestOwnShift:
         up = own_shift(0.2, 0.05, 0.03)
         down = own_shift(-0.2, 0.05, 0.03)
         assert up == pytest.approx((-down[0], down[1]))
+
+
+class TestOpportunityCost:
+    """Of a rival that is ahead by a normal variable."""
+
+    @pytest.mark.parametrize(("ahead", "spread"), [(-0.02, 0.04), (0.0, 0.03), (0.05, 0.02)])
+    def test_it_is_the_mean_of_what_lies_above_0(self, ahead: float, spread: float) -> None:
+        drawn = np.maximum(RNG.normal(ahead, spread, 400_000), 0.0).mean()
+        assert opportunity_cost(ahead, spread) == pytest.approx(drawn, abs=2e-4)
+
+    def test_where_all_is_known_it_is_how_far_the_rival_is_ahead(self) -> None:
+        assert opportunity_cost(0.03, 0.0) == 0.03
+        assert opportunity_cost(-0.03, 0.0) == 0.0
