@@ -155,10 +155,11 @@ def write_learning(folder: Path, rows: pd.DataFrame) -> Path:
     text = [
         "# What predictions are worth (simulated)\n",
         "No language model answered anything here. Of each world and budget the contest as it is"
-        " set, with half of its calls, and without the response model: points below the best graph"
-        f" known; means over {rows['world'].nunique()} worlds, {rows['seed'].nunique()} seeds each,"
-        " with the 95 % interval over worlds. Predictions are of structured graphs that the contest"
-        " never ran, against their accuracy on thousands of other questions, in points:"
+        " set, with a margin, with half of its calls, and without the response model: points below"
+        f" the best graph known; means over {rows['world'].nunique()} worlds,"
+        f" {rows['seed'].nunique()} seeds each, with the 95 % interval over worlds. Predictions are"
+        " of structured graphs that the contest never ran, against their accuracy on thousands of"
+        " other questions, in points:"
         " `relatively` without what all graphs of a contest are off by; `covered` says how many of"
         " those lie in the 90 % interval.\n",
         learning_table(rows),
