@@ -249,7 +249,10 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
                 reply = {"value": codec.encode(operations[operation](value, *arguments, **named))}
             except Exception as error:
                 reply = {"raised": raised_by(error, codec)}
-            calls.send(reply)
+            try:
+                calls.send(reply)
+            except BrokenPipeError:
+                return  # who asked has ended, and said why
     except BaseException as error:
         say(f"{type(error).__name__}: {error}"[:200])
 

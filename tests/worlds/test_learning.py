@@ -10,7 +10,7 @@ import pytest
 from ttsgraph.base.parsing import load
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.worlds.best import truth
-from ttsgraph.worlds.learning import AS_SET, HALF, WITHOUT, learning
+from ttsgraph.worlds.learning import AS_SET, HALF, STOPS, WITHOUT, learning
 from ttsgraph.worlds.report import write_learning
 from ttsgraph.worlds.run import WorldCell, WorldRun
 from ttsgraph.worlds.settings import WorldsSettings, load_worlds
@@ -57,7 +57,7 @@ def test_predictions_are_looked_at_where_there_are_any(rows):
 
 
 def test_the_page_pairs_variants_by_world_and_says_they_are_simulated(rows, tmp_path):
-    lost = {AS_SET: 0.0, HALF: 1.0, WITHOUT: 3.0}
+    lost = {AS_SET: 0.0, STOPS: 0.0, HALF: 1.0, WITHOUT: 3.0}
     other = rows.assign(world="other")
     other["shortfall"] += other["variant"].map(lost)
     page = write_learning(tmp_path, pd.concat([rows, other])).read_text()
@@ -66,4 +66,4 @@ def test_the_page_pairs_variants_by_world_and_says_they_are_simulated(rows, tmp_
     found = rows.set_index("variant")["shortfall"]
     assert f"{found[HALF] - found[AS_SET] + 0.5:+.1f} (" in page
     assert f"{found[WITHOUT] - found[AS_SET] + 1.5:+.1f} (" in page
-    assert len(pd.read_csv(tmp_path / "learning.csv")) == 6
+    assert len(pd.read_csv(tmp_path / "learning.csv")) == 8
