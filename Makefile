@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 SEEDS ?= 20
 FIRST_SEED ?= 0
 TASK ?= math
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 # A file's tests share what is made once, so they stay in one process; real models have the machine for themselves.
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 IN_ORDER = -p tests.support.until --no-loadscope-reorder
@@ -67,7 +67,7 @@ verify: .venv/.ready ## rebuild everything from recorded calls, without any mode
 publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
 	@python -m ttsgraph.flows.verify --publish --task $(TASK)
 
-test: setup check ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for more than 2 at once
+test: setup check ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for another number than 3 at once
 	python -m pytest $(TOGETHER) -m "not slow and not long and not models"
 	python -m pytest -m "models and not slow and not long"
 
