@@ -58,7 +58,8 @@ study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds
 worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
 	@python -m ttsgraph.flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
-seeds: setup ## TASK (math) from SEEDS seeds from FIRST_SEED on, each with questions of its own, told together in reports/seeds/
+seeds: SEEDS = 5
+seeds: setup ## TASK (math) from SEEDS seeds (5) from FIRST_SEED on, each with questions of its own, told together in reports/seeds/
 	@python -m ttsgraph.flows.seeds --task $(TASK) --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with dvc.lock

@@ -23,14 +23,13 @@ from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.flows.ending import EXIT_CODES, guarded, say
 from ttsgraph.flows.identity import identity
 from ttsgraph.flows.stage import Stage, load_stage
-from ttsgraph.flows.verify import copy_into, flow_of
+from ttsgraph.flows.verify import copy_into, runs_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.runtime.clients import servers_on_demand
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
-from ttsgraph.stages.plan import STAGES
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.trials import Case, cases_feedback
 from ttsgraph.tasks.base import Question
@@ -84,9 +83,8 @@ def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFr
     (task,) = params.tasks
     with chdir(folder):
         identity()
-        for plan in STAGES:
-            if "task" in plan.per:
-                flow_of(plan.name)(task, *((METHOD,) if "method" in plan.per else ()))
+        for _, _, run in runs_of(params, task):
+            run()
         return pd.DataFrame(_answers(load_stage(task)))
 
 

@@ -181,16 +181,12 @@ def _task(params: Params, task: str, lock: Lock) -> Comparison:
     """A task's stages in order, up to the first that can't be rebuilt."""
     same = 0
     wrong: list[str] = []
-    for plan in STAGES:
-        if "task" not in plan.per:
-            continue
-        for method in params.methods if "method" in plan.per else (None,):
-            arguments = (task,) if method is None else (task, method)
-            verdict = _compared(lock, plan, task, method, partial(flow_of(plan.name), *arguments))
-            same += verdict.same
-            wrong += verdict.wrong
-            if any("can't be rebuilt" in line for line in verdict.wrong):
-                return Comparison(same, tuple(wrong))
+    for plan, method, run in runs_of(params, task):
+        verdict = _compared(lock, plan, task, method, run)
+        same += verdict.same
+        wrong += verdict.wrong
+        if any("can't be rebuilt" in line for line in verdict.wrong):
+            break
     return Comparison(same, tuple(wrong))
 
 
@@ -226,6 +222,16 @@ def _locked(lock: Lock, plan: StagePlan, task: str | None, method: str | None) -
 
 def _name(plan: StagePlan, task: str | None, method: str | None) -> str:
     return "@".join(filter(None, [plan.name, "-".join(filter(None, [task, method]))]))
+
+
+def runs_of(params: Params, task: str) -> Iterator[tuple[StagePlan, str | None, Callable[[], Any]]]:
+    """A task's stages in order, once for each method where it matters: plan, method and work."""
+    for plan in STAGES:
+        if "task" not in plan.per:
+            continue
+        for method in params.methods if "method" in plan.per else (None,):
+            arguments = (task,) if method is None else (task, method)
+            yield plan, method, partial(flow_of(plan.name), *arguments)
 
 
 def flow_of(stage: str) -> Callable[..., Any]:

@@ -4,13 +4,14 @@ right answers, and paired tests over all of them.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pandas as pd
 
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.promotion import paired
-from ttsgraph.evaluation.environment import wilson
+from ttsgraph.deployment.promotion import Pairs, paired
+from ttsgraph.evaluation.environment import CONFIDENCE, binary, mean_interval, wilson
 
 FOUND = "found"
 PUT_UP = "put up"
@@ -35,11 +36,15 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
     }
     lines = []
     for arm, rows in answers.groupby("arm"):
-        scored = rows["correct"].dropna().astype(float)
-        low, high = wilson(round(scored.sum()), len(scored))
+        scored = rows["correct"].dropna().astype(float).tolist()
+        low, high = (
+            wilson(round(sum(scored)), len(scored))
+            if binary(scored)
+            else mean_interval(scored, CONFIDENCE)
+        )
         line = {
             "arm": str(arm),
-            "accuracy": float(scored.mean()),
+            "accuracy": sum(scored) / len(scored) if scored else math.nan,
             "low": low,
             "high": high,
             "units": float(rows["units"].mean()),
@@ -48,12 +53,16 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
         }
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
-            line[f"{name}: more, points"] = (
-                100 * (pairs.first_only - pairs.second_only) / max(pairs.questions, 1)
-            )
+            line[f"{name}: more, points"] = _points(pairs)
             line[f"{name}: p"] = pairs.p_value()
         lines.append(line)
     return pd.DataFrame(lines).sort_values("accuracy", ascending=False, ignore_index=True)
+
+
+def _points(pairs: Pairs) -> float:
+    """By how much the first is ahead on average; where answers have scores, of these."""
+    ahead = sum(pairs.differences) if pairs.differences else pairs.first_only - pairs.second_only
+    return 100 * ahead / max(pairs.questions, 1)
 
 
 def write_pooled(folder: Path, name: str, table: pd.DataFrame, simulated: bool) -> Path:

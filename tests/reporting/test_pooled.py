@@ -54,6 +54,18 @@ def test_the_same_question_of_two_seeds_is_two_pairs(table: pd.DataFrame):
     assert table.set_index("arm").loc["found", "found: p"] == 1.0
 
 
+def test_of_graded_answers_it_is_the_scores_that_are_compared():
+    graded = [
+        {"arm": arm, "seed": 0, "question_id": f"q{k}", "correct": grade, "units": 1.0}
+        for arm, grades in {"found": (0.9, 0.4, 1.0), "put up": (0.5, 0.5, 1.0)}.items()
+        for k, grade in enumerate(grades)
+    ]
+    shares = pooled(pd.DataFrame(graded)).set_index("arm")
+    assert shares.loc["found", "accuracy"] == pytest.approx(2.3 / 3)
+    assert shares.loc["put up", "found: more, points"] == pytest.approx(10)
+    assert shares.loc["found", "low"] < 2.3 / 3 < shares.loc["found", "high"]
+
+
 def test_the_page_says_what_is_simulated(table: pd.DataFrame, tmp_path):
     page = write_pooled(tmp_path, "laptop-math", table, simulated=True).read_text()
     assert page.startswith("# laptop-math over 2 seeds (simulated)\n")
