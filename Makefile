@@ -27,46 +27,53 @@ setup: .venv/.ready ## build .venv (ttsgraph) and, if the profile serves models 
 
 NOT_INSTALLED = { echo 'error: installing failed, see above; it needs the package registry (PIP_INDEX_URL names a mirror); "make setup" tries again' >&2; exit 1; }
 
+# uv installs in a tenth of pip's time. It doesn't read pip's settings, so a mirror that pip knows is handed on.
+PIP_SETTING = $(shell $(BIN)/python -m pip config get global.$(1) 2> /dev/null || $(BIN)/python -m pip config get :env:.$(1) 2> /dev/null)
+INSTALL = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$(call PIP_SETTING,index-url)}}" \
+	UV_FIND_LINKS="$${UV_FIND_LINKS:-$(call PIP_SETTING,find-links)}" \
+	$(BIN)/uv pip install -q --python
+
 .venv/.ready: pyproject.toml requirements/constraints.txt
 	@command -v $(PYTHON) > /dev/null || { echo "error: expected Python 3.11 as $(PYTHON), found none; install it, or name it: make setup PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: expected Python 3.11 or later, found " + \
 		sys.version.split()[0] + "; name another one: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q -c requirements/constraints.txt -e '.[flows,serve,traces,tasks,bayesian,docs,dev]' || $(NOT_INSTALLED)
+	@$(BIN)/python -m pip install -q -c requirements/constraints.txt uv || $(NOT_INSTALLED)
+	@$(INSTALL) $(BIN)/python -c requirements/constraints.txt -e '.[flows,serve,traces,tasks,bayesian,docs,dev]' || $(NOT_INSTALLED)
 	# lm-eval ships MMLU's questions, but would bring torch with it.
-	@$(BIN)/python -m pip install -q --no-deps lm-eval==0.4.13 || $(NOT_INSTALLED)
+	@$(INSTALL) $(BIN)/python --no-deps lm-eval==0.4.13 || $(NOT_INSTALLED)
 	touch $@
 
-$(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/serving/convert.py
+$(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/ttsgraph/serving/convert.py
 	@$(BIN)/python -m ttsgraph.serving.setup $(SERVE) --only-look
 	$(PYTHON) -m venv $(SERVE)
 	@touch $(SERVE)/.begun
 	# --no-deps: the list is complete, and what is left out of it (torchvision, torchaudio, torchcodec) breaks transformers.
-	@$(SERVE)/bin/python -m pip install -q --no-deps -r requirements/serve.txt || $(NOT_INSTALLED)
+	@$(INSTALL) $(SERVE)/bin/python --no-deps -r requirements/serve.txt || $(NOT_INSTALLED)
 	$(BIN)/ttsgraph prepare --profile laptop
 	touch $@
 
 repro: setup ## rebuild everything, from sampling to reports/index.html
-	@python -m ttsgraph.flows.repro
+	@python -m ttsgraph_flows.repro
 
 deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
-	@python -m ttsgraph.flows.deploy
+	@python -m ttsgraph_flows.deploy
 
 study: .venv/.ready ## the paper's study on the simulated pool, over SEEDS seeds (20) from FIRST_SEED (0) on, to reports/study/
-	@python -m ttsgraph.flows.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+	@python -m lab.study --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 worlds: .venv/.ready ## every method and baseline in the simulated worlds of worlds/, over SEEDS seeds (20), to reports/worlds/
-	@python -m ttsgraph.flows.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+	@python -m lab.worlds --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 seeds: SEEDS = 5
 seeds: setup ## TASK (math) from SEEDS seeds (5) from FIRST_SEED on, each with questions of its own, told together in reports/seeds/
-	@python -m ttsgraph.flows.seeds --task $(TASK) --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+	@python -m ttsgraph_flows.seeds --task $(TASK) --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 verify: .venv/.ready ## rebuild everything from recorded calls, without any model, and compare with dvc.lock
-	@python -m ttsgraph.flows.verify
+	@python -m ttsgraph_flows.verify
 
 publish: .venv/.ready ## put the calls of TASK (math), as dvc.lock has them, into published/, to be shipped
-	@python -m ttsgraph.flows.verify --publish --task $(TASK)
+	@python -m ttsgraph_flows.verify --publish --task $(TASK)
 
 test: setup check ## lint, types, layers and tests, those with real models too; TEST_PROCESSES=n for another number than 3 at once
 	python -m pytest $(TOGETHER) -m "not slow and not long and not models"
@@ -107,7 +114,7 @@ check: .venv/.ready ## lint, types and layer contracts
 	lint-imports
 
 readme: .venv/.ready ## put the last report's answers, table and pictures into README.md
-	@python -m ttsgraph.flows.readme
+	@python -m ttsgraph_flows.readme
 
 docs: .venv/.ready ## build the documentation into site/; a broken link is an error
 	typer ttsgraph.cli utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md
@@ -115,10 +122,10 @@ docs: .venv/.ready ## build the documentation into site/; a broken link is an er
 	zensical build --clean --strict
 
 bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json
-	python -m benchmarks
+	python -m lab.benchmarks
 
-dvc.yaml: .venv/.ready pipeline/stages/plan.py flows/dvc_yaml.py ## make it from the stages' plans (pipeline/stages/plan.py)
-	@python -m ttsgraph.flows.dvc_yaml
+dvc.yaml: .venv/.ready pipeline/ttsgraph/stages/plan.py flows/ttsgraph_flows/dvc_yaml.py ## make it from the stages' plans (pipeline/ttsgraph/stages/plan.py)
+	@python -m ttsgraph_flows.dvc_yaml
 
 clean: ## remove environments, results and caches, model calls included
 	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results calls identity mlflow.db mlruns

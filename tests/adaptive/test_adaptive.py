@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import POOL, PROMPT, QUESTION, TASK, voting_graphs, with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from ttsgraph.adaptive.cost import MeanCost, RecordedDraws
@@ -31,7 +32,6 @@ from ttsgraph.response.evidence import Evidence
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
-from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
 
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"

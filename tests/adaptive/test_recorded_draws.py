@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.draws import DRAWS, MEMBER, recorded
-from benchmarks.stopping import on_recorded, recorded_table, vote
+from lab.benchmarks.draws import DRAWS, MEMBER, recorded
+from lab.benchmarks.stopping import on_recorded, recorded_table, vote
 from ttsgraph.adaptive.cost import RecordedDraws
 
 ROOT = Path(__file__).parents[2]

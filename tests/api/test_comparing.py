@@ -14,8 +14,8 @@ from tests.support.project import ROOT
 from ttsgraph.api.comparing import compare_methods, splits_of
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.parsing import load
+from ttsgraph.evaluation.stats import smallest_p
 from ttsgraph.settings.profile import Profile
-from ttsgraph.study.stats import smallest_p
 
 
 @pytest.fixture

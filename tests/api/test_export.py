@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -161,6 +162,44 @@ def test_files_know_nothing_of_this_package(tmp_path: Path) -> None:
             text = export(deployed(tmp_path, "http://x/v1", graph), form)
             assert "pipeline" not in text.replace("ttsgraph", "")
             assert ("langgraph.graph" in text) == (form == "langgraph")
+
+
+HARM = "open('harm', 'w').close()"
+HOSTILE = (
+    f'"""\n{HARM}\n"""',
+    f"'''\n{HARM}\n'''",
+    f"''')\n{HARM}\nr'''",
+    f"\\'''); {HARM}; (r'''",
+    f"\\u0027\\u0027\\u0027)\n{HARM}",
+    f"{{{{ {HARM} }}}}",
+    f"{{% set x = {HARM} %}}",
+    f"\n{HARM}\n#",
+    f"\r{HARM}\u2028{HARM}",
+    f"{{{HARM}}}",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_bundle_says_is_data_and_never_code(
+    text: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if form == "langgraph" and find_spec("langgraph") is None:
+        pytest.skip("langgraph is not installed")
+    made = deployed(tmp_path, "http://x/v1", GRAPHS["a choice"])
+    settings = made.profile.task(TASK)
+    prompt = settings.prompt.model_copy(update={"instruction": text})
+    tasks = {text: settings.model_copy(update={"prompt": prompt})}
+    pool = {
+        name: model.model_copy(update={"served_as": text, "extra_body": {text: text}})
+        for name, model in made.profile.pool.items()
+    }
+    profile = made.profile.model_copy(update={"tasks": tasks, "pool": pool})
+    (tmp_path / "answers.py").write_text(export(replace(made, task=text, profile=profile), form))
+    scope = runpy.run_path("answers.py")
+    assert not (tmp_path / "harm").exists()
+    assert text in {node["instruction"] for node in scope["NODES"].values()}
 
 
 @pytest.mark.parametrize("kind", ["exact", "number", "math", "json", "choice"])

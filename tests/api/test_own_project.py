@@ -18,6 +18,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from lab import python_path
 from tests.support.processes import said_by
 from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer, serve
@@ -85,7 +86,7 @@ def support(folder: Path) -> Path:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of what git knows."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("flows", "pipeline"):
+    for name in ("checker", "flows", "pipeline"):
         copy_folder(name, source)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -178,7 +179,7 @@ def test_from_the_wheel_to_a_served_graph_in_six_commands(wheel: Path, tmp_path:
 def test_an_experiment_with_another_seed_shows_its_scores(tmp_path: Path) -> None:
     """`dvc exp run -S seed=...`, as dvc.yaml of a new project says."""
     project = tmp_path / "mysearch"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "GIT_CONFIG_GLOBAL": os.devnull}
+    environment = os.environ | {"PYTHONPATH": python_path(ROOT), "GIT_CONFIG_GLOBAL": os.devnull}
     environment |= {
         f"GIT_{who}_{what}": "a@b.c"
         for who in ("AUTHOR", "COMMITTER")

@@ -135,9 +135,7 @@ def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
     preset = page.split("```text\n")[2].split("```")[0]
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
         for line in (line for line in commands if not line.startswith("pip")):
-            monkeypatch.chdir(
-                tmp_path / "mysearch" if (tmp_path / "mysearch").exists() else tmp_path
-            )
+            monkeypatch.chdir(tmp_path / "mine" if (tmp_path / "mine").exists() else tmp_path)
             command = shlex.split(line.replace("https://models.example/v1", url))[1:]
             if command[0] == "compare":
                 Path("team.yaml").write_text(preset)

@@ -110,6 +110,8 @@ def test_what_is_saved_is_loaded_and_can_be_served(
     place = result.save(folder / "saved")
     again = ttsgraph.load(place)
     assert again.graph == result.graph
+    assert again.deployed.tested == result.deployed.tested
+    assert None not in (result.deployed.tested.accuracy, result.deployed.tested.cost)
     assert repr(again.compare()) == repr(result.compare())
     served = []
     monkeypatch.setattr(
@@ -199,7 +201,7 @@ def test_searching_imports_no_orchestration() -> None:
     tools = ["mlflow", "prefect", "dvc", "torch"]
     of_flows = (
         "[name for name in sys.modules if name.startswith('flows.')"
-        " and name != 'ttsgraph.flows.commands']"
+        " and name != 'ttsgraph_flows.commands']"
     )
     code = (
         f"import ttsgraph, sys; ttsgraph.search; print([name for name in {tools} if name in"

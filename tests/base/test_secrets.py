@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import pytest
 import yaml
 
+from lab import python_path
 from tests.support.agent_server import agent_server, follows_the_best
 from tests.support.project import ROOT, Project
 from tests.support.stub_server import StubServer, serve
@@ -111,7 +112,7 @@ except ValueError:
     logging.exception("it failed")
 raise RuntimeError(f"the key is {key}")
 """
-        env = os.environ | {"SOME_KEY": POOL_KEY, "PYTHONPATH": str(ROOT)}
+        env = os.environ | {"SOME_KEY": POOL_KEY, "PYTHONPATH": python_path(ROOT)}
         done = subprocess.run(
             [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
         )
@@ -125,14 +126,14 @@ raise RuntimeError(f"the key is {key}")
 # One process, so one Prefect server; then runs that fail, which is when keys get into messages.
 RUN = """
 import os
-from ttsgraph.flows.evaluate import evaluate
-from ttsgraph.flows.init_family import init_family
-from ttsgraph.flows.init_instances import init_instances
-from ttsgraph.flows.pilot import pilot
-from ttsgraph.flows.profile import profile_models
-from ttsgraph.flows.sample import sample
-from ttsgraph.flows.search import search
-from ttsgraph.flows.ending import guarded
+from ttsgraph_flows.evaluate import evaluate
+from ttsgraph_flows.init_family import init_family
+from ttsgraph_flows.init_instances import init_instances
+from ttsgraph_flows.pilot import pilot
+from ttsgraph_flows.profile import profile_models
+from ttsgraph_flows.sample import sample
+from ttsgraph_flows.search import search
+from ttsgraph_flows.ending import guarded
 def whole():
     for stage in (sample, profile_models, pilot, init_family, init_instances):
         stage("math")

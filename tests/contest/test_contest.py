@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from ttsgraph.agent.base import Brief
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.contest.contenders import Contender, Contenders, contenders
@@ -30,6 +31,7 @@ from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.driver import Driver
 from ttsgraph.models.client import Usage
 from ttsgraph.response.evidence import Evidence, call_signatures, revisions
+from ttsgraph.response.learnt import Leader, Learnt
 from ttsgraph.response.model import ResponseModel
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import ContestSettings
@@ -37,7 +39,6 @@ from ttsgraph.simulated.client import TaskTraits
 from ttsgraph.stages.records import Started
 from ttsgraph.stages.standings import start_data
 from ttsgraph.tasks.base import Question
-from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
 
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
@@ -371,28 +372,36 @@ class TestContest:
 
 
 class TestDriver:
-    def run(
-        self, profile: Profile, method: str, contender: CollaborationGraph, loop: bool | None = None
-    ):
+    def run(self, profile: Profile, method: str, contender: CollaborationGraph, calls: int = 0):
         environment = world_of(profile, seed=4)
         every = environment.questions
         brief = scored(profile, environment, 40.0)
         standing = (Contender(contender, "the best known", environment.world.accuracy(contender)),)
         settings = SearchSettings(max_iterations=3, patience=3, candidates=2, batch=8)
+        learnt = Learnt(
+            Evidence(every),
+            0.02,
+            (Leader(contender, "the best known", standing[0].value, 0.05),),
+            TRAIN,
+        )
         problem = Problem(
             brief,
             settings,
-            AgentSettings(loop=loop),
+            AgentSettings(),
             contender.model_counts(),
             0,
             contenders=standing,
+            learnt=learnt,
+            calls=calls,
         )
         driver = Driver(brief.cost, settings, archive := Archive(None))
         return asyncio.run(
             driver.run(make_searcher(method, problem), environment, every[:TRAIN], every[TRAIN:])
         ), archive
 
-    def test_the_contest_is_the_search_unless_the_loop_is_asked_for(self, profile: Profile) -> None:
+    def test_the_contest_is_the_search_where_no_calls_are_left_for_the_loop(
+        self, profile: Profile
+    ) -> None:
         contender = topologies.parallel([LARGE] * 3, MIDDLE)
         found, archive = self.run(profile, "agent_reinforce", contender)
         assert (found.graph, found.contender, found.own, found.stopped_by) == (
@@ -402,9 +411,6 @@ class TestDriver:
             "finished",
         )
         assert [record.split for record in archive.records] == ["val"]
-        found, archive = self.run(profile, "agent_reinforce", contender, loop=True)
-        assert found.own is not None
-        assert {record.split for record in archive.records} == {"train", "val"}
 
     def test_a_strong_contender_stands_against_what_a_method_finds(self, profile: Profile) -> None:
         contender = topologies.parallel([LARGE] * 3, MIDDLE)

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
+from lab.worlds.settings import load_worlds
 from ttsgraph.adaptive.cost import Agreement
 from ttsgraph.adaptive.settle import needs
 from ttsgraph.agent.base import Brief
@@ -24,8 +26,6 @@ from ttsgraph.graphs.stopping import LOSSLESS
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
-from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
-from ttsgraph.worlds.settings import load_worlds
 
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
@@ -108,7 +108,7 @@ def test_the_predicted_mean_cost_of_copies_is_near_what_test_questions_take(prof
 
 @pytest.mark.slow
 def test_where_draws_are_alike_the_mean_cost_is_predicted_too_high(profile, brief):
-    world = load_worlds(ROOT / "worlds")["alike-draws"]
+    world = load_worlds(ROOT / "lab/worlds/named")["alike-draws"]
     errors = cost_errors(profile, brief, world.task, world.of(profile, "alike-draws"))
     assert 0 < np.mean(errors) < 0.6
 

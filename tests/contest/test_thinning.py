@@ -10,6 +10,7 @@ from ttsgraph.contest.thinning import DRAFTS, thinned
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.stopping import Stop
 from ttsgraph.response.evidence import call_signatures
 
 
@@ -59,11 +60,18 @@ def test_what_a_call_reads_is_never_thinned(graph: CollaborationGraph) -> None:
     assert thinned(graph) is graph
 
 
-def test_a_vote_that_stops_early_stays_whole() -> None:
+def test_a_vote_that_may_lose_by_stopping_stays_whole() -> None:
+    graph = topologies.parallel(["a"] * 9, "a", "voter")
+    sink = replace(graph.node(graph.sink), waves=(5, 1), stop=Stop("beta", 0.8))
+    waves = CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
+    assert thinned(waves) is waves
+
+
+def test_a_vote_in_waves_that_loses_nothing_is_thinned_like_one_that_asks_all() -> None:
     graph = topologies.parallel(["a"] * 9, "a", "voter")
     sink = replace(graph.node(graph.sink), waves=(5, 1))
     waves = CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
-    assert thinned(waves) is waves
+    assert thinned(waves) == thinned(graph)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """A deployed version as a value and as a file: what it promises to whoever stores or serves it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ttsgraph.base.errors import DataError, DeploymentError, GraphError, InputError, SettingsError
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, FileLoader
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures, FileLoader
+from ttsgraph.deployment.ladder import Rung
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks.base import Question
@@ -83,9 +85,20 @@ def test_what_could_not_be_served_is_refused_at_once():
         Deployed("math", graph_of(("oracle", "gemma3-270m")), PROFILE)
 
 
+def test_a_bundle_has_what_service_is_held_against_and_its_hash_does_not(tmp_path):
+    plain = Deployed("math", FUSED, PROFILE, SHOTS)
+    rungs = tuple(Rung(graph, 1.0, 0.1, "test") for graph in (FUSED, VOTED))
+    tested = Figures(0.8, 1e-6, None)
+    whole = replace(plain, tested=tested, front=rungs, found_by="search")
+    read = Deployed.read(whole.write(tmp_path))
+    assert (read.tested, read.front, read.found_by) == (tested, rungs, "search")
+    assert read.bundle_hash == plain.bundle_hash
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda data: data.update(tested={"luck": 1}), "expected tested of accuracy, cost"),
         (lambda data: data.pop("graph"), "expected the keys graph, profile, shots, task"),
         (lambda data: data["profile"].update(colour="red"), "unknown key 'colour'"),
         (

@@ -78,7 +78,6 @@ def test_a_third_of_all_faults_changes_no_answer():
         ("500", "HTTP 500"),
         ("garbage", "expected JSON"),
         ("no choices", "answer with choices"),
-        ("no usage", "token usage"),
         ("long answer", "at most 8 tokens, found 200000 characters"),
         ("endless answer", "at most 4 MiB"),
     ],

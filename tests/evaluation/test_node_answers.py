@@ -150,7 +150,7 @@ def test_ten_thousand_candidates_take_seconds_and_little_memory(tmp_path):
 
 
 def evaluated(graph, number, feedback):
-    return record_of(number, "random", 1, "train", graph, 1.0, feedback, "ok")
+    return record_of(number, "random", 1, "train", graph, 1.0, feedback, "ok", "loop, iteration 1")
 
 
 def test_a_search_that_is_started_again_has_the_same_rows(tmp_path):

@@ -30,12 +30,12 @@ def script(body):
 # agent and one that does.
 STAGES = """
 import os
-from ttsgraph.flows.init_family import init_family
-from ttsgraph.flows.init_instances import init_instances
-from ttsgraph.flows.pilot import pilot
-from ttsgraph.flows.profile import profile_models
-from ttsgraph.flows.sample import sample
-from ttsgraph.flows.search import search
+from ttsgraph_flows.init_family import init_family
+from ttsgraph_flows.init_instances import init_instances
+from ttsgraph_flows.pilot import pilot
+from ttsgraph_flows.profile import profile_models
+from ttsgraph_flows.sample import sample
+from ttsgraph_flows.search import search
 from ttsgraph.base.errors import EndpointError
 for stage in (sample, profile_models, pilot, init_family, init_instances):
     stage("math")

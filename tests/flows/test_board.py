@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from ttsgraph.evaluation.progress import Answered, Best, CameTo, run_state
-from ttsgraph.flows.board import BOARD, Board, Posting, picture, posted, run
-from ttsgraph.flows.live import View, live
+from ttsgraph_flows.board import BOARD, Board, Posting, picture, posted, run
+from ttsgraph_flows.live import View, live
 
 POSTING = Posting(
     "search math random",
@@ -73,7 +73,7 @@ def test_a_torn_file_leaves_what_was_known(tmp_path: Path) -> None:
 STAGES = f"""
 import json, os, pathlib, sys
 for k, name in enumerate(("pilot", "search", "evaluate")):
-    command = f"python -m ttsgraph.flows.{{name}} --task math"
+    command = f"python -m ttsgraph_flows.{{name}} --task math"
     print(f"Running stage '{{name}}@math':\\n> {{command}}", flush=True)
     line = f"{{name}} math: done in 0:00:0{{k}}"
     if folder := os.environ.get({BOARD!r}):

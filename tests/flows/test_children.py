@@ -11,11 +11,11 @@ from mlflow.tracking import MlflowClient
 
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
-from ttsgraph.flows import children
-from ttsgraph.flows.children import Backlog, Child
-from ttsgraph.flows.tracking import SearchTracker
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.client import Usage
+from ttsgraph_flows import children
+from ttsgraph_flows.children import Backlog, Child
+from ttsgraph_flows.tracking import SearchTracker
 
 GRAPH = parallel(["a"] * 3, "a")
 
@@ -35,6 +35,7 @@ def record(number, status="ok", correct=True):
         2.5,
         Feedback(results, Usage(10, 20, 0.1, 0.1, 4), 0.3),
         status,
+        "loop, iteration 1",
     )
 
 

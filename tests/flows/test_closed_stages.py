@@ -128,8 +128,9 @@ def test_every_model_is_asked_in_the_way_it_wants(rebuilt):
 
 def test_lengths_that_are_off_are_told_with_both_numbers_and_not_gone_by(rebuilt):
     project, _, _, done, _ = rebuilt
-    told = [line for line in (done.stdout + done.stderr).splitlines() if "warning: small" in line]
-    assert "generated_tokens 4, measured 40.0" in told[0]
+    (told,) = [line for line in (done.stdout + done.stderr).splitlines() if "warning: len" in line]
+    assert "small: " in told
+    assert "generated_tokens 4, measured 40.0" in told
     profile = pd.read_parquet(
         project.folder / "results" / "closed" / "math" / "profile.parquet"
     ).set_index("model")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lab import python_path
 from tests.support.processes import wait_until
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
@@ -93,7 +94,7 @@ def project(tmp_path_factory, stub) -> Iterator[Project]:
         yield project
 
 
-COMMAND = (sys.executable, "-m", "ttsgraph.flows.search", "--task", "math", "--method", "random")
+COMMAND = (sys.executable, "-m", "ttsgraph_flows.search", "--task", "math", "--method", "random")
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def cluster(project: Project, name: str) -> Iterator[Cluster]:
     with ExitStack() as stack:
         folder = project.folder / name
         folder.mkdir()
-        made = Cluster(folder, stack, os.environ | {"PYTHONPATH": str(project.folder)})
+        made = Cluster(folder, stack, os.environ | {"PYTHONPATH": python_path(project.folder)})
         project.profile["workers"] = {
             "kind": "dask",
             "address": made.address,
@@ -158,7 +159,7 @@ def test_two_workers_find_what_one_process_finds(project, undisturbed, stub):
 def test_a_worker_that_is_killed_in_the_middle_loses_nothing(project, undisturbed, stub):
     with cluster(project, "killed") as made:
         asked = len(stub[0].requests)
-        env = os.environ | {"PYTHONPATH": str(project.folder)}
+        env = os.environ | {"PYTHONPATH": python_path(project.folder)}
         running = subprocess.Popen(
             COMMAND, cwd=project.folder, env=env, text=True, stderr=subprocess.PIPE
         )

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import python_path
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows.lineage import lineage
+from ttsgraph_flows.lineage import lineage
 
 pytestmark = pytest.mark.long
 BIN = Path(sys.executable).parent
@@ -169,13 +170,13 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         assert champion("1")
         path = {
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(folder),
+            "PYTHONPATH": python_path(folder),
             "PREFECT_API_URL": api,
         }
         command = [
             "/bin/sh",
             "-c",
-            f"cd {folder} && exec {sys.executable} -m ttsgraph.flows.deploy",
+            f"cd {folder} && exec {sys.executable} -m ttsgraph_flows.deploy",
         ]
         stack.enter_context(
             running(Service("deploy", command, f"{api}/health", servers / "deploy.log", path))
@@ -209,7 +210,7 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         with chdir(folder):
             assert lineage("math@champion", uri).broken == ()
         code = (
-            "from ttsgraph.flows.deploy import trigger; print(trigger('math', 'one change').id,"
+            "from ttsgraph_flows.deploy import trigger; print(trigger('math', 'one change').id,"
             " trigger('math', 'one change').id)"
         )
         first, second = project.run(sys.executable, "-c", code).stdout.split()

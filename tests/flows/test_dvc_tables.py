@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows import report
+from ttsgraph_flows import report
 
 pytestmark = pytest.mark.slow
 METRICS = "reports/simulated-small/metrics.json"

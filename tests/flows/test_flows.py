@@ -14,6 +14,7 @@ from tests.support.processes import refusing
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.files import md5
+from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
@@ -30,7 +31,7 @@ def built(tmp_path_factory):
     with serve(stub) as url:
         project = Project(tmp_path_factory.mktemp("project"), url)
         assert project.run("dvc", "init", "--no-scm", "-q").returncode == 0
-        done = project.run("python", "-m", "ttsgraph.flows.repro")
+        done = project.run("python", "-m", "ttsgraph_flows.repro")
         assert done.returncode == 0, done.stdout + done.stderr
         yield project, stub
 
@@ -77,6 +78,9 @@ def test_rows_in_the_archive_are_child_runs_in_mlflow(built, method):
     )
     assert {"budget.metric", "budget.limit", "search.batch"} <= set(parent.data.params)
     assert "right (" in parent.data.tags["mlflow.note.content"]
+    assert parent.data.tags["found_by"] == summary["found_by"]
+    told = {int(r.data.params["candidate_id"]): r.data.params["found_by"] for r in children}
+    assert told == dict(zip(archive["candidate_id"], archive["found_by"], strict=True))
 
 
 @pytest.mark.parametrize("method", ["agent_reinforce", "random"])
@@ -116,8 +120,10 @@ def test_the_report_shows_both_methods(built):
     project, _ = built
     page = (project.folder / "reports" / "stub" / "index.html").read_text()
     assert 'href="stub/index.html"' in (project.folder / "reports" / "index.html").read_text()
-    assert "Found by agent_reinforce" in page
-    assert "Found by random" in page
+    for method in ("agent_reinforce", "random"):
+        summary = json.loads((results(project, method) / "search.json").read_text())
+        said = phrase(summary["found_by"], method)
+        assert said[0].upper() + said[1:] in page
     assert page.count("data-chart=") >= 8
     assert len(list((project.folder / "reports" / "stub" / "plots" / "math").glob("*.svg"))) >= 10
     assert not re.search(r"""(src|href)=["']?(https?:)?//|@import|url\(["']?http""", page)
@@ -145,7 +151,7 @@ def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path
 def test_nothing_changed_means_nothing_runs_and_no_call_is_made(built):
     project, stub = built
     before = len(stub.requests)
-    done = project.run("python", "-m", "ttsgraph.flows.repro")
+    done = project.run("python", "-m", "ttsgraph_flows.repro")
     assert done.returncode == 0
     assert stages_run(done.stdout) == []
     assert len(stub.requests) == before
@@ -155,7 +161,7 @@ def test_a_search_parameter_reruns_search_and_what_follows_only(built):
     project, _ = built
     project.profile["search"]["patience"] = 1
     project.save()
-    done = project.run("python", "-m", "ttsgraph.flows.repro")
+    done = project.run("python", "-m", "ttsgraph_flows.repro")
     assert done.returncode == 0, done.stderr
     assert {name.split("@")[0] for name in stages_run(done.stdout)} <= {
         "identity",
@@ -170,7 +176,7 @@ def test_races_concern_the_stages_that_race_only(built):
     project, _ = built
     project.profile["search"]["racing"]["enabled"] = True
     project.save()
-    project.run("python", "-m", "ttsgraph.flows.identity")
+    project.run("python", "-m", "ttsgraph_flows.identity")
     changed = json.loads(project.run("dvc", "status", "--json").stdout)
     project.profile["search"]["racing"]["enabled"] = False
     project.save()
@@ -229,11 +235,11 @@ class TestBadInputGetsOneLineAndExitCode2:
     def test_budget_below_one_call_is_found_before_anything_runs(self, project):
         project.profile["budget"]["limit"] = 0.1
         project.save()
-        self.fails(project.run("python", "-m", "ttsgraph.flows.repro"), "holds no call")
+        self.fails(project.run("python", "-m", "ttsgraph_flows.repro"), "holds no call")
 
     def test_a_folder_that_dvc_does_not_keep(self, project):
         self.fails(
-            project.run("python", "-m", "ttsgraph.flows.repro"),
+            project.run("python", "-m", "ttsgraph_flows.repro"),
             "not inside of a DVC repository",
             "`dvc init --no-scm` first",
         )
@@ -280,7 +286,7 @@ class TestBadInputGetsOneLineAndExitCode2:
         assert project.stage("sample", "--task", "humaneval").returncode == 0
         program = (
             "import runpy, sys\nsys.argv[1:] = ['--task',"
-            " 'humaneval']\nrunpy.run_module('ttsgraph.flows.profile', run_name='__main__')"
+            " 'humaneval']\nrunpy.run_module('ttsgraph_flows.profile', run_name='__main__')"
         )
         done = project.run(*refusing(["landlock_create_ruleset"], program))
         self.fails(done, "can't be isolated here (files: ", "sandbox.accept_weaker: true")

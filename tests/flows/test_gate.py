@@ -18,11 +18,11 @@ from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.deployment.provenance import TestResult
-from ttsgraph.flows import evaluate, report, research
-from ttsgraph.flows.lineage import lineage
-from ttsgraph.flows.registry import RegistryLoader
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
+from ttsgraph_flows import evaluate, report, research
+from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.registry import RegistryLoader
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"

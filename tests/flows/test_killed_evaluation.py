@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from lab import python_path
 from tests.support.project import ROOT
 
 pytestmark = pytest.mark.long
@@ -14,7 +15,7 @@ PREPARE = """
 import sys
 from pathlib import Path
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows import evaluate
+from ttsgraph_flows import evaluate
 project = SimulatedProject(Path(sys.argv[1]))
 project.settings["deploy"]["confidence"] = 0.501
 if sys.argv[2] == "second":
@@ -37,7 +38,7 @@ def test_it_ends_as_if_it_had_not_been_killed(which, tmp_path, capsys):
     """
     folder = tmp_path / "project"
     folder.mkdir()
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
     prepared = subprocess.run(
         [sys.executable, "-c", PREPARE, str(folder), which],
         env=environment,

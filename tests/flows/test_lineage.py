@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError, InputError
-from ttsgraph.flows.lineage import dependents, lineage
-from ttsgraph.flows.registry import Registry, RegistryLoader
+from ttsgraph_flows.lineage import dependents, lineage
+from ttsgraph_flows.registry import Registry, RegistryLoader
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lab import python_path
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
-from ttsgraph.flows.live import PlainLines, View
 from ttsgraph.models.client import Usage
 from ttsgraph.settings.stages import LimitSettings
+from ttsgraph_flows.live import PlainLines, View
 
 ROOT = Path(__file__).parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -22,8 +23,8 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A stage without a model: what it publishes is what the environment and the driver do.
 STAGE = """
 import sys, time
-from ttsgraph.flows.live import live
-from ttsgraph.flows.ending import say
+from ttsgraph_flows.live import live
+from ttsgraph_flows.ending import say
 from ttsgraph.models.client import Usage
 from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
 from ttsgraph.settings.stages import LimitSettings
@@ -48,7 +49,7 @@ def on_a_terminal(**environment: str) -> str:
         for key, value in os.environ.items()
         if key not in ("NO_COLOR", "FORCE_COLOR", "TERM")
     }
-    env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"} | environment
+    env |= {"PYTHONPATH": python_path(ROOT), "TERM": "xterm", "COLUMNS": "120"} | environment
     with subprocess.Popen(
         [sys.executable, "-c", STAGE], stdin=theirs, stdout=theirs, stderr=theirs, env=env
     ) as process:
@@ -92,7 +93,7 @@ def test_a_terminal_that_wants_plain_text_gets_it(environment):
 
 
 def test_a_log_gets_plain_lines_even_where_colours_are_forced():
-    env = os.environ | {"PYTHONPATH": str(ROOT), "FORCE_COLOR": "1", "TERM": "xterm"}
+    env = os.environ | {"PYTHONPATH": python_path(ROOT), "FORCE_COLOR": "1", "TERM": "xterm"}
     done = subprocess.run(
         [sys.executable, "-c", STAGE],
         capture_output=True,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.flows.test_torture import outcome
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows.repro import prefect_server
+from ttsgraph_flows.repro import prefect_server
 
 MISSING = find_spec("prefect_ray") is None
 
@@ -26,7 +26,7 @@ def test_workers_of_ray_find_what_one_process_finds(tmp_path):
     for path in (project.results / "random").glob("*"):
         path.unlink()
     with prefect_server(tmp_path / ".ttsgraph") as url:
-        command = ("python", "-m", "ttsgraph.flows.search", "--task", "math", "--method", "random")
+        command = ("python", "-m", "ttsgraph_flows.search", "--task", "math", "--method", "random")
         done = project.run("env", f"PREFECT_API_URL={url}", *command)
     assert done.returncode == 0, done.stderr
     assert outcome(project.results / "random") == here

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ttsgraph.flows.repro import LOCKS, forget_dead_holders
+from ttsgraph_flows.repro import LOCKS, forget_dead_holders
 
 WAITS = "import sys; sys.stdin.read()"
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError
-from ttsgraph.flows import research
-from ttsgraph.flows.lineage import lineage
+from ttsgraph_flows import research
+from ttsgraph_flows.lineage import lineage
 
 pytestmark = pytest.mark.slow
 STRONG = "llama-3.1-8b"

@@ -17,15 +17,15 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
-from benchmarks.browser import WHY_NOT, browser, chromium
+from lab.benchmarks.browser import WHY_NOT, browser, chromium
 from tests.reporting.test_answer import FIVE, against, answer, row
 from tests.support.processes import wait_until
 from tests.support.project import ROOT
-from ttsgraph.flows.runs_view import CHARTS, COLUMNS, link
-from ttsgraph.flows.tracking import SearchTracker, add_answer, metric_name, search_params
 from ttsgraph.reporting.answer import figures_of
 from ttsgraph.reporting.sources import TableSource
 from ttsgraph.settings.profile import load_profile
+from ttsgraph_flows.runs_view import CHARTS, COLUMNS, link
+from ttsgraph_flows.tracking import SearchTracker, add_answer, metric_name, search_params
 
 ROWS = [row("found", "found graph", FIVE, 0.91), against(0.002, 30, 14)]
 

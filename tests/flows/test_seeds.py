@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows.seeds import KEPT, METHOD, seeds
+from ttsgraph_flows.seeds import KEPT, METHOD, seeds
 
 pytestmark = pytest.mark.slow
 

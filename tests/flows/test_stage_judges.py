@@ -11,12 +11,12 @@ import pytest
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.flows import stage as stage_module
-from ttsgraph.flows.sample import sample
-from ttsgraph.flows.stage import load_stage
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Client
 from ttsgraph.tasks.base import Question, Task
+from ttsgraph_flows import stage as stage_module
+from ttsgraph_flows.sample import sample
+from ttsgraph_flows.stage import load_stage
 
 
 async def some_calls(environment: Environment, questions: dict[str, list[Question]]) -> int:

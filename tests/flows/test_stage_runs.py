@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ttsgraph.flows.provenance_tags import graph_note, run_tags
-from ttsgraph.flows.recorded import why_models
 from ttsgraph.graphs.topologies import parallel
+from ttsgraph_flows.provenance_tags import graph_note, run_tags
+from ttsgraph_flows.recorded import why_models
 
 
 def test_a_note_draws_the_graph_level_by_level() -> None:
@@ -21,7 +21,7 @@ def test_a_note_draws_the_graph_level_by_level() -> None:
 
 
 def test_a_run_has_its_source() -> None:
-    assert run_tags("ttsgraph.flows.search")["mlflow.source.name"] == "ttsgraph.flows.search"
+    assert run_tags("ttsgraph_flows.search")["mlflow.source.name"] == "ttsgraph_flows.search"
 
 
 def test_why_these_models_names_the_reason_and_the_best_that_were_tried() -> None:

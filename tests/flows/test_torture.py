@@ -21,6 +21,7 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
+from lab import python_path
 from tests.support.project import ROOT, Project
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.journal import read_journal
@@ -53,7 +54,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 COMMAND = (
     sys.executable,
     "-m",
-    "ttsgraph.flows.search",
+    "ttsgraph_flows.search",
     "--task",
     "math",
     "--method",
@@ -65,7 +66,7 @@ def start(project: Project) -> subprocess.Popen[str]:
     return subprocess.Popen(
         COMMAND,
         cwd=project.folder,
-        env=os.environ | {"PYTHONPATH": str(project.folder)},
+        env=os.environ | {"PYTHONPATH": python_path(project.folder)},
         text=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -172,7 +173,7 @@ def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(
     size = (project.folder / RESULTS / "journal.jsonl").stat().st_size // 2
     clean(project)
     env = {
-        "PYTHONPATH": str(project.folder),
+        "PYTHONPATH": python_path(project.folder),
         "SIZE": str(size),
         "RESULTS": str(RESULTS),
         "OUT": str(tmp_path / "out"),

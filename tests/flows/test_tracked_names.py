@@ -5,8 +5,9 @@ from __future__ import annotations
 from mlflow.tracking import MlflowClient
 
 from tests.support.project import ROOT
-from ttsgraph.flows.tracking import SERIES, add_answer, metric_name, search_params
+from ttsgraph.methods import searcher_class
 from ttsgraph.settings.profile import load_profile
+from ttsgraph_flows.tracking import SERIES, add_answer, loop_params, metric_name, search_params
 
 
 def test_final_figures_stand_in_groups_and_series_keep_their_names() -> None:
@@ -20,11 +21,12 @@ def test_the_settings_that_searches_are_compared_by_are_params() -> None:
     told = search_params(load_profile("laptop", ROOT / "profiles"))
     assert told["budget.metric"] == "flops"
     assert told["budget.limit"] == 8
-    assert (told["search.batch"], told["search.max_iterations"], told["agent.kind"]) == (
-        16,
-        10,
-        "heuristic",
-    )
+    assert not any(key.startswith(("search.", "agent.")) for key in told)
+    ours = loop_params(load_profile("laptop", ROOT / "profiles"), searcher_class("agent_reinforce"))
+    assert (ours["search.batch"], ours["agent.kind"]) == (16, "heuristic")
+    assert "search.alpha" in ours
+    rival = loop_params(load_profile("laptop", ROOT / "profiles"), searcher_class("random"))
+    assert {"search.alpha", "search.edge_threshold", "agent.kind"}.isdisjoint(rival)
     assert not any(isinstance(value, dict) for value in told.values())
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
+from lab import python_path
 from ttsgraph.base.errors import InputError, RunStopped
-from ttsgraph.flows import tracking
-from ttsgraph.flows.tracking import SearchTracker, add_test_scores, explained
+from ttsgraph_flows import tracking
+from ttsgraph_flows.tracking import SearchTracker, add_test_scores, explained
 
 ROOT = Path(__file__).parents[2]
 # Dies at the given write to the database's folder, as `kill -9` and a full disk would have it.
@@ -30,7 +31,7 @@ def count(*_):
     global left
     left -= 1
     if left < 0: os.kill(os.getpid(), signal.SIGKILL)
-from ttsgraph.flows.tracking import SearchTracker
+from ttsgraph_flows.tracking import SearchTracker
 SearchTracker("sqlite:///mlflow.db", "x", "y", {})
 """
 
@@ -48,7 +49,7 @@ def start(folder):
 def test_what_is_killed_while_it_makes_the_database_leaves_a_project_that_starts(
     tmp_path, statements
 ):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
     died = subprocess.run(
         [sys.executable, "-c", DIES, str(statements)],
         cwd=tmp_path,

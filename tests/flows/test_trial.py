@@ -15,13 +15,13 @@ from ttsgraph.deployment.figures import Drift, figures_of
 from ttsgraph.deployment.promotion import Decision
 from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
-from ttsgraph.flows import alerts
-from ttsgraph.flows.lineage import lineage
-from ttsgraph.flows.registry import TRIAL, Registry, RegistryLoader
-from ttsgraph.flows.served import write_served
 from ttsgraph.models.client import Usage
 from ttsgraph.service.book import Book, Entry
 from ttsgraph.service.outcomes import Notices
+from ttsgraph_flows import alerts
+from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
+from ttsgraph_flows.served import write_served
 
 BETTER = Decision(True, "better: 80.0 % of 50 answers in service", 0.01)
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows import report, research
-from ttsgraph.flows.lineage import dependents, lineage
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph_flows import report, research
+from ttsgraph_flows.lineage import dependents, lineage
 
 pytestmark = pytest.mark.slow
 SMALL = "llama-3.2-1b"

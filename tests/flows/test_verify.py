@@ -13,10 +13,6 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, InputError
-from ttsgraph.flows.lineage import lineage
-from ttsgraph.flows.register import register
-from ttsgraph.flows.registry import Registry
-from ttsgraph.flows.verify import PUBLISHED, publish, verify
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
 from ttsgraph.models.recording import (
     Call,
@@ -26,6 +22,10 @@ from ttsgraph.models.recording import (
     read_calls,
     write_calls,
 )
+from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.register import register
+from ttsgraph_flows.registry import Registry
+from ttsgraph_flows.verify import PUBLISHED, publish, verify
 
 
 def request(text: str, replica: int = 0) -> Request:
@@ -131,7 +131,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
     project = SimulatedProject(tmp_path_factory.mktemp("published"))
     project.build()
     with chdir(project.folder):
-        from ttsgraph.flows import report
+        from ttsgraph_flows import report
 
         report.report.fn()
     project.dvc("commit", "-f", "-q")

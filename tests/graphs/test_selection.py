@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contenders import Contenders
 from ttsgraph.evaluation.executor import run_graph
@@ -55,10 +57,34 @@ def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
     assert shown.endswith("Give no solution of your own. End with one line: Best: <number>")
 
 
-def test_a_judge_that_names_none_is_taken_at_its_word() -> None:
-    assert chosen("Five days.", ["a", "b"]) == "Five days."
-    assert chosen("Best: 7", ["a", "b"]) == "Best: 7"
-    assert chosen("best solution: **1**", ["a", "b"]) == "a"
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Best: 2",
+        "Best: Solution 2",
+        "**Best:** Solution 2.",
+        "Best: (2)",
+        "best: two",
+        "The best solution is Solution 2.",
+        "The best one is number 2",
+        "Solution 2 is the best.",
+        "Answer 2 is clearly the most accurate.",
+        "I choose solution 2",
+        "Solution 1 is wrong.\nBest: #2",
+        "Best: <2>",
+        "2",
+        "Solution 2",
+        "After all:\n**2**",
+    ],
+)
+def test_a_judge_is_understood_however_it_names_one(said: str) -> None:
+    assert chosen(get_task("exact"), said, ["a", "b", "a"]) == "b"
+
+
+def test_a_judge_that_names_none_abstains_and_the_most_frequent_answer_is_taken() -> None:
+    assert chosen(get_task("exact"), "Five days.", ["a", "b", "b"]) == "b"
+    assert chosen(get_task("exact"), "Best: 7", ["a", "b", "b"]) == "b"
+    assert chosen(get_task("exact"), "best solution: **1**", ["a", "b"]) == "a"
 
 
 def test_a_judge_needs_no_votes_and_so_is_offered_for_free_text() -> None:

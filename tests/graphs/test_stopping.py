@@ -495,6 +495,22 @@ def test_a_budget_says_of_means_only_where_it_is_one():
     }
 
 
+def test_dollars_and_seconds_are_means_unless_the_budget_says_otherwise():
+    assert BudgetSettings(limit=3).limits == "worst"
+    for metric in ("dollars", "runtime"):
+        assert BudgetSettings(metric=metric, limit=3).limits == "mean"
+        kept = BudgetSettings(metric=metric, limit=3, of="worst").model_dump(mode="json")
+        assert BudgetSettings(**kept).limits == "worst"
+
+
+def test_a_bound_on_any_one_question_stands_beside_the_mean():
+    profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
+    graph = topologies.parallel(["llama-3.1-8b"] * 3, "llama-3.1-8b", "voter")
+    budget = profile.budget_on("math")
+    assert replace(budget, of="mean").fits(graph)
+    assert not replace(budget, of="mean", worst=budget.cost.graph_cost(graph) / 2).fits(graph)
+
+
 def test_a_vote_in_two_steps_is_decided_only_where_no_answer_can_change_either():
     def head(form):
         return form[0]

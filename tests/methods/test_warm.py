@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.warm import compare
+from lab.benchmarks.warm import compare
 from ttsgraph.agent.base import Brief
 from ttsgraph.agent.history import Scored
 from ttsgraph.evaluation.archive import Archive

@@ -24,9 +24,8 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_grader, get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.isolation import IsolationError
+from ttsgraph.tasks.programs import IsolationError, missing_layers
 from ttsgraph.tasks.prompts import Prompt
-from ttsgraph.tasks.sandbox import missing_layers
 
 MODEL = {"base_url": "http://127.0.0.1:9/v1", "price": {"prompt": 1.0, "completion": 2.0}}
 RUBRIC = "Full marks for the same meaning."
@@ -138,8 +137,8 @@ def test_agreement_is_reported_before_a_judge_is_used(tmp_path: Path) -> None:
     task = judge(known=known(tmp_path, SCORES))
     lines = asyncio.run(checked(task, Judges(lambda answer, *_: 10 * float(answer.split()[0]))))
     assert lines == [
-        "judges agree with 6 known scores: 100 % of 15 pairs ranked alike (chance is 50 %), off by"
-        " 0.00 on average"
+        "judges agree with 6 known scores: kappa 1.00, at least 0.22 (95 %), 100 % of 15 pairs"
+        " ranked alike, off by 0.00 on average"
     ]
 
 
@@ -150,9 +149,29 @@ def test_a_judge_no_better_than_chance_stops_the_run_with_that_reason(tmp_path: 
     task = judge(known=known(tmp_path, SCORES))
     with pytest.raises(
         SettingsError,
-        match=r"judges worse than chance: of 15 pairs .* they rank \d+ % alike \(chance is 50 %\)",
+        match=r"expected judges whose kappa .* is at least 0.2 .* found -?\d\.\d+ .* 6 answers",
     ):
         asyncio.run(checked(task, Judges(says)))
+
+
+def test_a_judge_that_is_right_by_chance_passes_on_no_number_of_labels(tmp_path: Path) -> None:
+    """A little above chance on few pairs is chance; clear agreement on enough labels is not."""
+    scores = [float(k % 2) for k in range(60)]
+    task = judge(known=known(tmp_path, scores))
+    replies = iter(range(10**6))
+
+    def says(share: float) -> Judges:
+        return Judges(
+            lambda answer, *_: (
+                10 * float(answer.split()[0])
+                if next(replies) % 100 < 100 * share
+                else 10 - 10 * float(answer.split()[0])
+            )
+        )
+
+    with pytest.raises(SettingsError, match="kappa"):
+        asyncio.run(checked(task, says(0.53)))
+    assert asyncio.run(checked(task, says(0.9)))
 
 
 def test_biases_of_position_and_length_are_called_by_name(tmp_path: Path) -> None:
@@ -288,6 +307,6 @@ def test_a_program_that_is_none_is_named(tmp_path: Path) -> None:
 def test_a_program_is_refused_where_it_cannot_be_isolated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ttsgraph.tasks.command.missing_layers", lambda: {"files": "no Landlock"})
+    monkeypatch.setattr("codecheck.missing_layers", lambda: {"files": "no Landlock"})
     with pytest.raises(IsolationError):
         get_grader("command", False, {"program": tmp_path / "grade.py"})

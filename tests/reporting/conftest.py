@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.browser import Opened, browser
+from lab.benchmarks.browser import Opened, browser
 from tests.reporting.small_pages import METHODS, closed, nothing_better
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows import report
+from ttsgraph_flows import report
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks.browser import WHY_NOT, chromium
+from lab.benchmarks.browser import WHY_NOT, chromium
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.flows import report
 from ttsgraph.stages.records import GateVerdict, read_data, write_record
 from ttsgraph.stages.schemas import Evaluations, write_table
+from ttsgraph_flows import report
 
 METHODS = ("agent_reinforce", "random")
 in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)

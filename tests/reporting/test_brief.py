@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ttsgraph.flows.answers import answers_file, tell
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, grid, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.brief import drawn
+from ttsgraph_flows.answers import answers_file, tell
 
 POOL = ModelPool(
     tuple(ModelSpec(name, "f", 1e9, 1e9, 1, 1, Price(1.0, 1.0)) for name in ("small", "large"))

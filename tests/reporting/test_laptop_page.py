@@ -14,18 +14,18 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser
 
-from benchmarks.browser import WHY_NOT, Opened, browser, chromium
+from lab.benchmarks.browser import WHY_NOT, Opened, browser, chromium
 from tests.support.project import ROOT
 from ttsgraph.base.state import STATE
-from ttsgraph.flows.answers import answers_file
-from ttsgraph.flows.readme import BEGIN, END, block
-from ttsgraph.flows.verify import copy_into, flow_of, recorded_calls
 from ttsgraph.models.recording import REPLAY, write_calls
 from ttsgraph.reporting.answer import dollars_of
 from ttsgraph.reporting.figures import shown
 from ttsgraph.reporting.sources import Row
 from ttsgraph.settings.profile import load_params
 from ttsgraph.stages.plan import STAGES
+from ttsgraph_flows.answers import answers_file
+from ttsgraph_flows.readme import BEGIN, END, block
+from ttsgraph_flows.verify import copy_into, flow_of, recorded_calls
 
 pytestmark = pytest.mark.long
 in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)

@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 from tests.reporting.small_pages import METHODS
 from ttsgraph.cli import app
 from ttsgraph.evaluation.environment import CONFIDENCE
-from ttsgraph.flows.answers import tell
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.explain import in_brief, steps
 from ttsgraph.reporting.figures import shown
 from ttsgraph.settings.profile import load_profile
+from ttsgraph_flows.answers import tell
 
 pytestmark = pytest.mark.slow
 

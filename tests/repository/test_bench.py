@@ -11,32 +11,36 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import __main__ as bench
-from benchmarks import archive, client_rate, peers, racing, service, wall
-from benchmarks.endpoint import MODEL
-from benchmarks.measured import Ratio
-from benchmarks.pool import questions, stubbed_environment
-from benchmarks.stub import stub_server
+from lab import python_path
+from lab.benchmarks import __main__ as bench
+from lab.benchmarks import archive, client_rate, peers, racing, service, wall
+from lab.benchmarks.endpoint import MODEL
+from lab.benchmarks.measured import Ratio
+from lab.benchmarks.pool import questions, stubbed_environment
+from lab.benchmarks.stub import stub_server
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.evaluation.archive import COLUMNS
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import ignore
-from ttsgraph.flows import report
-from ttsgraph.flows.stage import load_stage
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks.base import Question
+from ttsgraph_flows import report
+from ttsgraph_flows.stage import load_stage
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_benchmark_is_a_module_that_measures():
     for name in bench.BENCHMARKS + bench.NAMED:
-        assert "def measure() -> list[Ratio]:" in (ROOT / "benchmarks" / f"{name}.py").read_text()
+        assert (
+            "def measure() -> list[Ratio]:"
+            in (ROOT / "lab" / "benchmarks" / f"{name}.py").read_text()
+        )
 
 
 @pytest.mark.parametrize(
@@ -92,11 +96,11 @@ def test_the_load_test_knows_an_answer_that_is_not_the_questions_own():
 
 @pytest.mark.slow
 def test_a_run_stores_the_machine_and_the_ratios(tmp_path):
-    command = [sys.executable, "-m", "benchmarks", "growth"]
+    command = [sys.executable, "-m", "lab.benchmarks", "growth"]
     done = subprocess.run(
         command,
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        env={"PYTHONPATH": python_path(ROOT), "PATH": ""},
         capture_output=True,
         text=True,
     )

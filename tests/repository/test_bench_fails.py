@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import (
+from lab.benchmarks import (
     grading,
     growth,
     kernels,
@@ -26,12 +26,12 @@ from benchmarks import (
     tracking,
     workers,
 )
-from benchmarks.archive import BigArchive
-from benchmarks.pool import questions
+from lab.benchmarks.archive import BigArchive
+from lab.benchmarks.pool import questions
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
-from ttsgraph.flows.children import add_children
-from ttsgraph.flows.tracking import SearchTracker
 from ttsgraph.models.client import Usage
+from ttsgraph_flows.children import add_children
+from ttsgraph_flows.tracking import SearchTracker
 
 ROOT = Path(__file__).parents[2]
 
@@ -225,7 +225,8 @@ def test_a_search_that_takes_long_to_resume_or_much_memory_fails(tmp_path):
             return super().failed(feedback)
 
     # In a process of its own, as the stages' database is one of the folder that they run in.
-    code = f"from benchmarks import resume; resume.made(Path({str(tmp_path)!r}), resume.CHEAP, 300)"
+    made = f"resume.made(Path({str(tmp_path)!r}), resume.CHEAP, 300)"
+    code = f"from lab.benchmarks import resume; {made}"
     subprocess.run(
         [sys.executable, "-c", f"from pathlib import Path; {code}"], cwd=ROOT, check=True
     )

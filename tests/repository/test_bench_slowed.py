@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from benchmarks import __main__ as bench
-from benchmarks import (
+from lab.benchmarks import __main__ as bench
+from lab.benchmarks import (
     archive,
     client_rate,
     peers,
@@ -29,24 +29,24 @@ from benchmarks import (
     wall,
     window,
 )
-from benchmarks.measured import Ratio
-from benchmarks.pool import POOL
+from lab.benchmarks.measured import Ratio
+from lab.benchmarks.pool import POOL
 from tests.methods import test_driver
 from tests.methods.test_driver import LAPTOP_POOL, arithmetic
 from tests.repository.test_bench import OneByOne
 from tests.repository.test_bench_fails import Clock, holds
 from tests.service.test_served_run import VirtualLoop
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.flows.children import add_children
-from ttsgraph.flows.search import tracked_search
-from ttsgraph.flows.stage import load_stage
-from ttsgraph.flows.tracking import SearchTracker
 from ttsgraph.methods import Problem, make_searcher
 from ttsgraph.methods.random import RandomSearcher
 from ttsgraph.models.client import Client, Completion, Sampling
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
+from ttsgraph_flows.children import add_children
+from ttsgraph_flows.search import tracked_search
+from ttsgraph_flows.stage import load_stage
+from ttsgraph_flows.tracking import SearchTracker
 
 ROOT = Path(__file__).parents[2]
 
@@ -191,7 +191,7 @@ WASTEFUL = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from benchmarks import resume
+from lab.benchmarks import resume
 from ttsgraph.evaluation import archive
 
 late, held, record_of = 0.0, [], archive._record
@@ -272,7 +272,9 @@ def stage_that_waits(slow):
         context = load_stage(stage.TASK)
         folder = context.results / ("slow" if slow else "as it is")
         taken = stage.spent(
-            lambda: tracked_search(context, stage.METHOD, folder, prepare, 1000, {}, agent=False),
+            lambda: tracked_search(
+                context, stage.METHOD, folder, prepare, 1000, {}, acting=RandomSearcher
+            ),
             clock,
         )
         return [stage.ratio_of(taken, (1.0, 1.0), stage.evaluations(folder))]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 import typer
 import yaml
 
-from ttsgraph.base.parsing import parse
+from lab import python_path
+from tests.support.service import ALONE, PoolStub, chat, pooled, post, profile_of, wait_for
 from ttsgraph.cli import app
-from ttsgraph.settings.profile import Params
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.serving.servers import free_ports
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -23,6 +29,8 @@ COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 KUBERNETES = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 UNIT = (DEPLOY / "ttsgraph.service").read_text()
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+PARAMS = yaml.safe_load((DEPLOY / "params.yaml").read_text())
+PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
 
 
 def of_kind(kind):
@@ -31,6 +39,12 @@ def of_kind(kind):
 
 def pod():
     return of_kind("Deployment")["spec"]["template"]["spec"]
+
+
+def targets(config):
+    """What Prometheus scrapes."""
+    (job,) = config["scrape_configs"]
+    return [one for group in job["static_configs"] for one in group["targets"]]
 
 
 def arguments():
@@ -50,20 +64,8 @@ def test_the_server_takes_the_arguments_that_it_is_started_with(where):
     name, *rest = arguments()[where]
     command = typer.main.get_command(app).commands[name]
     made = command.make_context(name, list(rest))
-    assert made.params["models"] == ["math@champion"]
+    assert made.params["models"][0].strip("/") in ("bundle", "${TTSGRAPH_MODEL:-/bundle}")
     assert made.params["host"] == "0.0.0.0"
-
-
-@pytest.mark.parametrize("name", ["mlflow", "prefect"])
-def test_the_servers_beside_it_know_their_options(name):
-    command = COMPOSE["services"][name]["command"]
-    words = [word for word in command if not word.startswith("-")]
-    until = 2 if name == "mlflow" else 3
-    helped = subprocess.run(
-        [BIN / words[0], *words[1:until], "--help"], capture_output=True, text=True, check=True
-    ).stdout
-    for option in (word.partition("=")[0] for word in command if word.startswith("-")):
-        assert option in helped, option
 
 
 def test_the_image_has_what_it_copies_and_leaves_no_root():
@@ -92,38 +94,27 @@ def test_systemd_takes_the_unit(tmp_path):
     assert complaints == []
 
 
-def test_settings_of_the_containers_are_settings():
-    for data in (
-        yaml.safe_load((DEPLOY / "params.yaml").read_text()),
-        yaml.safe_load(of_kind("ConfigMap")["data"]["params.yaml"]),
-    ):
-        params = parse(Params, data, "params.yaml")
-        assert (ROOT / "profiles" / f"{params.profile}.yaml").exists()
-        assert params.tracking_uri == "http://mlflow:5000"
-
-
 def test_compose_names_what_it_has():
     services = COMPOSE["services"]
-    assert set(services) == {"server", "mlflow", "prefect", "vllm"}
+    assert set(services) == {"server", "prometheus"}
     for service in services.values():
         assert ("image" in service) != ("build" in service)
         assert not str(service.get("image", "")).endswith(":latest")
-        assert set(service.get("depends_on", {})) <= set(services)
-        for volume in service.get("volumes", []):
-            assert volume.split(":")[0] in COMPOSE["volumes"]
-    for name in services["server"]["depends_on"]:
-        assert "healthcheck" in services[name]
-    assert (ROOT / "deploy" / services["server"]["build"]["context"]).resolve() == ROOT
-    pinned = (ROOT / "requirements" / "constraints.txt").read_text()
-    for name in ("mlflow", "prefect"):
-        version = re.search(rf"^{name}==(.+)$", pinned, re.MULTILINE).group(1)
-        assert version in services[name]["image"]
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            known = source in COMPOSE["volumes"] or source.startswith("${")
+            assert known or (DEPLOY / source).exists(), source
+    assert (DEPLOY / services["server"]["build"]["context"]).resolve() == ROOT
+    assert targets(PROMETHEUS) == [f"server:{PARAMS['service']['metrics_port']}"]
 
 
 def test_the_manifest_probes_what_the_server_answers():
     server = pod()["containers"][0]
-    (port,) = server["ports"]
+    port, metrics = server["ports"]
     assert port["containerPort"] == 8080
+    assert metrics["containerPort"] == PARAMS["service"]["metrics_port"]
+    noted = of_kind("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert noted["prometheus.io/port"] == str(metrics["containerPort"])
     assert server["args"][-1] == str(port["containerPort"])
     for probe in ("startupProbe", "readinessProbe"):
         assert server[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
@@ -138,3 +129,97 @@ def test_the_manifest_probes_what_the_server_answers():
         assert selector.items() <= labels.items()
     mounted = {mount["name"] for mount in server["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod()["volumes"]}
+
+
+@contextmanager
+def started(where, folder):
+    """The server as a stack starts it, in a folder laid out as its container has it; yields the
+    addresses of the server and of its figures.
+    """
+    port, metrics = free_ports(2)
+    with pooled(PoolStub()) as pool:
+        Deployed("math", ALONE, profile_of(pool.url)).write(folder / "bundle")
+        service = PARAMS["service"] | {"metrics_port": metrics, "metrics_host": "127.0.0.1"}
+        (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS | {"service": service}))
+        given = [
+            word.replace("${TTSGRAPH_MODEL:-/bundle}", "/bundle") for word in arguments()[where]
+        ]
+        given = [str(folder / "bundle") if word == "/bundle" else word for word in given]
+        if "--port" in given:
+            given = given[: given.index("--port")]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ttsgraph", *given, "--port", str(port)],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": python_path(ROOT), "TTSGRAPH_API_KEY": "sesame"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                said = process.stdout.readline() + process.stdout.readline()
+                assert "serving math@bundle" in said
+                yield f"http://127.0.0.1:{port}", f"127.0.0.1:{metrics}"
+                process.terminate()
+                assert process.wait() == 0
+            finally:
+                process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["systemd", "image", "compose", "kubernetes"])
+def test_what_a_stack_starts_answers_and_tells_its_figures(where, tmp_path):
+    with started(where, tmp_path) as (url, metrics):
+        asked = chat(model="math@bundle")
+        assert post(url, asked).status_code == 401
+        answer = post(url, asked, authorization="Bearer sesame").json()
+        assert answer["choices"][0]["message"]["content"] == "7"
+        assert httpx.get(f"{url}/metrics").status_code == 401
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        figures = httpx.get(f"http://{metrics}/metrics").text
+    assert 'ttsgraph_requests_total{model="math@bundle",status="200"} 1.0' in figures
+
+
+@pytest.mark.slow
+def test_a_prometheus_scrapes_it_and_its_alerts_are_rules(tmp_path):
+    if not (binary := shutil.which("prometheus")):
+        pytest.skip("no prometheus (Debian package `prometheus`)")
+    with started("compose", tmp_path) as (url, metrics):
+        post(url, chat(model="math@bundle"), authorization="Bearer sesame")
+        config = json.loads(json.dumps(PROMETHEUS))
+        config["global"] = dict.fromkeys(config["global"], "1s")
+        config["scrape_configs"][0]["static_configs"] = [{"targets": [metrics]}]
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+        shutil.copy(DEPLOY / "alerts.yml", tmp_path)
+        (port,) = free_ports(1)
+        here = f"127.0.0.1:{port}"
+        command = [binary, f"--config.file={tmp_path}/prometheus.yml"]
+        command += [f"--storage.tsdb.path={tmp_path}/metrics", f"--web.listen-address={here}"]
+
+        def found(what, **query):
+            try:
+                answer = httpx.get(f"http://{here}/api/v1/{what}", params=query)
+                return answer.json()["data"] if answer.status_code == 200 else {}
+            except httpx.HTTPError:
+                return {}
+
+        def values(query):
+            rows = found("query", query=query).get("result", [])
+            return [float(row["value"][1]) for row in rows]
+
+        def health():
+            groups = found("rules").get("groups", [])
+            return [rule["health"] for group in groups for rule in group["rules"]]
+
+        with (
+            (tmp_path / "prometheus.log").open("w") as log,
+            subprocess.Popen(command, stdout=log, stderr=log) as process,
+        ):
+            try:
+                wait_for(lambda: values('ttsgraph_requests_total{status="200"}') == [1.0], 300)
+                assert values("up") == [1.0]
+                wait_for(lambda: len(health()) == 3 and set(health()) == {"ok"}, 300)
+            except BaseException:
+                print((tmp_path / "prometheus.log").read_text())
+                raise
+            finally:
+                process.terminate()

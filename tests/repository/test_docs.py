@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from lab.worlds.settings import WorldSettings
 from tests.support.docs_blocks import LANGUAGES, PAGES, blocks_of, not_run
 from tests.support.docs_project import STUB, DocsProject
 from tests.support.project import ROOT
@@ -24,7 +25,6 @@ from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
 from ttsgraph.scaffold.reference import page as settings_page
 from ttsgraph.settings.profile import Params, Profile
-from ttsgraph.worlds.settings import WorldSettings
 
 # Pages whose commands need no results, and little time.
 QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method.md"]
@@ -94,7 +94,7 @@ def test_settings_and_changes_to_the_code_are_accepted(
                 and not any(block.language == "diff" for block in blocks)
             ):
                 path = tmp_path / block.title.removeprefix("add to ")
-                if path.parent.name == "worlds":
+                if path.parent.name == "named":
                     profile = load(Profile, tmp_path / "profiles" / "simulated.yaml")
                     load(WorldSettings, path).of(profile, block.title)
                 else:

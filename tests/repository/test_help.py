@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from lab import python_path
 from tests.support.project import MODEL
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.cli import app
@@ -158,7 +159,7 @@ def complete(line: str) -> list[str]:
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - 1),
     }
-    env["PYTHONPATH"] = str(ROOT)
+    env["PYTHONPATH"] = python_path(ROOT)
     program = "import sys; sys.argv = ['ttsgraph']; from ttsgraph.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import python_path
 from tests.support.docs_blocks import Block, blocks_of
 from tests.support.processes import said_by
 from tests.support.project import ROOT
@@ -55,7 +56,7 @@ def titled(page: str, title: str) -> Block:
 
 
 def run(program: list[str], folder: Path) -> str:
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": python_path(ROOT), "HOME": str(folder)}
     return said_by([sys.executable, *program], folder, environment)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import startup
+from lab.benchmarks import startup
 from tests.support.project import ROOT
 from ttsgraph.graphs.topologies import parallel
 
@@ -87,7 +87,7 @@ def test_a_stage_imports_no_client_of_models_no_mlflow_and_draws_nothing():
     code = "import json, sys\nfrom importlib import import_module\n"
     code += (
         f"for name in {STAGES}:\n"
-        "    import_module(f'ttsgraph.flows.{name}')\n"
+        "    import_module(f'ttsgraph_flows.{name}')\n"
         "    print(json.dumps([name, list(sys.modules)]))"
     )
     done = subprocess.run(
@@ -102,7 +102,7 @@ def test_a_stage_imports_no_client_of_models_no_mlflow_and_draws_nothing():
 
 
 def test_to_see_that_nothing_has_changed_needs_none_of_what_a_stage_needs(floor):
-    found = imported("import ttsgraph.flows.repro")
+    found = imported("import ttsgraph_flows.repro")
     assert not heavy(found)
     assert len(found) <= 4 * floor
 

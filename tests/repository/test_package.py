@@ -37,8 +37,8 @@ def test_every_make_target_and_file_the_readme_names_exists():
     makefile = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"`?make ([a-z-]+)`?", readme)):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    for module in set(re.findall(r"python -m ttsgraph\.flows\.(\w+)", readme)):
-        assert (ROOT / "flows" / f"{module}.py").exists()
+    for module in set(re.findall(r"python -m ttsgraph_flows\.(\w+)", readme)):
+        assert (ROOT / "flows" / "ttsgraph_flows" / f"{module}.py").exists()
     for path in set(re.findall(r"`((?:pipeline|profiles|flows)/[\w/.]*)`", readme)) - {
         "profiles/<name>.yaml"
     }:

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
-from benchmarks.recording import MOST_FRAMES, PICTURE, SECONDS, chosen, movie, watched
+from lab.benchmarks.recording import MOST_FRAMES, PICTURE, SECONDS, chosen, movie, watched
 from tests.support.project import ROOT
-from ttsgraph.flows.board import BOARD, picture
+from ttsgraph_flows.board import BOARD, picture
 
 STAGE = f"""
 import json, os, pathlib, sys, time

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from lab import python_path
 from tests.models.test_draws import Several
 from tests.serving.test_own_servers import LINES
 from tests.support.habits import refusing
@@ -316,7 +317,7 @@ def test_a_stage_goes_on_when_the_one_whose_servers_it_uses_ends(engine: Engine)
     other = subprocess.Popen(
         command,
         cwd=engine.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         stdin=pipe,
         stdout=pipe,
         text=True,

@@ -11,14 +11,14 @@ import pytest
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import LimitReached
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.flows.init_family import init_family
-from ttsgraph.flows.init_instances import init_instances
-from ttsgraph.flows.pilot import pilot
-from ttsgraph.flows.profile import profile_models
-from ttsgraph.flows.sample import sample
-from ttsgraph.flows.stage import load_stage
 from ttsgraph.graphs.topologies import single
 from ttsgraph.tasks.base import Question
+from ttsgraph_flows.init_family import init_family
+from ttsgraph_flows.init_instances import init_instances
+from ttsgraph_flows.pilot import pilot
+from ttsgraph_flows.profile import profile_models
+from ttsgraph_flows.sample import sample
+from ttsgraph_flows.stage import load_stage
 
 TOKENS = 40_000
 

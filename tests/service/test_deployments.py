@@ -19,6 +19,7 @@ import openai
 import pytest
 import yaml
 
+from lab import python_path
 from tests.support.fakes import ScriptedClient
 from tests.support.project import HANGS_S, ROOT
 from tests.support.service import (
@@ -36,8 +37,7 @@ from ttsgraph.deployment.bundle import Deployed
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.service import server
 from ttsgraph.service.deployments import Live
-from ttsgraph.service.processes import shared_socket
-from ttsgraph.service.server import api_key, is_loopback, serve
+from ttsgraph.service.server import is_loopback, keys_of, serve
 from ttsgraph.settings.service import ServiceSettings
 
 OLD = graph_of("assistant")
@@ -197,15 +197,15 @@ def test_only_loopback_needs_no_key(host, alone, monkeypatch):
     monkeypatch.delenv("TTSGRAPH_TEST_KEY", raising=False)
     assert is_loopback(host) is alone
     if alone:
-        assert api_key(settings, no_key=False) is None
+        assert keys_of(settings, no_key=False).open
     else:
         with pytest.raises(
             InputError, match="API key in the environment variable TTSGRAPH_TEST_KEY"
         ):
-            api_key(settings, no_key=False)
-    assert api_key(settings, no_key=True) is None
+            keys_of(settings, no_key=False)
+    assert keys_of(settings, no_key=True).open
     monkeypatch.setenv("TTSGRAPH_TEST_KEY", "sesame")
-    assert api_key(settings, no_key=False) == "sesame"
+    assert not keys_of(settings, no_key=False).open
 
 
 def test_a_port_that_is_taken_is_named(shelf):
@@ -215,8 +215,7 @@ def test_a_port_that_is_taken_is_named(shelf):
             serve(shelf, (NAME,), ServiceSettings(port=port))
 
 
-@pytest.mark.parametrize("listen", [server._listen, shared_socket])
-def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning(listen):
+def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_beginning():
     """TCP_NODELAY on the connections that asyncio accepts at the server's socket."""
 
     async def accepted(listening):
@@ -233,7 +232,7 @@ def test_the_end_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_begin
             client.close()
         return option
 
-    with listen("127.0.0.1", 0) as listening:
+    with server._listen("127.0.0.1", 0) as listening:
         assert asyncio.run(accepted(listening)) == 1
 
 
@@ -247,7 +246,7 @@ def command(tmp_path, address, pool):
 
     def start(*arguments):
         env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {
-            "PYTHONPATH": str(ROOT)
+            "PYTHONPATH": python_path(ROOT)
         }
         full = [sys.executable, "-m", "ttsgraph", "serve", "blue", "--port", "0", *arguments]
         return subprocess.Popen(
@@ -342,6 +341,27 @@ def children(pid):
             if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(int(child))
     return found
+
+
+@pytest.mark.slow
+def test_no_process_outlives_the_one_that_started_it(command):
+    with command("--workers", "2") as process:
+        assert process.stdout.readline().startswith("serving"), process.stderr.read()
+        both = children(process.pid)
+        process.kill()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in both), 60)
+
+
+@pytest.mark.slow
+def test_what_keeps_a_process_from_starting_is_said_in_its_log(command, tmp_path):
+    Deployed("math", OLD, profile_of("http://127.0.0.1:9/v1")).write(tmp_path / "blue")
+    with command("--workers", "2") as process:
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 2
+    *lines, last = said.strip().splitlines()
+    assert last.startswith("error: a server process could not start")
+    assert any("expected an OpenAI-compatible server" in line for line in lines)
+    assert "Traceback" not in said
 
 
 @pytest.mark.slow

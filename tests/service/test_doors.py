@@ -116,7 +116,7 @@ def test_the_same_trouble_is_logged_once_in_a_while():
 
 
 def test_a_path_makes_no_line_of_its_own_in_the_log(pool, caplog):
-    caplog.set_level(logging.INFO, "ttsgraph.service.tracing")
+    caplog.set_level(logging.INFO, "ttsgraph.service.app")
     with deployed(pool) as url:
         sent(
             url,
@@ -157,7 +157,7 @@ def test_a_request_of_two_lengths_is_refused_and_nothing_after_it_is_read(pool, 
 
 
 def test_a_long_method_or_path_makes_no_long_line(pool, caplog):
-    caplog.set_level(logging.INFO, "ttsgraph.service.tracing")
+    caplog.set_level(logging.INFO, "ttsgraph.service.app")
     with deployed(pool) as url:
         for start in (b"A" * 30_000 + b" /long", b"GET /long" + b"%0a" * 9_000):
             sent(url, start + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -207,11 +207,17 @@ class TestOddAnswersOfThePool:
         "usage",
         ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}'],
     )
-    def test_a_stream_whose_usage_is_none_ends_with_an_error(self, pool, usage):
+    def test_a_stream_whose_usage_is_none_is_answered_and_counted_here(self, pool, usage):
         text = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
         response = self.stream(pool, text, f'{{"choices": [], "usage": {usage}}}')
         events = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
-        assert json.loads(events[-1])["error"]["code"] == "pool_model_failed"
+        assert events[-1] == "[DONE]"
+        chunks = [json.loads(event) for event in events[:-1] if event.startswith("{")]
+        assert "error" not in chunks[-1]
+        said = [
+            choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]
+        ]
+        assert "".join(said) == "7"
 
     def test_half_a_character_is_no_defect(self, pool):
         choice = {

@@ -4,6 +4,7 @@ champion, and drift.
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import stat
 
@@ -24,7 +25,7 @@ from tests.support.service import (
 )
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.deployment.bundle import Deployed, Figures, FileLoader
 from ttsgraph.service.book import Book, Entry
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings, ServiceSettings
@@ -109,7 +110,6 @@ def test_what_is_no_feedback_is_an_error_and_changes_nothing(pool, tmp_path):
             ({"id": answer.id, "answer": "7"}, 400),  # no texts are kept
             ({"id": "chatcmpl-" + "0" * 32, "score": 1}, 404),
             ({"id": answer.id, "score": 1}, 200),
-            ({"id": answer.id, "score": 0}, 409),
         ):
             found = say(service.url, **body)
             assert found.status_code == status, (body, found.text)
@@ -134,6 +134,40 @@ def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
     assert refused.status_code == 404
     assert "keeps no outcomes" in refused.json()["error"]["message"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_word_on_an_answer_counts_once(pool, tmp_path):
+    with serving(Told(math_champion=version(pool)), **kept(tmp_path)) as service:
+        answer = ask(service.url)
+        for score in (1, 1, 0, 0.25):
+            assert say(service.url, id=answer.id, score=score).json()["score"] == score
+        assert say(service.url, id=answer.id, answer="7").json()["score"] == 1.0
+        figures = httpx.get(f"{service.url}/metrics").text
+    assert f'ttsgraph_feedback_total{{model="{NAME}"}} 1.0' in figures
+    with sqlite3.connect(tmp_path / "served.db") as table:
+        assert table.execute("select score, right_answer from served").fetchall() == [(1.0, "7")]
+
+
+def test_a_trial_is_counted_anew_where_a_score_is_corrected(tmp_path):
+    def state(corrected):
+        path = tmp_path / f"{corrected}.db"
+        book = Book(path, 100)
+        book.under_trial("math", "3", "4")
+        for k in range(8):
+            arm = "challenger" if k % 2 == 0 else "champion"
+            number = "4" if arm == "challenger" else "3"
+            entry = Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
+            book.add(entry)
+            first = 0.0 if corrected and k in (2, 5) else float(k % 3 == 0)
+            assert book.judge(entry.trace, first, None, 0.95, 100)
+        for k in (2, 5) if corrected else ():
+            assert not book.judge(f"{k:032x}", float(k % 3 == 0), None, 0.95, 100)
+            assert not book.judge(f"{k:032x}", 1.0, None, 0.95, 100)
+            assert not book.judge(f"{k:032x}", float(k % 3 == 0), None, 0.95, 100)
+        with sqlite3.connect(path) as table:
+            return table.execute("select state, promote from duels").fetchall()
+
+    assert state(corrected=True) == state(corrected=False)
 
 
 def test_feedback_needs_the_key(pool, tmp_path):
@@ -216,6 +250,31 @@ def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_pat
     assert f'ttsgraph_drifted{{figure="accuracy",model="{NAME}"}} 1.0' in figures
     assert f'ttsgraph_drifted{{figure="agreement",model="{NAME}"}} 0.0' in figures
     assert f'ttsgraph_figure{{figure="accuracy",model="{NAME}"}} 0.5' in figures
+
+
+def test_another_model_behind_the_same_name_is_an_alert(pool, tmp_path):
+    """What its bundle says of the test is enough: no feedback is needed, and no registry."""
+    tested = Figures(accuracy=0.9, cost=3 * 11 * 0.1 / 1e6, agreement=0.95)
+    version(pool, tested=tested).write(tmp_path / "found")
+    loader = FileLoader((tmp_path / "found",))
+    name = loader.names[0]
+
+    def drifted_in(service):
+        service.refresh()
+        rows = httpx.get(f"{service.url}/metrics").text.splitlines()
+        rows = [row for row in rows if row.startswith("ttsgraph_drifted{")]
+        return {row.split('"')[1]: float(row.split()[-1]) for row in rows}
+
+    settings = kept(tmp_path, "figures", drift={"least": 30, "window": 30})
+    with serving(loader, loader.names, **settings) as service:
+        for _ in range(30):
+            post(service.url, chat(model=name))
+        assert drifted_in(service) == {"cost": 0.0, "agreement": 0.0}
+        numbers = itertools.count()
+        pool.reply = lambda body: f"let me see: {next(numbers)}"  # it says more, and never the same
+        for _ in range(30):
+            post(service.url, chat(model=name))
+        assert drifted_in(service) == {"cost": 1.0, "agreement": 1.0}
 
 
 def test_chance_alone_is_no_drift():

@@ -160,6 +160,26 @@ def test_at_a_deadline_it_answers_with_what_there_is_and_says_so():
     assert (chained.text, chained.late) == ("7", True)
 
 
+def test_an_adviser_that_hangs_costs_its_share_of_the_time_and_no_more():
+    graph = topologies.parallel(["m"] * 3, "n", "fuser")
+    client = Timed(lambda r: "7", lambda r: 1e9 if r.replica == 1 and r.model == "m" else 1.0)
+    answer, took = serve(graph, client, deadline_s=20.0)
+    assert (answer.text, took, set(answer.lost), answer.degraded) == ("7", 11.0, {1}, True)
+    assert (answer.late, answer.cancelled) == (False, ())
+    chained = topologies.chain(["m", "m", "n"])
+    slow = Timed(lambda r: "7", lambda r: 12.0 if r.model == "m" else 1.0)
+    answer, took = serve(chained, slow, deadline_s=30.0)
+    assert (answer.text, answer.late) == ("7", False)  # nothing else was there to go on with
+    assert took == 12.0 + 9.0 + 1.0  # the second passes on what it read when half of 18 s are over
+
+
+def test_without_anything_to_go_on_with_a_share_is_no_end():
+    graph = topologies.parallel(["m"] * 2, "n", "fuser")
+    client = Timed(lambda r: "7", lambda r: 15.0 if r.model == "m" else 1.0)
+    answer, took = serve(graph, client, deadline_s=20.0)
+    assert (answer.text, took, answer.degraded) == ("7", 16.0, False)
+
+
 def test_whoever_leaves_cancels_every_call():
     client = Timed(lambda r: "7", lambda r: 60.0)
 

@@ -414,8 +414,12 @@ def test_metrics_count_requests_tokens_and_calls_by_served_name(pool):
         figures = httpx.get(f"{url}/metrics").text
     assert f'ttsgraph_requests_total{{model="{NAME}",status="200"}} 2.0' in figures
     assert 'ttsgraph_requests_total{model="-",status="404"} 1.0' in figures
-    assert f'ttsgraph_tokens_total{{kind="prompt",model="{NAME}"}} 60.0' in figures
-    assert f'ttsgraph_pool_calls_total{{model="{NAME}"}} 6.0' in figures
+    for upstream, calls in (("small", 4), ("large", 2)):
+        of = f'model="{NAME}",upstream="{upstream}"'
+        told = f'model="{NAME}",outcome="answered",upstream="{upstream}"'
+        assert f'ttsgraph_tokens_total{{kind="prompt",{of}}} {calls}0.0' in figures
+        assert f"ttsgraph_pool_calls_total{{{told}}} {calls}.0" in figures
+        assert f"ttsgraph_pool_call_seconds_count{{{of}}} {calls}.0" in figures
     assert (
         f'ttsgraph_deployed{{graph_hash="{FUSED.content_hash}",model="{NAME}",version="3"}} 1.0'
         in figures

@@ -160,6 +160,47 @@ def test_a_vote_counts_the_tools_name_first_and_then_its_arguments(pool):
     assert all(body["tools"] for body in pool.bodies)
 
 
+@pytest.mark.parametrize(
+    "broken",
+    ['{"city": "Oslo"', "Oslo", "[]", '{"city": 7}', "{}", '{"town": "Oslo"}'],
+)
+def test_calls_that_can_not_be_made_do_not_count(pool, broken):
+    torn = calling(("get_weather", broken))
+    whole = calling(("get_weather", {"city": "Paris"}))
+    replies = iter([torn, torn, torn, whole, whole])
+    with deployed(pool, graph_of("voter", *["large"] * 5)) as (through, _):
+        pool.reply = lambda body: next(replies)
+        (choice,) = create(through, NAME, tools=[WEATHER]).choices
+    (call,) = choice.message.tool_calls
+    assert json.loads(call.function.arguments) == {"city": "Paris"}
+
+
+def test_a_call_of_a_tool_that_there_is_not_does_not_count(pool):
+    other = calling(("drop_tables", {}))
+    replies = iter([other, other, calling(("get_weather", {"city": "Paris"}))])
+    with deployed(pool, graph_of("voter", *["large"] * 3)) as (through, _):
+        pool.reply = lambda body: next(replies)
+        (choice,) = create(through, NAME, tools=[WEATHER]).choices
+    assert choice.message.tool_calls[0].function.name == "get_weather"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"city": {"$ref": "http://127.0.0.1:9/city.json"}}},
+        {"type": "object", "properties": {"city": {"pattern": "(a+)+$"}}},
+        {"type": "nothing that there is"},
+    ],
+)
+def test_a_schema_that_can_not_be_checked_holds_up_nobody(pool, schema):
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": schema}}
+    said = calling(("get_weather", {"city": "a" * 60 + "!"}))
+    with deployed(pool, graph_of("voter", *["large"] * 3)) as (through, _):
+        pool.reply = lambda body: said
+        (choice,) = create(through, NAME, tools=[tool]).choices
+    assert choice.message.tool_calls[0].function.name == "get_weather"
+
+
 def test_a_vote_between_calls_and_texts_takes_what_most_do(pool):
     answers = iter([saying("7"), calling(("get_weather", {"city": "Lima"})), saying("It is 7")])
     with deployed(pool, graph_of("voter", *["large"] * 3)) as (through, _):

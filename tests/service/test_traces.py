@@ -75,29 +75,60 @@ def tree(spans):
     }
 
 
-def test_a_request_a_node_and_a_call_each_have_a_span_with_what_they_used(pool):
+def of_node(spans, node):
+    """The attributes of a node's span."""
+    (found,) = [a for a in map(attributes_of, spans) if a.get("ttsgraph.node") == node]
+    return found
+
+
+def test_a_request_and_each_node_have_a_span_with_what_they_used(pool):
     with traced(pool) as (client, collector):
         answer = ask(client)
     (spans,) = collector.spans.values()
     assert list(collector.spans) == [answer.model_extra["ttsgraph"]["trace_id"]]
     assert collector.resources[0]["service.name"] == "ttsgraph"
     found = tree(spans)
-    request, nodes = found["POST /v1/chat/completions"]
-    assert sorted(nodes) == ["assistant 0", "assistant 1", "fuser 2"]
+    request, nodes = found[f"invoke_agent {NAME}"]
+    assert sorted(nodes) == ["chat large", "chat small", "chat small"]
+    assert request["gen_ai.operation.name"] == "invoke_agent"
     assert request["gen_ai.agent.name"] == NAME
+    assert request["gen_ai.response.id"] == answer.id
     assert request["http.response.status_code"] == 200
     assert request["ttsgraph.calls"] == 3
     assert request["ttsgraph.dollars"] == pytest.approx(33 * 0.1 / 1e6)
     assert request["ttsgraph.graph_hash"] == FUSED.content_hash
-    fuser, calls = found["fuser 2"]
-    assert (fuser["ttsgraph.role"], fuser["ttsgraph.outcome"]) == ("fuser", "answered")
-    assert calls == ["chat large"]
-    call = next(found[name][0] for name in found if name.startswith("chat large"))
-    assert call["gen_ai.request.model"] == "large"
+    call = of_node(spans, 2)
+    assert (call["ttsgraph.role"], call["ttsgraph.outcome"]) == ("fuser", "answered")
+    assert (call["gen_ai.operation.name"], call["gen_ai.request.model"]) == ("chat", "large")
     assert (call["gen_ai.usage.input_tokens"], call["gen_ai.usage.output_tokens"]) == (10, 1)
     assert call["ttsgraph.cached"] is False
     assert call["ttsgraph.dollars"] == pytest.approx(11 * 0.1 / 1e6)
     assert "3 + 4" not in str(spans)
+
+
+CALLER = f"00-{'a1' * 16}-{'b2' * 8}-01"
+
+
+def test_the_callers_trace_goes_on_to_the_models(pool):
+    with traced(pool) as (client, collector):
+        ask(client, extra_headers={"traceparent": CALLER, "tracestate": "vendor=1"})
+    (spans,) = collector.spans.values()
+    assert list(collector.spans) == ["a1" * 16]
+    (first,) = [span for span in spans if span.name.startswith("invoke_agent")]
+    assert first.parent_span_id.hex() == "b2" * 8
+    calls = {f"00-{'a1' * 16}-{s.span_id.hex()}-01" for s in spans if s.name.startswith("chat")}
+    assert {headers["traceparent"] for headers in pool.headers} == calls
+    assert {headers["tracestate"] for headers in pool.headers} == {"vendor=1"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_traces_the_callers_context_goes_on_as_it_came(pool, stream):
+    with deployed(pool) as url:
+        found = ask(client_of(url), stream=stream, extra_headers={"traceparent": CALLER})
+        list(found)
+        assert [headers["traceparent"] for headers in pool.headers] == [CALLER] * 3
+        ask(client_of(url))
+        assert "traceparent" not in pool.headers[-1]
 
 
 def test_what_was_not_asked_or_failed_says_why(pool):
@@ -109,16 +140,16 @@ def test_what_was_not_asked_or_failed_says_why(pool):
         pool.reply = lambda body: next(replies)
         ask(client)
     (spans,) = collector.spans.values()
-    found = {name: attributes for name, (attributes, _) in tree(spans).items()}
-    how = [found[f"assistant {i}"]["ttsgraph.outcome"] for i in range(4)]
+    tree(spans)
+    how = [of_node(spans, i)["ttsgraph.outcome"] for i in range(4)]
     assert how.count("failed") == 1
-    lost = found[f"assistant {how.index('failed')}"]
+    lost = of_node(spans, how.index("failed"))
     assert "HTTP 500" in lost["ttsgraph.why"]
-    assert found["voter 4"]["ttsgraph.voters"] == 4
-    heard = found["voter 4"]["ttsgraph.votes"]
-    assert found["voter 4"]["ttsgraph.stopped_early"] is (heard < 4)
-    failed = [span for span in spans if span.status.code == 2]
-    assert {span.name for span in failed} == {f"assistant {how.index('failed')}", "chat small"}
+    vote = of_node(spans, 4)
+    assert vote["ttsgraph.voters"] == 4
+    assert vote["ttsgraph.stopped_early"] is (vote["ttsgraph.votes"] < 4)
+    (failed,) = [span for span in spans if span.status.code == 2]
+    assert attributes_of(failed)["ttsgraph.node"] == how.index("failed")
 
 
 def test_a_vote_that_is_decided_says_who_was_not_waited_for(pool):
@@ -126,12 +157,12 @@ def test_a_vote_that_is_decided_says_who_was_not_waited_for(pool):
         pool.holds = lambda body: body["model"] == "large"
         ask(client)
     (spans,) = collector.spans.values()
-    found = {name: attributes for name, (attributes, _) in tree(spans).items()}
-    late = found["assistant 2"]
+    tree(spans)
+    late = of_node(spans, 2)
     assert late["ttsgraph.outcome"] == "cancelled"
     assert late["ttsgraph.why"] == "the vote was decided without it"
-    assert found["voter 3"]["ttsgraph.stopped_early"] is True
-    assert found["voter 3"]["ttsgraph.votes"] == 2
+    vote = of_node(spans, 3)
+    assert (vote["ttsgraph.stopped_early"], vote["ttsgraph.votes"]) == (True, 2)
 
 
 def test_a_request_that_fails_is_traced_as_failed(pool):
@@ -159,16 +190,31 @@ def test_texts_are_shown_only_where_asked_for_and_without_what_is_to_be_hidden(p
     assert "my number is [redacted]" in said
     assert "call [redacted] with [key], it is 7" in said
     assert "555-" not in said
-    call = next(attributes_of(span) for span in spans if span.name == "chat large")
+    call = of_node(spans, 2)
     messages = json.loads(call["gen_ai.input.messages"])
     assert [message["role"] for message in messages] == ["system", "user"]
 
 
-def test_a_share_of_requests_is_traced_each_of_them_whole(pool):
-    with traced(pool, rate=0.5) as (client, collector):
-        asked = [ask(client).model_extra["ttsgraph"]["trace_id"] for _ in range(60)]
-    assert set(collector.spans) == {trace for trace in asked if int(trace[0], 16) < 8}
-    assert all(len(spans) == 7 for spans in collector.spans.values())
+def test_a_share_of_requests_is_traced_each_of_them_whole(pool, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    with traced(pool) as (client, collector):
+        asked = [ask(client).model_extra["ttsgraph"]["trace_id"] for _ in range(40)]
+    assert set(collector.spans) == {trace for trace in asked if int(trace[16], 16) < 8}
+    assert all(len(spans) == 4 for spans in collector.spans.values())
+
+
+def test_the_usual_variables_say_where_traces_go_and_of_what_service(pool, monkeypatch):
+    collector = Collector()
+    with collecting(collector) as endpoint:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.removesuffix("/v1/traces"))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-experiment=7")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "maths")
+        with deployed(pool) as url:
+            ask(client_of(url))
+    assert len(collector.spans) == 1
+    assert collector.headers[0]["x-experiment"] == "7"
+    assert collector.resources[0]["service.name"] == "maths"
 
 
 def test_a_collector_that_is_down_holds_up_nobody(pool):
@@ -207,8 +253,7 @@ def test_a_thousand_requests_traces_arrive_whole(pool):
     assert set(collector.spans) == set(asked)
     for spans in collector.spans.values():
         names = sorted(span.name for span in spans)
-        nodes = ["assistant 0", "assistant 1", "chat large", "chat small", "chat small", "fuser 2"]
-        assert names == ["POST /v1/chat/completions", *nodes]
+        assert names == ["chat large", "chat small", "chat small", f"invoke_agent {NAME}"]
         tree(spans)
 
 
@@ -263,14 +308,17 @@ def all_traces(tracked, experiment, include_spans=False):
 
 
 @pytest.mark.slow
-def test_mlflows_traces_page_has_a_thousand_requests_with_their_spans_and_tokens(pool, tmp_path):
+def test_mlflows_traces_page_has_a_thousand_requests_with_their_spans_and_tokens(
+    pool, tmp_path, monkeypatch
+):
     pool.reset()
     version = Deployed("math", FUSED, profile_of(pool.url), (), "3")
     with mlflow_server(tmp_path) as url:
         tracked = MlflowClient(url)
         experiment = tracked.create_experiment("served")
-        headers = {"x-mlflow-experiment-id": experiment}
-        settings = {"endpoint": f"{url}/v1/traces", "headers": headers, "texts": True}
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"x-mlflow-experiment-id={experiment}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+        settings = {"endpoint": f"{url}/v1/traces", "texts": True}
         with serving(Shelf(math_champion=version), traces=settings) as service:
             asked = asyncio.run(a_thousand(f"{service.url}/v1"))
 
@@ -286,7 +334,7 @@ def test_mlflows_traces_page_has_a_thousand_requests_with_their_spans_and_tokens
         kinds = [span.span_type for span in trace.data.spans]
         assert kinds.count("CHAT_MODEL") == 3
         assert kinds.count("AGENT") == 1
-        assert len(kinds) == 7
+        assert len(kinds) == 4
         assert trace.info.token_usage["input_tokens"] == 30
         assert " + 4" in trace.info.request_preview
         assert "7" in trace.info.response_preview
@@ -308,7 +356,6 @@ assert not {"opentelemetry.sdk", "opentelemetry.exporter"} & set(sys.modules)
     [
         ({"endpoint": "127.0.0.1:4318"}, "expected a URL that begins with http"),
         ({"redact": ["("]}, "is no regular expression"),
-        ({"rate": 2}, "less than or equal to 1"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(traces, said):

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lab import python_path
 from tests.support.tiny_server import MakeSpec, processes
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.serving import launcher as launcher_module
@@ -194,7 +195,7 @@ def test_no_process_outlives_its_parent(
 ) -> None:
     spec = make_spec("tiny")
     argument = json.dumps([spec.name, spec.command, spec.port, str(spec.log), str(ending)])
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, argument],
         stdin=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """The paper's models with random weights: their real configurations at small shapes, on the CPU.
 
 No weights and no GPU are needed: what is shown is that each configuration makes a model that
-generates, and that its weights and its cache take what pipeline/serving/memory.py says.
+generates, and that its weights and its cache take what pipeline/ttsgraph/serving/memory.py says.
 """
 
 from __future__ import annotations

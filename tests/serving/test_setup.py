@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lab import python_path
 from tests.support.project import ROOT
 from ttsgraph.serving.setup import LEAVE_ALONE, main, theirs
 
@@ -35,13 +36,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("pyproject.toml", "requirements/constraints.txt", "requirements/serve.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / "pipeline" / "serving").mkdir(parents=True)
-    (tmp_path / "pipeline" / "serving" / "convert.py").touch()
+    serving = tmp_path / "pipeline" / "ttsgraph" / "serving"
+    serving.mkdir(parents=True)
+    (serving / "convert.py").touch()
     (tmp_path / "maker").write_text(MAKER)
     (tmp_path / "maker").chmod(0o755)
     own = tmp_path / ".venv" / "bin"
     own.mkdir(parents=True)
-    (own / "python").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P "$@"\n')
+    (own / "python").write_text(
+        f'#!/bin/sh\nPYTHONPATH={python_path(ROOT)} exec {sys.executable} -P "$@"\n'
+    )
     (own / "ttsgraph").write_text("#!/bin/sh\necho ttsgraph $@ >> made\n")
     for name in ("python", "ttsgraph"):
         (own / name).chmod(0o755)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lab import python_path
 from tests.support.processes import alive, children_of, wait_until
 from tests.support.tiny_server import processes, tiny_spec
 from ttsgraph.base.errors import EndpointError
@@ -57,7 +58,7 @@ def start_stage(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", STAGE, str(folder)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)}, cwd=ROOT,
     )  # fmt: skip
 
 

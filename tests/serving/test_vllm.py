@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lab import python_path
 from tests.conftest import RealPool
 from tests.support.processes import alive, all_below, children_of, wait_until
 from tests.support.real import (
@@ -238,7 +239,7 @@ def test_no_process_of_vllm_outlives_its_parent(
         str(free_ports(1)[0]),
         str(ending),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     parent = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

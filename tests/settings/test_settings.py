@@ -77,7 +77,9 @@ def test_a_wrong_profile_gets_one_line_that_names_the_key(tmp_path, change, mess
 
 
 def test_an_unknown_profile_lists_the_known_ones():
-    with pytest.raises(SettingsError, match=r"unknown profile 'desktop'; .* has laptop, paper"):
+    with pytest.raises(
+        SettingsError, match=r"unknown profile 'desktop'; .* has coder, laptop, paper"
+    ):
         load_profile("desktop", ROOT / "profiles")
 
 

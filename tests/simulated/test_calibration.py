@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.study import paper
+from lab.study.pilots import Pilot, pilots
 from tests.simulated.test_simulated import client_of, evaluate, questions_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.study import paper
-from ttsgraph.study.pilots import Pilot, pilots
 
 QUESTIONS = 2000
 RANDOM_GRAPHS = 10

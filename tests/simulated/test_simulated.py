@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import python_path
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.executor import run_graph
@@ -150,7 +151,7 @@ print([(r.question_id, r.answer, r.latency_s) for r in feedback.results])
 """
     outputs = []
     for seed in ("1", "2"):
-        env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": python_path(ROOT)}
         command = [sys.executable, "-c", program, str(ROOT / "profiles")]
         outputs.append(
             subprocess.run(

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from lab import python_path
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base import code as code_module
@@ -24,11 +25,6 @@ from ttsgraph.base import style
 from ttsgraph.base.code import Code, Parsed, own_code, parsed
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.parsing import parse
-from ttsgraph.flows import report
-from ttsgraph.flows import stage as stage_module
-from ttsgraph.flows.dvc_yaml import dvc_yaml
-from ttsgraph.flows.identity import identities
-from ttsgraph.flows.verify import flow_of
 from ttsgraph.models import client, dialect
 from ttsgraph.models.recording import REPLAY, write_calls
 from ttsgraph.pool import spec
@@ -39,6 +35,11 @@ from ttsgraph.stages import brief
 from ttsgraph.stages.identity import SERVING, settings_digest, settings_identity
 from ttsgraph.stages.plan import STAGES
 from ttsgraph.tasks.base import Question
+from ttsgraph_flows import report
+from ttsgraph_flows import stage as stage_module
+from ttsgraph_flows.dvc_yaml import dvc_yaml
+from ttsgraph_flows.identity import identities
+from ttsgraph_flows.verify import flow_of
 
 LAPTOP = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
 
@@ -60,11 +61,11 @@ def test_dvc_yaml_is_what_the_plans_say() -> None:
 
 
 def test_a_closure_has_lazy_imports_scripts_templates_and_packages_but_nothing_for_types() -> None:
-    closure = own_code().closure("ttsgraph.flows.search")
+    closure = own_code().closure("ttsgraph_flows.search")
     assert "ttsgraph.endpoints.openai_client" in closure  # imported in functions alone
     assert "ttsgraph.serving.transformers_server" in closure  # run by its path
     assert (
-        "ttsgraph.tasks.sandbox_values" in closure
+        "codecheck.sandbox_values" in closure
     )  # imported plainly by a script that is run by its path
     assert "ttsgraph.agent" in closure
     assert any(name.endswith("update.md.j2") for name in closure)
@@ -212,8 +213,8 @@ def memory(tmp_path: Path) -> Path:
     return tmp_path / "state" / "code.json"
 
 
-def remembering(memory: Path, root: Path = ROOT, module: str = SMALL) -> str:
-    code = Code(root, memory)
+def remembering(memory: Path, root: Path | None = None, module: str = SMALL) -> str:
+    code = Code(*([root] if root else own_code().roots), memory=memory)
     found = code.digest(module)
     code.remember()
     return found
@@ -223,7 +224,7 @@ def test_digests_are_the_same_with_a_memory_and_without_of_every_stage(memory: P
     modules = [plan.module for plan in STAGES]
     without = own_code().digests(*modules)
     for _ in range(2):  # the first one fills it
-        code = Code(ROOT, memory)
+        code = Code(*own_code().roots, memory=memory)
         assert code.digests(*modules) == without
         code.remember()
     assert kept(memory)["modules"].keys() == without.keys() & code.modules.keys()
@@ -254,7 +255,7 @@ def test_what_is_remembered_is_not_parsed_again_until_it_changes(
     # The same text as a package's imports something else: ttsgraph.a.b, which isn't there.
     (package / "a").mkdir()
     (package / "a.py").rename(package / "a" / "__init__.py")
-    assert Code(tmp_path, memory).closure("ttsgraph.a") == ("ttsgraph", "ttsgraph.a")
+    assert Code(tmp_path, memory=memory).closure("ttsgraph.a") == ("ttsgraph", "ttsgraph.a")
 
 
 def test_a_damaged_memory_is_not_used_and_written_anew(memory: Path) -> None:
@@ -302,7 +303,7 @@ def test_processes_that_remember_at_once_do_not_disturb_each_other(
             "from pathlib import Path; from ttsgraph.base.files import keep; keep(Path({}), 1)"
         )
         run = [sys.executable, "-c", program.format(repr(str(memory)))]
-        subprocess.run(run, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+        subprocess.run(run, env=os.environ | {"PYTHONPATH": python_path(ROOT)}, check=True)
         assert kept(memory) == 1
         finish(unfinished, path)
 
@@ -321,7 +322,7 @@ class Edited:
 
     def stale(self) -> set[str]:
         """The stages whose identity differs from what DVC recorded."""
-        done = self.project.run(sys.executable, "-m", "ttsgraph.flows.identity")
+        done = self.project.run(sys.executable, "-m", "ttsgraph_flows.identity")
         assert done.returncode == 0, done.stderr
         changed = json.loads(self.project.dvc("status", "--json"))
         return {name.split("@")[0] for name in changed if name != "identity"}
@@ -352,10 +353,11 @@ def run_modules(project: SimulatedProject, name: str) -> set[str]:
     """The modules of the project that a process has imported once a stage has run in it."""
     program = (
         "import importlib, json, sys\n"
-        f"members = vars(importlib.import_module('ttsgraph.flows.{name}')).values()\n"
+        f"members = vars(importlib.import_module('ttsgraph_flows.{name}')).values()\n"
         f"flow = next(f for f in members if getattr(f, 'name', '') == {name!r})\n"
         "flow.fn(**json.loads(sys.argv[1]))\n"
-        "print(json.dumps([m for m in sys.modules if m.split('.')[0] == 'ttsgraph']))"
+        "ours = [m for m in sys.modules if m.split('.')[0] in ('ttsgraph', 'codecheck')]\n"
+        "print(json.dumps(ours))"
     )
     (plan,) = (plan for plan in STAGES if plan.name == name)
     arguments = {key: {"task": "math", "method": "random"}[key] for key in plan.per}
@@ -394,13 +396,14 @@ class TestWhatAnEditMakesStale:
         """Against what processes really imported, so that no stale result is missed, and against
         the closure.
         """
-        code = Code(edited.project.folder)
+        roots = [edited.project.folder / name for name in ("pipeline", "flows", "checker")]
+        code = Code(*roots)
         ran = {plan.name: run_modules(edited.project, plan.name) for plan in STAGES}
         closures = {plan.name: set(code.closure(plan.module)) for plan in STAGES}
         for name, modules in ran.items():
             assert modules <= closures[name], (name, sorted(modules - closures[name]))
         chosen = sorted(
-            name for name in code.modules if not name.startswith("ttsgraph.flows.identity")
+            name for name in code.modules if not name.startswith("ttsgraph_flows.identity")
         )
         thirty = chosen[:: max(1, len(chosen) // 30)][:30]
         assert len(thirty) == 30
@@ -412,11 +415,9 @@ class TestWhatAnEditMakesStale:
                 path = code.modules[name]
                 text = path.read_text()
                 path.write_text(f"{text}\nEDITED = True\n")
-                stale = _changed(before, identities(params, profile, Code(edited.project.folder)))
+                stale = _changed(before, identities(params, profile, Code(*roots)))
                 path.write_text(_with_other_words(text))
-                unchanged = _changed(
-                    before, identities(params, profile, Code(edited.project.folder))
-                )
+                unchanged = _changed(before, identities(params, profile, Code(*roots)))
                 path.write_text(text)
                 assert stale == {stage for stage, closure in closures.items() if name in closure}, (
                     name
@@ -489,13 +490,13 @@ def _with_other_words(text: str) -> str:
 
 def test_identities_do_not_depend_on_the_process() -> None:
     program = (
-        "from ttsgraph.base.code import own_code; print(own_code().digest('ttsgraph.flows.search'))"
+        "from ttsgraph.base.code import own_code; print(own_code().digest('ttsgraph_flows.search'))"
     )
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": python_path(ROOT)},
             capture_output=True,
         )
-        assert done.stdout.decode().strip() == own_code().digest("ttsgraph.flows.search")
+        assert done.stdout.decode().strip() == own_code().digest("ttsgraph_flows.search")

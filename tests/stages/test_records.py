@@ -23,18 +23,6 @@ from ttsgraph.base.files import keep, kept
 from ttsgraph.base.journal import read
 from ttsgraph.endpoints.habits import Habits
 from ttsgraph.evaluation.progress import Spent
-from ttsgraph.flows import (
-    evaluate,
-    init_family,
-    init_instances,
-    pilot,
-    profile,
-    report,
-    research,
-    sample,
-    search,
-)
-from ttsgraph.flows.stage import load_stage, read_found
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.limits import Account
 from ttsgraph.serving.running import _read as read_servers
@@ -51,6 +39,18 @@ from ttsgraph.stages.records import (
     write_record,
 )
 from ttsgraph.stages.schemas import read_table
+from ttsgraph_flows import (
+    evaluate,
+    init_family,
+    init_instances,
+    pilot,
+    profile,
+    report,
+    research,
+    sample,
+    search,
+)
+from ttsgraph_flows.stage import load_stage, read_found
 
 STARTED = {"counts": {"m": 2, "n": 1}, "mean_accuracy": 0.5, "exchanges": []}
 PREFERRED = {"models": ["m", "n"], "reason": "m is better", "exchanges": []}
@@ -129,7 +129,7 @@ def read_right_or_told(
         assert str(path) in said
         assert "\n" not in said
         assert re.search(
-            r"`python -m ttsgraph\.flows\.\w+[^`]*`|`make repro` makes it|delete the file"
+            r"`python -m ttsgraph_flows\.\w+[^`]*`|`make repro` makes it|delete the file"
             r"|move the file away",
             said,
         ), said
@@ -186,7 +186,7 @@ def test_a_record_without_its_keys_names_the_command_that_makes_it(
     path = tmp_path / "results" / "laptop" / "math" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(text.encode(errors="surrogateescape"))
-    command = r"python -m ttsgraph\.flows\.init_family --profile laptop --task math"
+    command = r"python -m ttsgraph_flows\.init_family --profile laptop --task math"
     with pytest.raises(DataError, match=rf"`{command}`, or `make repro`"):
         read_record(RECORDS[name][0], path, "init_family")
 
@@ -347,7 +347,7 @@ def run(command: str) -> None:
     words = shlex.split(command)
     assert words[:2] == ["python", "-m"], command
     options = {words[k].removeprefix("--"): words[k + 1] for k in range(3, len(words), 2)}
-    STAGES[words[2].removeprefix("ttsgraph.flows.")].fn(**options)
+    STAGES[words[2].removeprefix("ttsgraph_flows.")].fn(**options)
 
 
 def cut_lines(content: bytes) -> bytes:
@@ -360,15 +360,15 @@ def damage_in_the_middle(content: bytes) -> bytes:
 
 
 REMOVED = None
-SEARCH = "python -m ttsgraph.flows.search --task math --method random"
-EVALUATE = "python -m ttsgraph.flows.evaluate --task math --method random"
-REPORT = "python -m ttsgraph.flows.report"
+SEARCH = "python -m ttsgraph_flows.search --task math --method random"
+EVALUATE = "python -m ttsgraph_flows.evaluate --task math --method random"
+REPORT = "python -m ttsgraph_flows.report"
 NO_KEYS: Mapping[str, bytes] = {"no keys": b"{}"}
 CASES = [
-    ("python -m ttsgraph.flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
-    ("python -m ttsgraph.flows.pilot --task math", RESULTS / "profile.parquet", b""),
-    ("python -m ttsgraph.flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
-    ("python -m ttsgraph.flows.init_instances --task math", RESULTS / "profile.parquet", b"PAR1"),
+    ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
+    ("python -m ttsgraph_flows.pilot --task math", RESULTS / "profile.parquet", b""),
+    ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
+    ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "profile.parquet", b"PAR1"),
     (SEARCH, RESULTS / "start.json", b"{}"),
     (SEARCH, RESULTS / "start.json", damage_in_the_middle),
     (SEARCH, METHOD / "journal.jsonl", damage_in_the_middle),
@@ -406,7 +406,7 @@ def test_the_advice_about_a_damaged_file_works(
             said = str(caught.value)
             if "move the file away" in said:
                 path.rename(path.with_name("away"))
-            advised = re.search(r"`(python -m ttsgraph\.flows\.[^`]*)`", said)
+            advised = re.search(r"`(python -m ttsgraph_flows\.[^`]*)`", said)
             if advised is not None:
                 run(advised[1])
             run(command)

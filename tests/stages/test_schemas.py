@@ -58,7 +58,7 @@ def test_a_missing_table_names_the_stage_that_makes_it(tmp_path):
         DataError,
         match=(
             r"archive\.parquet: expected a table, but there is none; the stage 'search' makes it:"
-            r" `python -m ttsgraph\.flows\.search`"
+            r" `python -m ttsgraph_flows\.search`"
         ),
     ):
         read_table(Candidates, tmp_path / "archive.parquet", "search")
@@ -80,7 +80,7 @@ def test_a_table_of_another_version_says_how_to_make_it_anew(tmp_path):
         DataError,
         match=(
             r"questions\.parquet: missing column 'meta'; the stage 'sample' makes it: `python -m"
-            r" ttsgraph\.flows\.sample`"
+            r" ttsgraph_flows\.sample`"
         ),
     ):
         read_table(Questions, path, "sample")

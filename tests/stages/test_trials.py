@@ -16,13 +16,6 @@ from ttsgraph.agent.base import Brief
 from ttsgraph.agent.history import Scored
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.flows.init_family import init_family
-from ttsgraph.flows.init_instances import init_instances
-from ttsgraph.flows.pilot import pilot
-from ttsgraph.flows.profile import profile_models
-from ttsgraph.flows.sample import sample
-from ttsgraph.flows.stage import load_stage
-from ttsgraph.flows.tracking import SearchTracker
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel
@@ -39,6 +32,13 @@ from ttsgraph.stages.trials import (
     trials_of,
 )
 from ttsgraph.stages.trials import test_cases as rivals
+from ttsgraph_flows.init_family import init_family
+from ttsgraph_flows.init_instances import init_instances
+from ttsgraph_flows.pilot import pilot
+from ttsgraph_flows.profile import profile_models
+from ttsgraph_flows.sample import sample
+from ttsgraph_flows.stage import load_stage
+from ttsgraph_flows.tracking import SearchTracker
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))

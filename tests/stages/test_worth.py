@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from tests.graphs.test_stopping import PROMPT, TASK
 from ttsgraph.agent.base import Brief
 from ttsgraph.contest.contest import Contest
@@ -31,7 +32,6 @@ from ttsgraph.stages.schemas import Nodes, read_table, write_table
 from ttsgraph.stages.standings import contest_evidence
 from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
 from ttsgraph.tasks.base import Question
-from ttsgraph.worlds.arrays import ArrayEnvironment, ArrayWorld
 
 ROOT = Path(__file__).parents[2]
 SMALL = "llama-3.2-1b"
@@ -89,6 +89,12 @@ GRAPHS = {
 }
 
 
+# A chain's losses are known least: in four contests (seeds 4 to 7) they are off by .04, .12, .05
+# and .02 in the mean, where votes and fans are off by .01. Here it was .03 before unreadable
+# answers were learnt apart.
+MOST_OFF = {"vote of two models": 0.02, "fan": 0.02, "chain": 0.05}
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile, contest, again, name):
     graph = GRAPHS[name]
@@ -104,7 +110,7 @@ def test_the_predicted_loss_of_a_removal_is_near_what_it_does(profile, contest, 
             f"{name} without {i}: {losses[i].mean:+.3f} ({losses[i].spread:.3f}), true {true:+.3f}"
         )
         errors.append(abs(losses[i].mean - true))
-    assert np.mean(errors) < 0.04
+    assert np.mean(errors) < MOST_OFF[name]
 
 
 def test_without_evidence_nothing_is_predicted(contest):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import yaml
 
+from lab import python_path
 from tests.support.docs_blocks import Block, changed, not_run, patched
 from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer
@@ -22,14 +23,12 @@ from tests.support.stub_server import StubServer
 EXAMPLE_URL = "https://models.example/v1"
 EXAMPLE_PORT = "8080"
 STUB = StubServer(("smollm2-135m", "gemma3-270m", "org/my-model", "org/my-small-model"), skill=0.6)
-COPIED = ("flows", "pipeline", "profiles", "benchmarks", "requirements", "worlds")
+COPIED = ("checker", "flows", "lab", "pipeline", "profiles", "requirements")
 FILES = (
     "Makefile",
     "dvc.yaml",
     ".dvcignore",
     "params.yaml",
-    "study.yaml",
-    "worlds.yaml",
     "pyproject.toml",
 )
 
@@ -122,7 +121,7 @@ class DocsProject:
         """
         path = self.folder / title.removeprefix("add to ")
         port = self.port
-        if not path.exists() and path.parent.name == "worlds":
+        if not path.exists() and path.parent.name == "named":
             path.write_text("{}")
         elif not path.exists():
             shutil.copy(self.folder / "profiles" / "laptop.yaml", path)
@@ -184,4 +183,4 @@ class DocsProject:
         first.
         """
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}
+        return os.environ | {"PYTHONPATH": python_path(self.folder), "PATH": path}

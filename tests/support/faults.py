@@ -49,7 +49,6 @@ FAULTS = {
     "500": lambda: (500, {}, "{}"),
     "garbage": lambda: (200, {}, "<html>busy</html>"),
     "no choices": lambda: (200, {}, '{"choices": [], "usage": null}'),
-    "no usage": lambda: (200, {}, _answer(usage=False)),
     "error beside an answer": lambda: (
         200,
         {},

@@ -26,10 +26,10 @@ from mlflow.utils import requirements_utils
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from ttsgraph.flows import evaluate
-from ttsgraph.flows.registry import Registry
-from ttsgraph.flows.stage import load_stage
 from ttsgraph.stages import schemas
+from ttsgraph_flows import evaluate
+from ttsgraph_flows.registry import Registry
+from ttsgraph_flows.stage import load_stage
 
 ARTEFACTS_A_COPY = 40
 ARTEFACT = "/models/"

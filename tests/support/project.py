@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lab import python_path
+
 ROOT = Path(__file__).parents[2]
 MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
 
@@ -25,14 +27,10 @@ HANGS_S = 3600.0
 
 
 def copy_folder(name: str, to: Path) -> None:
-    """Copy a folder of the project without what Python made in it; the library's with the link by
-    which it is imported.
-    """
+    """Copy a folder of the project without what Python made in it."""
     shutil.copytree(
         ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
     )
-    if name == "pipeline":
-        (to / "ttsgraph").symlink_to("pipeline")
 
 
 class Copy:
@@ -40,7 +38,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("flows", "pipeline"):
+        for name in ("checker", "flows", "pipeline"):
             copy_folder(name, folder)
         for name in ("dvc.yaml", ".dvcignore"):
             shutil.copy(ROOT / name, folder)
@@ -57,7 +55,7 @@ class Copy:
     def environment(self) -> dict[str, str]:
         """The environment variables that commands in the copy have."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return os.environ | {"PYTHONPATH": str(self.folder), "PATH": path}
+        return os.environ | {"PYTHONPATH": python_path(self.folder), "PATH": path}
 
     def run(self, *command: str, timeout: float = HANGS_S) -> subprocess.CompletedProcess[str]:
         """Run a command in the copy, with the copy's code."""
@@ -73,7 +71,7 @@ class Copy:
 
     def stage(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one stage alone."""
-        return self.run(sys.executable, "-m", f"ttsgraph.flows.{name}", *arguments)
+        return self.run(sys.executable, "-m", f"ttsgraph_flows.{name}", *arguments)
 
     def ttsgraph(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command line."""
@@ -84,7 +82,7 @@ class Copy:
         """Math sampled and the start of its search chosen, and a Prefect server for the stages, so
         that a start takes seconds.
         """
-        from ttsgraph.flows.repro import prefect_server  # which takes a second that few tests need
+        from ttsgraph_flows.repro import prefect_server  # which takes a second that few tests need
 
         with (
             prefect_server(self.folder / ".ttsgraph") as url,

@@ -28,11 +28,10 @@ from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Loader
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.service.app import create_app
+from ttsgraph.service.app import App
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.limits import Keys
 from ttsgraph.service.server import config_of
-from ttsgraph.service.traces import Traces
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
@@ -64,6 +63,7 @@ class PoolStub:
         self.reply: Callable[[dict[str, Any]], str | Response] = lambda body: "7"
         self.holds: Callable[[dict[str, Any]], bool] = lambda body: False
         self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
         self.left = 0
         self.holding = 0
         self._released = threading.Event()
@@ -82,6 +82,7 @@ class PoolStub:
     async def _complete(self, request: Request) -> Response:
         body = await request.json()
         self.bodies.append(body)
+        self.headers.append(dict(request.headers))
         if self.holds(body) and not await self._held(request):
             self.left += 1
             return Response(status_code=499)
@@ -187,11 +188,7 @@ PLAIN = ServiceSettings(drain_s=5)
 @contextmanager
 def running(app: ASGIApp) -> Iterator[str]:
     """Run an application on a free port; yields its base URL."""
-
-    async def main(server: uvicorn.Server, listening: socket.socket) -> None:
-        await server.serve(sockets=[listening])
-
-    with _in_thread(lambda: app, main) as url:
+    with _in_thread(app) as (url, _):
         yield url
 
 
@@ -238,24 +235,9 @@ def serving(
 ) -> Iterator[Service]:
     """Serve what a loader has."""
     wanted = ServiceSettings(**{"refresh_s": NOT_NOW, "drain_s": 5, "max_retries": 0} | settings)
-    metrics = Metrics()
-    deployments = Deployments(loader, names, metrics, wanted)
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    traces = None if wanted.traces.endpoint is None else Traces(wanted.traces)
-
-    async def main(server: uvicorn.Server, listening: socket.socket) -> None:
-        loops.append(asyncio.get_running_loop())
-        async with deployments:
-            await server.serve(sockets=[listening])
-        if traces is not None:
-            await asyncio.to_thread(traces.close)
-
-    def make() -> ASGIApp:
-        return create_app(deployments, metrics, wanted, key, traces)
-
-    with _in_thread(make, main, wanted) as url:
-        yield Service(url, deployments, loops[0])
+    app = App(loader, names, wanted, Keys(key or "", wanted.keys_file))
+    with _in_thread(app, wanted) as (url, loop):
+        yield Service(url, app.deployments, loop)
 
 
 FUSED = graph_of("fuser", "small", "small")
@@ -310,15 +292,23 @@ def post(url: str, body: Any, **headers: str) -> httpx.Response:
 
 @contextmanager
 def _in_thread(
-    make: Callable[[], ASGIApp], main: Any, settings: ServiceSettings = PLAIN
-) -> Iterator[str]:
-    server = uvicorn.Server(config_of(make(), settings))
+    app: ASGIApp, settings: ServiceSettings = PLAIN
+) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
+    config = config_of(app, settings)
+    if not isinstance(app, App):
+        config.lifespan = "off"
+    server = uvicorn.Server(config)
+    loops: list[asyncio.AbstractEventLoop] = []
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         failed: list[BaseException] = []
 
+        async def main() -> None:
+            loops.append(asyncio.get_running_loop())
+            await server.serve(sockets=[listening])
+
         def run() -> None:
             try:
-                asyncio.run(main(server, listening))
+                asyncio.run(main())
             except BaseException as error:
                 failed.append(error)
 
@@ -327,8 +317,8 @@ def _in_thread(
         try:
             wait_for(lambda: server.started or not thread.is_alive())
             if failed:
-                raise failed[0]
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+                raise getattr(app, "problem", None) or failed[0]
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", loops[0]
         finally:
             server.should_exit = True
             thread.join(30)

@@ -13,7 +13,9 @@ import pandas as pd
 import yaml
 
 from tests.support.project import ROOT, Copy
-from ttsgraph.flows import (
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.questions import questions_of
+from ttsgraph_flows import (
     evaluate,
     identity,
     init_family,
@@ -24,9 +26,7 @@ from ttsgraph.flows import (
     sample,
     search,
 )
-from ttsgraph.flows.registry import Registry
-from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.questions import questions_of
+from ttsgraph_flows.registry import Registry
 
 POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
 

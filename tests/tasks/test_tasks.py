@@ -13,7 +13,7 @@ from ttsgraph.tasks import TASKS, can_vote, get_task, register_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.math import MathTask, last_boxed, normalise
 from ttsgraph.tasks.mmlu import MmluTask
-from ttsgraph.tasks.sandbox import SandboxLimits
+from ttsgraph.tasks.programs import SandboxLimits
 from ttsgraph.tasks.symbolic import FormulaComparer
 
 TASK_ROWS = {

@@ -1,0 +1,42 @@
+"""Programs that language models wrote: found in a reply, run where they can do no harm, and judged
+by tests that they can't reach.
+
+>>> from codecheck import CheckedProgram, program_of, run_checked
+>>> reply = "Sure!\\n```python\\ndef square(x):\\n    return x * x\\n```"
+>>> tests = "def check(square):\\n    assert square(3) == 9\\n"
+>>> run_checked(CheckedProgram(program_of(reply, "square"), "square", tests)).passed
+True
+"""
+
+from codecheck.errors import CheckerError, NotChecked, NotIsolated, TestsError
+from codecheck.isolation import REQUIRED, require
+from codecheck.public_tests import given_tests, shown_tests
+from codecheck.replies import answer_of, blocks_of, program_of
+from codecheck.sandbox import (
+    CheckedProgram,
+    SandboxLimits,
+    SandboxVerdict,
+    missing_layers,
+    run_checked,
+    run_scorer,
+)
+
+__all__ = [
+    "REQUIRED",
+    "CheckedProgram",
+    "CheckerError",
+    "NotChecked",
+    "NotIsolated",
+    "SandboxLimits",
+    "SandboxVerdict",
+    "TestsError",
+    "answer_of",
+    "blocks_of",
+    "given_tests",
+    "missing_layers",
+    "program_of",
+    "require",
+    "run_checked",
+    "run_scorer",
+    "shown_tests",
+]

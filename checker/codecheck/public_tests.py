@@ -1,0 +1,114 @@
+"""Tests of a program that its question itself carries: anybody may see them, and they don't grade.
+
+They are a field of the question's row, or the examples in the docstring of the function that it
+asks for.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from codecheck.errors import TestsError
+from codecheck.prose_examples import prose_examples
+
+FIELDS = ("public_tests", "public_test")
+
+CLOSE = 1e-6
+"""How far a number may be from the one that an example shows."""
+
+
+def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
+    """What a row's public tests are as a program that defines `check`: such a program, or asserts,
+    as one text or a list; "" where it has none.
+
+    `grading` are the tests that grade. Raises TestsError for what is no such thing, or the same.
+    """
+    name = next((name for name in FIELDS if row.get(name) not in (None, "", [])), None)
+    if name is None:
+        return ""
+    found = row[name]
+    lines = found if isinstance(found, list) else [found]
+    if not all(isinstance(line, str) for line in lines):
+        raise TestsError(f"{where}: {name}: expected asserts, as a text or a list of texts")
+    text = "\n".join(lines).strip()
+    tree = _tree(text)
+    if tree is None or not tree.body:
+        raise TestsError(f"{where}: {name}: expected asserts in Python, found {text[:60]!r}")
+    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+        raise TestsError(f"{where}: {name}: expected at least one assert, found {text[:60]!r}")
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body):
+        text = _checking(text)
+        tree = ast.parse(text)
+    if ast.dump(tree) == ast.dump(_tree(grading) or ast.Module([], [])):
+        raise TestsError(
+            f"{where}: {name}: expected tests that anybody may see, found those that grade; leave"
+            " the field out"
+        )
+    if not any(isinstance(n, ast.Name) and n.id in ("candidate", function) for n in ast.walk(tree)):
+        raise TestsError(f"{where}: {name}: expected asserts on {function}, found {text[:60]!r}")
+    return text
+
+
+def shown_tests(prompt: str, function: str) -> str:
+    """The examples in the docstring of a function in a prompt, as a program that defines `check`;
+    "" where it shows none whose result can be read.
+
+    Doctest's come first; where there are none, those that are written in other ways.
+    """
+    tree = _tree(prompt) or _tree(f"{prompt.rstrip()}\n    pass\n")
+    defined = [
+        node
+        for node in (tree.body if tree else ())
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function
+    ]
+    docstring = (ast.get_docstring(defined[-1]) if defined else None) or ""
+    try:
+        examples = doctest.DocTestParser().get_examples(docstring)
+    except ValueError:  # prompts with blanks where doctest wants none
+        examples = []
+    lines = [line for example in examples if (line := _line(example, function))]
+    if not any("assert " in line for line in lines) and defined:
+        parameters = [argument.arg for argument in defined[-1].args.args]
+        found = prose_examples(docstring, function, parameters)
+        lines = [_assert(call, ast.literal_eval(result)) for call, result in found]
+    return _checking("\n".join(lines)) if any("assert " in line for line in lines) else ""
+
+
+def _line(example: doctest.Example, function: str) -> str:
+    """An example as a statement: an assert where its result is plain data, "" where it can't be
+    told.
+    """
+    tree = _tree(example.source)
+    if tree is None or any(isinstance(node, ast.Lambda) for node in ast.walk(tree)):
+        return ""
+    if not example.want:
+        return example.source.strip()
+    try:
+        wanted = ast.literal_eval(example.want.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    calls = any(isinstance(node, ast.Name) and node.id == function for node in ast.walk(tree))
+    if "..." in example.want or not calls or not isinstance(tree.body[0], ast.Expr):
+        return ""
+    return _assert(ast.unparse(tree.body[0].value), wanted)
+
+
+def _assert(asked: str, wanted: object) -> str:
+    if isinstance(wanted, float):
+        return f"assert abs(({asked}) - ({wanted!r})) <= {CLOSE}"
+    return f"assert ({asked}) == ({wanted!r})"
+
+
+def _checking(asserts: str) -> str:
+    return f"def check(candidate):\n{textwrap.indent(asserts, '    ')}\n"
+
+
+def _tree(code: str) -> ast.Module | None:
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None

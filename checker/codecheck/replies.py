@@ -1,0 +1,526 @@
+"""The program in a model's reply: Markdown around it, drafts before it, prose between its lines, or
+JSON or a diff that holds it.
+
+What is a program and what it defines is decided by Python's own parser and symbol tables, never by
+how its text looks.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import doctest
+import html
+import json
+import re
+import symtable
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from codecheck.wrappings import in_here_documents, unwrapped
+
+MOST_LINES = 2000
+MOST_CHARACTERS = 100_000
+"""Of a reply that is looked through line by line: many times the longest program that a task asks
+for.
+"""
+
+MOST_ATTEMPTS = 200
+"""Lines taken out of a reply to find a program between them, and places looked at where an object
+may begin.
+"""
+
+MOST_DEPTH = 20
+"""Of an object of JSON that is looked through."""
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_THOUGHT_ENDS = re.compile(
+    r"</(?:think|thinking|thought|reasoning|scratchpad)>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+# A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in
+# whatever way.
+_OPENS = re.compile(
+    r"(?P<before>[ \t]*(?:>[ \t]?)*(?:(?:[-*+]|\d+[.)])["
+    r" \t]+)?)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
+)
+_CLOSES = re.compile(r"[ \t]*(?:>[ \t]?)*[ \t]*(`{3,}|~{3,})")
+_QUOTED = re.compile(r"[ \t]*>[ \t]?")
+# What tokenizers and pages put around a text or before its lines, which is nothing of Python's.
+_TOKENS = r"(?:\s*(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\]))*"
+_TOKENS_AROUND = re.compile(rf"^{_TOKENS}|{_TOKENS}\s*$")
+_TAGS_AROUND = re.compile(
+    r"\A(?:\s*<[a-z][^<>\n]*>)+(?:[ \t]*\n)*|(?:</[a-z][^<>\n]*>\s*)+\Z", re.IGNORECASE
+)
+_BLANKS_OF_PAGES = re.compile(r"^[ \t\u00a0\ufeff\u200b]+", re.MULTILINE)
+_ON_A_PAGE = re.compile(
+    r"^[ \t]*<pre[^>\n]*>(?:\s*<code[^>\n]*>)?(.*?)(?:</code>\s*)?</pre>",
+    re.MULTILINE | re.DOTALL | re.IGNORECASE,
+)
+_QUOTES_FOR_FENCES = re.compile(
+    r"^[ \t]*('''|\"\"\")[ \t]*py(?:thon)?[\d.]*[ \t]*\n(.*)\n[ \t]*\1[ \t]*$",
+    re.MULTILINE | re.DOTALL | re.IGNORECASE,
+)
+_FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
+
+
+def program_of(reply: str, function: str | None = None, given: str = "") -> str | None:
+    """The module in a reply that defines a function, by any statement, or any function if none is
+    named; None when there is none.
+
+    It is the last block of code that does, with those other blocks that define what it lacks;
+    without blocks, the reply without the lines that are no Python. What follows the model's
+    thoughts goes before what is in them. Where none of that defines it, a string of a JSON object
+    may, if no other string does, what a diff makes of a file, or the reply once what else models
+    wrap programs in is taken off. `given` defines names too.
+    """
+    texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
+    quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
+    readings: tuple[Iterable[_Module | None], ...] = (
+        # What quotes hold as fences do comes first: it may have such quotes of its own.
+        (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
+        (_in_json(text, function, given) for text in texts),
+        (_in_diff(text, function, given) for text in texts),
+        (_in_text(other, function, given) for text in texts for other in unwrapped(text)),
+    )
+    found = next((module for module in chain(*readings) if module is not None), None)
+    return None if found is None else found.text
+
+
+def _with_documents(texts: Sequence[str]) -> Iterator[str]:
+    """Each of these texts once, after what its shell's commands write into files: the commands can
+    be read as Python too.
+    """
+    for text in dict.fromkeys(texts):
+        yield from in_here_documents(text)
+        yield text
+
+
+def _in_text(text: str, function: str | None, given: str) -> _Module | None:
+    """The program in the blocks of a text, or between its prose."""
+    blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
+    modules = [module for block in blocks if (module := _readable(block)) is not None]
+    return _joined(modules, function, given) or _between_prose(text, function)
+
+
+def answer_of(reply: str) -> str:
+    """What follows a reply's thoughts, if it shows any."""
+    return _THOUGHT_ENDS.split(_lines_joined(reply))[-1]
+
+
+def _lines_joined(reply: str) -> str:
+    """A reply with Python's own ends of lines and blanks before them, cut where it is longer than
+    any program that is asked for; code on a page of HTML as a block.
+    """
+    text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
+    text = _BLANKS_OF_PAGES.sub(_blanks, _TOKENS_AROUND.sub("", text))
+    page = _ON_A_PAGE.search(text)
+    if page is None:
+        return _TAGS_AROUND.sub("", text)
+    return text if "```" in text[: page.start()] else _ON_A_PAGE.sub(_block_of_page, text)
+
+
+def _blanks(found: re.Match[str]) -> str:
+    return found[0].replace("\u00a0", " ").replace("\ufeff", "").replace("\u200b", "")
+
+
+def _block_of_page(found: re.Match[str]) -> str:
+    return f"`````\n{html.unescape(found[1])}\n`````"
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A program that parses, with the names that it defines and those that it uses and does not
+    define.
+    """
+
+    text: str
+    defines: frozenset[str]
+    imports: frozenset[str]
+    functions: frozenset[str]
+    lacks: frozenset[str]
+    stubs: frozenset[str]
+    """Functions of which only the head is written."""
+
+    def has(self, function: str | None) -> bool:
+        """Whether it defines this function, or any."""
+        return bool(self.functions) if function is None else function in self.defines
+
+    def writes(self, function: str | None) -> bool:
+        """Whether it defines it, or any, with more than a head."""
+        return bool(self.functions - self.stubs) if function is None else function not in self.stubs
+
+
+def _module(text: str) -> _Module | None:
+    """A program, or None for what is none."""
+    if _error_of(text) is not None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = ast.parse(text)
+        table = symtable.symtable(text, "reply", "exec")
+    defines = frozenset(
+        s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()
+    )
+    imports = frozenset(s.get_name() for s in table.get_symbols() if s.is_imported())
+    functions = {
+        s.name: s for s in tree.body if isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    stubs = frozenset(name for name, statement in functions.items() if _is_stub(statement))
+    lacks = frozenset(_used(table)) - defines - set(dir(builtins))
+    return _Module(text, defines, imports, frozenset(functions), lacks, stubs)
+
+
+def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether nothing is done: a docstring, `...`, `pass`, or NotImplementedError."""
+    return all(
+        isinstance(s, ast.Pass)
+        or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        or (isinstance(s, ast.Raise) and "NotImplemented" in ast.dump(s))
+        for s in function.body
+    )
+
+
+def _error_of(text: str) -> Exception | None:
+    """What keeps a text from being a program, if anything does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in the model's strings
+        try:
+            ast.parse(text)
+            symtable.symtable(text, "reply", "exec")
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+            return error
+    return None
+
+
+def _used(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names of the module that its scopes use."""
+    for symbol in table.get_symbols():
+        used = symbol.is_referenced() or symbol.is_declared_global()
+        if used and (table.get_type() == "module" or symbol.is_global()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _used(inner)
+
+
+def _readable(block: Sequence[str]) -> _Module | None:
+    """The program in a block of code, which may be indented as a whole, end in a statement that was
+    cut off, or hold prose.
+    """
+    lines = textwrap.dedent("\n".join(block)).split("\n")
+    return (
+        _module("\n".join(lines))
+        or _module("\n".join(_without_prose(lines)))
+        or _without_end(lines)
+    )
+
+
+def _without_end(lines: Sequence[str]) -> _Module | None:
+    """The program in the first of these lines, up to a statement at the margin that is none."""
+    margins = [
+        number
+        for number, line in enumerate(lines)
+        if line[:1] not in ("", " ", "\t", ")", "]", "}", "#")
+    ]
+    cuts = (_module("\n".join(lines[:end])) for end in reversed(margins[1:][-MOST_ATTEMPTS:]))
+    return next((module for module in cuts if module is not None), None)
+
+
+def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Module | None:
+    """The last module that defines the function, with those others that define what it lacks."""
+    having = [number for number, module in enumerate(modules) if module.has(function)]
+    if not having:
+        return None
+    last = max(having, key=lambda number: (modules[number].writes(function), number))
+    known = _module(given)
+    taken = {last}
+    lacks = modules[last].lacks - (known.defines if known else frozenset())
+    for number in sorted(range(len(modules)), key=lambda n: (n > last, -n)):
+        if number not in taken and modules[number].defines & lacks:
+            taken.add(number)
+            lacks = (lacks | modules[number].lacks) - modules[number].defines
+    if len(having) == len(modules) == 1:
+        return modules[last]
+    # What a block says of the language's future holds for those that follow it, and has to come
+    # first.
+    future = [line for module in modules[: last + 1] for line in _FUTURE.findall(module.text)]
+    texts = [_FUTURE.sub("", modules[number].text) for number in sorted(taken)]
+    return _module("\n\n".join([*dict.fromkeys(future), *texts])) or modules[last]
+
+
+def blocks_of(text: str) -> list[list[str]]:
+    """The lines of each block of code in a Markdown text, without what a list or a quotation puts
+    before them.
+
+    A block ends at the first fence with which it is a program, as fences may stand in a docstring;
+    else at the first one that does not stand in a string.
+    """
+    lines = text.split("\n")
+    blocks = []
+    at = 0
+    while at < len(lines):
+        opens = _opens(lines[at])
+        at += 1
+        if opens is None:
+            continue
+        indent = "" if opens["words"] else opens["before"]
+        ends = _ends(lines, at, opens["fence"])
+        candidates = [
+            (end, [_outdented(line, indent) for line in [*lines[at:end], *last]])
+            for end, last in [*ends[:20], (len(lines), [])]
+        ]
+        alone = [
+            c for c, (_, last) in zip(candidates, [*ends[:20], (0, [])], strict=True) if not last
+        ]
+        end, block = next((c for c in candidates if _is_program(c[1])), None) or next(
+            (c for c in alone if not _ends_in_string(c[1])), alone[0]
+        )
+        blocks.append(block)
+        # A fence that says what it holds opens the next block, if this one was never closed.
+        closing = lines[end] if end < len(lines) else ""
+        at = end if _CLOSES.match(closing) and closing.strip(" \t>`~") else end + 1
+    return blocks
+
+
+def _ends(lines: Sequence[str], at: int, fence: str) -> list[tuple[int, list[str]]]:
+    """The numbers of the lines, from this one on, that may close a block, each with what stands of
+    the block on that line before its fence.
+    """
+    ends: list[tuple[int, list[str]]] = []
+    for number in range(at, len(lines)):
+        line = lines[number]
+        if (closes := _CLOSES.match(line)) and closes[1].startswith(fence):
+            ends.append((number, []))
+        elif line.rstrip().endswith(fence):
+            ends.append((number, [line.rstrip().rstrip(fence[0])]))
+    return ends
+
+
+def _opens(line: str) -> re.Match[str] | None:
+    """A line's fence that opens a block; words before it may not be followed by words."""
+    opens = _OPENS.fullmatch(line)
+    return None if opens and opens["words"].strip() and len(opens["says"].split()) > 1 else opens
+
+
+def _is_program(block: Sequence[str]) -> bool:
+    return (
+        any(line.strip() for line in block)
+        and _module(textwrap.dedent("\n".join(block))) is not None
+    )
+
+
+def _ends_in_string(block: Sequence[str]) -> bool:
+    error = _error_of(textwrap.dedent("\n".join(block)))
+    return isinstance(error, SyntaxError) and "unterminated triple-quoted" in error.msg
+
+
+def _outdented(line: str, indent: str) -> str:
+    """A line of a block whose fence stands after this."""
+    for _ in range(indent.count(">")):
+        line = _QUOTED.sub("", line, count=1)
+    # The blank after a quotation's mark was taken off with it.
+    after = indent.rpartition(">")[2]
+    width = len((after[1:] if ">" in indent else after).expandtabs())
+    blank = len(line) - len(line.lstrip(" \t"))
+    lead = line[:blank].expandtabs()
+    return lead[min(width, len(lead)) :] + line[blank:]
+
+
+def _between_prose(text: str, function: str | None) -> _Module | None:
+    """The program in a text without blocks, once the lines that are no Python are left out."""
+    if (session := _session(text)) is not None and session.has(function):
+        return session
+    lines = textwrap.dedent(text).split("\n")
+    kept = _without_prose(lines)
+    found = _module("\n".join(kept))
+    found = _without_end(kept) if found is None else _module(_without_words(found))
+    if found is not None and found.has(function):
+        return found
+    modules = [module for block in _indented(lines) if (module := _readable(block)) is not None]
+    return _joined(modules, function, "")
+
+
+def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Blocks of code that Markdown knows by their indent, each below words and a blank line."""
+    block: list[str] = []
+    words = blank = True
+    for line in [*lines, "."]:
+        if line[:1] in (" ", "\t") or not line.strip():
+            if block or (line.strip() and words and blank):
+                block.append(line)
+            blank = not line.strip()
+            continue
+        if block:
+            yield block
+        block = []
+        words = _error_of(f"{line}\n    pass") is not None  # else it is the head of what follows
+        blank = False
+
+
+def _in_json(text: str, function: str | None, given: str) -> _Module | None:
+    """The program in the strings of a text's JSON objects, of which one alone defines the
+    function.
+    """
+    strings = dict.fromkeys(string for value in _values(text) for string in _strings(value))
+    modules = []
+    for string in strings:
+        blocks = [] if _module(string) else blocks_of(_lines_joined(string))
+        modules += [m for block in blocks or [string.split("\n")] if (m := _readable(block))]
+    having = [
+        module for module in modules if module.has(function) and function not in module.imports
+    ]
+    if len(having) != 1:
+        return None
+    others = [module for module in modules if not module.has(function)]
+    return _joined([*others, *having], function, given)
+
+
+def _values(text: str) -> Iterator[object]:
+    """The JSON objects that stand in a text."""
+    # Models break lines within strings, which JSON's own rules don't allow.
+    decoder = json.JSONDecoder(strict=False)
+    at = text.find("{")
+    for _ in range(MOST_ATTEMPTS):
+        if at < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield value
+        at = text.find("{", end)
+
+
+def _strings(value: object, depth: int = 0) -> Iterator[str]:
+    """The strings in a value of JSON, also of one that is written in a string."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(value, list) and _are_lines(value):
+        value = "\n".join(line.removesuffix("\n") for line in value)
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner, depth + 1)
+    elif isinstance(value, str):
+        yield value
+        for inner in _values(value) if value.startswith("{") else ():
+            yield from _strings(inner, depth + 1)
+
+
+def _are_lines(values: list[Any]) -> bool:
+    """Whether these are the lines of one text: they end as such, or some are indented."""
+    if not all(isinstance(value, str) for value in values):
+        return False
+    ended = len(values) > 1 and all(value.endswith("\n") for value in values[:-1])
+    return ended or any(value[:1] in (" ", "\t") for value in values)
+
+
+def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
+    """The program that a diff makes of a file: one that stands in the text, else in a block of it,
+    as a line that a diff adds can look like a fence.
+    """
+    for among in ([text.split("\n")], blocks_of(text)):
+        sides = [side for lines in among for side in _new_sides(lines)]
+        found = _joined([m for side in sides if (m := _readable(side))], function, given)
+        if found is not None:
+            return found
+    return None
+
+
+def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
+    """The lines that each diff among these adds or leaves as they are."""
+    side: list[str] = []
+    within = False
+    for line in [*lines, "."]:
+        if line.startswith(("+++ ", "--- ")) or not (
+            line.startswith(("+", "@@ ")) or (within and line[:1] in ("", " ", "-", "\\", "@"))
+        ):
+            if side:
+                yield side
+            side = []
+            within = False
+            continue
+        within = True
+        if line[:1] in ("", " ", "+"):
+            side.append(line[1:])
+
+
+def _has_fences_in_strings_only(text: str) -> bool:
+    """Whether every fence stands within a string of a program: outside of one, it is no Python."""
+    lines = textwrap.dedent(text).split("\n")
+    kept = _without_prose(lines)
+    return (
+        not any(_CLOSES.match(line) for line, now in zip(lines, kept, strict=True) if now != line)
+        and _module("\n".join(kept)) is not None
+    )
+
+
+def _session(text: str) -> _Module | None:
+    """The program that was typed in an interactive session."""
+    if not any(line.lstrip().startswith(">>> ") for line in text.split("\n")):
+        return None
+    try:
+        return _module(doctest.script_from_examples(text))
+    except ValueError:
+        return None
+
+
+def _without_prose(lines: Sequence[str]) -> list[str]:
+    """The lines without those that Python's parser refuses and that belong to no statement: they
+    stand at the margin, or below others that were left out.
+    """
+    kept = list(lines)
+    left_out: set[int] = set()
+    for _ in range(MOST_ATTEMPTS):
+        number = _refused(kept)
+        if number is None or not kept[number].strip():
+            break
+        above = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), None)
+        if kept[number][0].isspace() and above is not None and above not in left_out:
+            break
+        kept[number] = ""
+        left_out.add(number)
+    return kept
+
+
+def _refused(lines: Sequence[str]) -> int | None:
+    """The number of the first line that keeps these from being a program, if one does."""
+    error = _error_of("\n".join(lines))
+    if not isinstance(error, SyntaxError):
+        return None
+    number = min(max(error.lineno or 1, 1), len(lines)) - 1
+    if (
+        isinstance(error, IndentationError) and "expected an indented block" in error.msg
+    ):  # said of the line below
+        number = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), number)
+    return number
+
+
+def _without_words(module: _Module) -> str:
+    """A program without the statements that only name something, or call what nothing defines:
+    words that happen to be Python.
+    """
+    lines = module.text.split("\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        statements = ast.parse(module.text).body
+    for statement in statements:
+        if _is_words(statement, module.lacks):
+            end = statement.end_lineno or statement.lineno
+            lines[statement.lineno - 1 : end] = [""] * (end - statement.lineno + 1)
+    return "\n".join(lines)
+
+
+def _is_words(statement: ast.stmt, lacks: frozenset[str]) -> bool:
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value is None
+    if not isinstance(statement, ast.Expr):
+        return False
+    value = statement.value
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in lacks
+    return not isinstance(value, ast.Constant | ast.Await | ast.NamedExpr)

@@ -1,0 +1,441 @@
+"""Verdicts on programs written by a model.
+
+A solution runs in one child process and its tests in another (see sandbox_child.py), both confined
+(see isolation.py) and limited, without environment, each in a session of its own, and killed as a
+group at the time limit. The verdict comes from the process of the tests, which the solution can
+reach only with plain data.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from codecheck.errors import NotChecked
+from codecheck.isolation import REQUIRED, readable_paths, require, system_call_filter
+from codecheck.sandbox_child import BROKEN, FAILED, PASSED, READY
+
+_CHILD = Path(__file__).with_name("sandbox_child.py")
+# Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
+_OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
+_LOOK_S = 0.05
+_START_S = 120.0
+"""How long a confined process may take to start: the limits are the program's, not the machine's.
+"""
+"""How often a solution's folder is looked at."""
+_MAX_SAID = 1024
+_NO_SPACE = f"[Errno {errno.ENOSPC}]"
+_TIMED_OUT = "it ran out of time"
+_OVERFULL = "it wrote more than its folder may hold"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """What a solution may use: seconds of clock and of processor, bytes of memory and per file,
+    open files, and its folder.
+
+    It may start no process and no thread. A busy machine stretches the clock but not the processor
+    time, so the clock's limit is the generous one.
+    """
+
+    wall_s: float = 20.0
+    cpu_s: int = 5
+    memory: int = 1 << 30
+    file_size: int = 1 << 20
+    open_files: int = 64
+    folder_size: int = 16 << 20
+    folder_files: int = 256
+
+    def kernel(self) -> dict[str, int]:
+        """The limits that the kernel enforces, by their names there."""
+        return {
+            "RLIMIT_CPU": self.cpu_s,
+            "RLIMIT_AS": self.memory,
+            "RLIMIT_FSIZE": self.file_size,
+            "RLIMIT_NOFILE": self.open_files,
+            "RLIMIT_NPROC": 0,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_MSGQUEUE": 0,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxVerdict:
+    """Whether a solution passed; if not, whether the clock ran out, and what was said of it (not to
+    be relied on).
+    """
+
+    passed: bool
+    timed_out: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedProgram:
+    """A solution and its tests, as source code for the standard library.
+
+    `tests` define `check(function)`. They may use the names that `given` defines, which is trusted
+    as they are and runs before the solution too, and `function` by its name; they see nothing else
+    of the solution, and what they pass to it must be plain data, instances of given classes, or
+    what it returned.
+    """
+
+    solution: str
+    function: str
+    tests: str
+    given: str = ""
+
+
+def run_checked(
+    program: CheckedProgram,
+    limits: SandboxLimits | None = None,
+    accept_weaker: bool = False,
+    python: str = sys.executable,
+) -> SandboxVerdict:
+    """Test a solution. What it changes in an argument is not seen by the tests.
+
+    Raises NotIsolated when its processes can't be isolated, unless less is accepted, and
+    NotChecked when they could not be started or the tests themselves are no program, because
+    neither says anything about the solution.
+    """
+    missing = missing_layers()
+    require(missing, accept_weaker)
+    limits = limits or SandboxLimits()
+    required = [layer for layer in REQUIRED if layer not in missing]
+    try:
+        # Left in reverse order: the processes are dead before their folder is removed.
+        with _folder() as folder, contextlib.ExitStack() as stack:
+            calls_read, calls_write = _pipe(stack)
+            answers_read, answers_write = _pipe(stack)
+            task = {
+                "role": "host",
+                "given": program.given,
+                "source": program.solution,
+                "function": program.function,
+            }
+            host = _Child(
+                stack, task, limits, required, python, folder, (calls_read, answers_write)
+            )
+            task = {
+                "role": "checker",
+                "given": program.given,
+                "tests": program.tests,
+                "function": program.function,
+            }
+            checker = _Child(
+                stack, task, limits, required, python, None, (answers_read, calls_write)
+            )
+            fault = _listen(host, checker, limits, folder)
+    except OSError as error:
+        raise NotChecked(f"no process for a program could be started: {error}") from error
+    verdict, _, detail = (
+        checker.lines[1].partition(" ") if len(checker.lines) > 1 else (FAILED, "", fault)
+    )
+    if verdict == BROKEN:
+        raise NotChecked(
+            f"the tests of {program.function} are no program that can check it: {detail}"
+        )
+    host.require_ready()
+    if fault == _OVERFULL:  # it may have been quicker than the checker's start
+        return SandboxVerdict(False, detail=fault)
+    checker.require_ready()
+    if verdict == PASSED and not fault:
+        return SandboxVerdict(True)
+    said = (host.lines[1] if len(host.lines) > 1 else "") or detail or fault
+    return SandboxVerdict(False, fault == _TIMED_OUT, _OVERFULL if _NO_SPACE in said else said)
+
+
+def run_scorer(
+    program: str,
+    stdin: str,
+    limits: SandboxLimits,
+    accept_weaker: bool = False,
+    python: str = sys.executable,
+) -> str:
+    """The last line that a program prints which reads this text, confined and limited as a solution
+    is.
+
+    Raises NotIsolated as `run_checked` does, and NotChecked when the program fails, prints
+    nothing or runs out of time.
+    """
+    missing = missing_layers()
+    require(missing, accept_weaker)
+    required = [layer for layer in REQUIRED if layer not in missing]
+    try:
+        with _folder() as folder, contextlib.ExitStack() as stack:
+            child = _Child(
+                stack,
+                {"role": "scorer", "source": program, "stdin": stdin},
+                limits,
+                required,
+                python,
+                folder,
+                _pipe(stack),
+            )
+            fault = _hear_out(child, limits, folder)
+    except OSError as error:
+        raise NotChecked(
+            f"no process for the program that grades could be started: {error}"
+        ) from error
+    child.require_ready()
+    verdict, _, said = (
+        child.lines[1].partition(" ")
+        if len(child.lines) > 1
+        else (FAILED, "", fault or "it ended without a word")
+    )
+    if verdict != PASSED or fault:
+        raise NotChecked(f"the program that grades failed: {said or fault}")
+    return said
+
+
+def _hear_out(child: _Child, limits: SandboxLimits, folder: str) -> str:
+    """Hear a child until it has ended; returns what ended it before that, if anything."""
+    clock = _Clock(limits, child)
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.pipe, selectors.EVENT_READ)
+        while True:
+            if selector.select(clock.pause()) and not child.hear():
+                return ""
+            if clock.over():
+                return _TIMED_OUT
+            if _overfull(folder, child.process.pid, limits):
+                return _OVERFULL
+
+
+@cache
+def missing_layers() -> dict[str, str]:
+    """The layers that isolation needs and this machine does not give, each with the reason.
+
+    Costs one process, once. Raises NotChecked when it can't be had.
+    """
+    with _folder() as folder, contextlib.ExitStack() as stack:
+        child = _Child(
+            stack, {"role": "probe"}, SandboxLimits(), [], sys.executable, folder, _pipe(stack)
+        )
+        while child.hear():
+            pass
+    if not child.lines:
+        raise NotChecked(
+            f"the process for a program ended with status {child.process.returncode} before it was"
+            " confined"
+        )
+    errors: dict[str, str] = json.loads(child.lines[0])
+    return {layer: why for layer, why in errors.items() if layer in REQUIRED}
+
+
+class _Child:
+    """One confined process, killed when the stack is left. Given the ends of pipes that it may use;
+    these are closed here.
+    """
+
+    def __init__(
+        self,
+        stack: contextlib.ExitStack,
+        task: dict[str, Any],
+        limits: SandboxLimits,
+        required: Sequence[str],
+        python: str,
+        folder: str | None,
+        ends: tuple[FileIO, FileIO],
+    ) -> None:
+        self.pipe, said = _pipe(stack)
+        self._said = b""
+        read, write = ends
+        config = task | {
+            "limits": limits.kernel(),
+            "paths": readable_paths(folder),
+            "disk": (
+                {"folder": folder, "size": limits.folder_size, "files": limits.folder_files}
+                if folder
+                else None
+            ),
+            "filter": base64.b64encode(system_call_filter()).decode(),
+            "required": required,
+            "read": read.fileno(),
+            "write": write.fileno(),
+            "said": said.fileno(),
+        }
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(config).encode())
+            file.seek(0)
+            self.process = subprocess.Popen(
+                [python, *_OPTIONS, str(_CHILD)],
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=folder or "/",
+                env={"PYTHONHASHSEED": "0"},
+                start_new_session=True,
+                pass_fds=(config["read"], config["write"], config["said"]),
+            )
+        stack.callback(self._kill)
+        for end in (*ends, said):
+            end.close()
+
+    @property
+    def lines(self) -> list[str]:
+        """The whole lines it has said so far."""
+        return self._said.decode(errors="replace").split("\n")[:-1]
+
+    def hear(self) -> bool:
+        """Take in what it says next; False when it has ended, or said too much."""
+        chunk = self.pipe.read(_MAX_SAID)
+        self._said += chunk or b""
+        return bool(chunk) and len(self._said) < _MAX_SAID
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has started its work."""
+        return self.lines[:1] == [READY]
+
+    def require_ready(self) -> None:
+        """Raises NotChecked when it ended before it could start its work."""
+        if not self.ready:
+            reason = f": {self.lines[0]}" if self.lines else ""
+            raise NotChecked(
+                f"the process for a program ended with status {self.process.returncode} before it"
+                f" ran it{reason}"
+            )
+
+    def _kill(self) -> None:
+        """The whole process group is dead afterwards."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class _Clock:
+    """The time that children have: to start, then that of their limits."""
+
+    def __init__(self, limits: SandboxLimits, *children: _Child) -> None:
+        self.limits = limits
+        self.children = children
+        self.started = False
+        self.deadline = time.monotonic() + _START_S
+
+    def pause(self) -> float:
+        """Seconds to listen before looking again."""
+        return max(0.0, min(_LOOK_S, self.deadline - time.monotonic()))
+
+    def over(self) -> bool:
+        """Whether their time is over."""
+        if not self.started and all(child.ready for child in self.children):
+            self.started = True
+            self.deadline = time.monotonic() + self.limits.wall_s
+        return time.monotonic() >= self.deadline
+
+
+def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
+    """Hear both until the checker has ended; returns what ended them before that, if anything.
+
+    A host that has not begun by then is heard to its end: its status says why it could not.
+    """
+    clock = _Clock(limits, host, checker)
+    ended: set[_Child] = set()
+    with selectors.DefaultSelector() as selector:
+        for child in (host, checker):
+            selector.register(child.pipe, selectors.EVENT_READ, child)
+        while True:
+            for key, _ in selector.select(clock.pause()):
+                if not key.data.hear():
+                    selector.unregister(key.fileobj)
+                    ended.add(key.data)
+            if checker in ended and (host.ready or host in ended):
+                return ""
+            if clock.over():
+                return _TIMED_OUT
+            if _overfull(folder, host.process.pid, limits):
+                return _OVERFULL
+
+
+def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
+    """Whether the files of a folder are too many or too large, those counted that a process has
+    deleted and still holds.
+    """
+    files = size = 0
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            files += 1
+            size += entry.stat(follow_symlinks=False).st_blocks * 512
+    held = _deleted_but_held(pid, os.stat(folder).st_dev, limits.file_size)
+    return files + len(held) > limits.folder_files or size + sum(held.values()) > limits.folder_size
+
+
+def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
+    """Inode -> bytes of files of this device that have no name any more and are open, or mapped:
+    those are as large as may be.
+    """
+    held: dict[int, int] = {}
+    with contextlib.suppress(OSError):  # it has ended, or /proc is not for us
+        for line in (
+            Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
+            parts = line.split(None, 5)
+            if line.endswith(" (deleted)") and int(parts[4]) and _device(parts[3]) == device:
+                held[int(parts[4])] = file_size
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found = os.stat(entry.path)
+                if found.st_nlink == 0 and found.st_dev == device:
+                    held[found.st_ino] = found.st_blocks * 512
+    return held
+
+
+def _device(shown: str) -> int:
+    major, minor = shown.split(":")
+    return os.makedev(int(major, 16), int(minor, 16))
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    """A private folder, removed afterwards; by a later process if this one is killed. Raises
+    OSError.
+    """
+    _remove_left_folders(tempfile.gettempdir())
+    unlocked = Path(tempfile.mkdtemp(prefix="codecheck-new-"))
+    folder = unlocked.with_name(unlocked.name.replace("-new-", "-run-", 1))
+    lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unlocked.rename(folder)  # under the name that is looked for only once it is locked
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+@cache
+def _remove_left_folders(place: str) -> None:
+    """Remove, once, the folders that nobody holds any more: who made them was killed."""
+    for folder in Path(place).glob("codecheck-run-*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
+    """A pipe's ends for reading and writing, closed with the stack."""
+    read, write = os.pipe()
+    return stack.enter_context(FileIO(read, "rb")), stack.enter_context(FileIO(write, "wb"))

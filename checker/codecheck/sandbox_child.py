@@ -1,0 +1,493 @@
+"""The processes behind a verdict, run as a program by sandbox.py: a host runs a solution, a checker
+its tests; or a scorer alone.
+
+They share no memory, and the host never holds anything that makes a pass. The checker calls the
+solution through a pair of pipes on which only data travels (see sandbox_values.py), compares what
+comes back in its own interpreter, and alone holds the pipe of the verdict. Uses the standard
+library only, and imports what it needs before it confines itself.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import base64
+import ctypes
+import functools
+import io
+import json
+import operator
+import os
+import resource
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from codecheck.sandbox_errors import exception_of, raised_by
+    from codecheck.sandbox_values import (
+        OPERATIONS,
+        Codec,
+        Held,
+        Lending,
+        Lent,
+        Remote,
+        classes_of,
+        met,
+        take_over,
+    )
+else:  # run as a program, which finds nothing beside the standard library
+    sys.path.append(str(Path(__file__).parent))
+    from sandbox_errors import exception_of, raised_by
+    from sandbox_values import (
+        OPERATIONS,
+        Codec,
+        Held,
+        Lending,
+        Lent,
+        Remote,
+        classes_of,
+        met,
+        take_over,
+    )
+
+    sys.path.pop()
+
+READY = "ready"
+LOADED = "loaded"
+PASSED = "passed"
+FAILED = "failed"
+BROKEN = "broken"
+MAX_MESSAGE = 16 << 20
+"""Bytes of one call or one answer."""
+DEFINITIONS = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Try),
+)
+"""Statements at the margin of a module after which nothing but examples may come."""
+
+# From the kernel's headers; the Landlock numbers are the same on every architecture.
+PR_SET_PDEATHSIG = 1
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+LANDLOCK_CREATE = 444
+LANDLOCK_ADD = 445
+LANDLOCK_RESTRICT = 446
+LANDLOCK_VERSION = 1
+LANDLOCK_PATH_BENEATH = 1
+WRITE_FILE = 1 << 1
+READ_FILE = 1 << 2
+READ_DIR = 1 << 3
+REMOVE_FILE = 1 << 5
+MAKE_REG = 1 << 8
+TRUNCATE = 1 << 14
+FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+"""Landlock version -> how many rights on files it knows; 16 from version 5 on."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def confine(config: Mapping[str, Any]) -> dict[str, str]:
+    """Give up everything a solution needs not; returns layer -> why it failed, empty if all hold.
+    Limits raise OSError.
+    """
+    errors: dict[str, str] = {}
+    for name, limit in config["limits"].items():
+        resource.setrlimit(getattr(resource, name), (limit, limit))
+    user = os.getuid()
+    group = os.getgid()
+    layers: dict[str, Callable[[], object]] = {
+        "namespaces": lambda: _checked(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC)),
+        # Before the files: Landlock allows no mount.
+        "disk": lambda: _mount_folder(config.get("disk"), user, group),
+        # The solution dies with the process that asked, however that one ends.
+        "parent": lambda: _prctl(PR_SET_PDEATHSIG, 9),
+        "files": lambda: _restrict_files(config["paths"]),
+        "system calls": lambda: _filter_calls(base64.b64decode(config["filter"])),
+    }
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    for name, layer in layers.items():
+        try:
+            layer()
+        except OSError as error:
+            errors[name] = str(error)
+    return errors
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def _prctl(option: int, *values: int | ctypes.c_void_p) -> None:
+    padded = [
+        *(ctypes.c_ulong(v) if isinstance(v, int) else v for v in values),
+        *[ctypes.c_ulong(0)] * (4 - len(values)),
+    ]
+    _checked(_libc.prctl(option, *padded))
+
+
+def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None:
+    """Put a file system of its own, in memory and no larger than it may be, where the working
+    directory is.
+    """
+    if disk is None:
+        return
+    _checked(_libc.unshare(CLONE_NEWNS))
+    for name, line in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        Path("/proc/self", name).write_text(line, encoding="ascii")
+    folder = str(disk["folder"]).encode()
+    options = f"size={disk['size']},nr_inodes={disk['files'] + 1},mode=700".encode()
+    _checked(
+        _libc.mount(
+            b"tmpfs", folder, b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV | MS_NOEXEC), options
+        )
+    )
+    os.chdir(folder)
+
+
+def _filter_calls(program: bytes) -> None:
+    """Install a compiled seccomp filter: 8 bytes an instruction."""
+    if not program:
+        raise OSError("libseccomp is not installed")
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+    code = Program(len(program) // 8, program)
+    _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.cast(ctypes.byref(code), ctypes.c_void_p))
+
+
+def _restrict_files(paths: Mapping[str, int]) -> None:
+    """From here on only these paths, with these rights on them and all below, by Landlock."""
+    version = _checked(
+        _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION))
+    )
+    handled = (1 << FILE_RIGHTS.get(version, 16)) - 1
+    # All rights on files; binding and connecting TCP (from version 4); abstract sockets and signals
+    # (from version 6).
+    fields = [handled, 3, 3][: 1 + (version >= 4) + (version >= 6)]
+    attributes = (ctypes.c_uint64 * len(fields))(*fields)
+    rules = _checked(
+        _libc.syscall(
+            LANDLOCK_CREATE, attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint(0)
+        )
+    )
+
+    class Rule(ctypes.Structure):
+        _pack_ = 1
+        _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+    for path, rights in paths.items():
+        try:
+            parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # what isn't there needs no permission
+        rule = Rule(rights & handled, parent)
+        _checked(
+            _libc.syscall(
+                LANDLOCK_ADD, rules, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint(0)
+            )
+        )
+        os.close(parent)
+    _checked(_libc.syscall(LANDLOCK_RESTRICT, rules, ctypes.c_uint(0)))
+    os.close(rules)
+
+
+class Channel:
+    """Messages of one line each on a pair of pipes."""
+
+    def __init__(self, read: int, write: int) -> None:
+        self._read = os.fdopen(read, "rb")
+        self._write = os.fdopen(write, "wb")
+
+    def send(self, message: Any) -> None:
+        """Write one message. Raises OSError when nobody reads it."""
+        self._write.write(json.dumps(message).encode() + b"\n")
+        self._write.flush()
+
+    def receive(self) -> Any:
+        """The next message. Raises EOFError when there is none, ValueError when it is too long or
+        not JSON.
+        """
+        line = self._read.readline(MAX_MESSAGE)
+        if not line.endswith(b"\n"):
+            raise ValueError("an answer was too long") if line else EOFError
+        return json.loads(line)
+
+
+def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
+    """Run a solution, then do what is asked of it and of its objects until there is no more."""
+    program = _module("program")
+    held = Held()
+    operations = OPERATIONS | {"some": held.some, "fail": held.fail}
+
+    def answer(message: Any) -> dict[str, Any]:
+        """Do what is asked, and say what became of the arguments where that changed them."""
+        operation, target, arguments, named = codec.decode(message)
+        before = _sent(codec, [arguments, named])
+        try:
+            value = program[config["function"]] if target is None else target
+            reply = {"value": codec.encode(operations[operation](value, *arguments, **named))}
+        except Exception as error:
+            reply = {"raised": raised_by(error, codec)}
+        after = _sent(codec, [arguments, named])
+        return reply if after in (None, before) else reply | {"changed": after}
+
+    def ask(operation: str, lent: Lent, *arguments: Any, **named: Any) -> Any:
+        """Ask for something of an object of the tests, doing what these ask for meanwhile."""
+        calls.send({"ask": codec.encode((operation, lent, arguments, named))})
+        while "reply" not in (message := calls.receive()):
+            calls.send(answer(message["ask"]))
+        reply = message["reply"]
+        if "value" in reply:
+            return codec.decode(reply["value"])
+        raise exception_of(reply["raised"], codec)
+
+    try:
+        exec(
+            compile(config["given"].encode(errors="replace"), "given", "exec", dont_inherit=True),
+            program,
+        )
+        codec = Codec(
+            held.hold, held.find, classes_of(program), lambda content: Lent(ask, *content), True
+        )
+        _run(config["source"].encode(errors="replace"), program, config["function"])
+        calls.send(LOADED)
+        while True:
+            try:
+                message = calls.receive()
+            except EOFError:
+                return
+            try:
+                calls.send(answer(message["ask"]))
+            except BrokenPipeError:
+                return  # who asked has ended, and said why
+    except BaseException as error:
+        say(f"{type(error).__name__}: {error}"[:200])
+
+
+def _module(name: str) -> dict[str, Any]:
+    """The names of a new module, which is found as such: by pickle, and by what reads
+    annotations.
+    """
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    return module.__dict__
+
+
+def _sent(codec: Codec, values: Any) -> Any:
+    """Arguments as they would be sent; None where they can't."""
+    try:
+        return codec.encode(values)
+    except Exception:
+        return None
+
+
+def _run(source: bytes, program: dict[str, Any], function: str) -> None:
+    """Run a module as it would be imported, but for what follows its last definition: examples and
+    tests of its own, mostly.
+
+    Those are run too, as they may fill a table, but what they raise is no fault of the function.
+    """
+    module = ast.parse(source, "solution")
+    defines = [
+        number
+        for number, statement in enumerate(module.body, 1)
+        if isinstance(statement, DEFINITIONS)
+    ]
+    end = max(defines, default=len(module.body))
+    flags = _future(module)
+    ended = False
+    for statement in module.body[:end]:
+        code = compile(
+            ast.Module([statement], []), "solution", "exec", flags=flags, dont_inherit=True
+        )
+        try:
+            exec(code, program)
+        except Exception as error:
+            # A program that reads finds nothing to be read, and lacks it in what follows.
+            ended = ended or isinstance(error, EOFError)
+            if not ended or function not in program:
+                raise
+    failure: BaseException = KeyError(function)
+    for statement in module.body[end:]:
+        try:
+            exec(
+                compile(
+                    ast.Module([statement], []), "solution", "exec", flags=flags, dont_inherit=True
+                ),
+                program,
+            )
+        except (Exception, SystemExit) as error:
+            failure = error
+    if function not in program:
+        raise failure
+
+
+def _future(module: ast.Module) -> int:
+    """The compiler's flags that a module's own first lines set."""
+    names = [
+        alias.name
+        for statement in module.body
+        if isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        for alias in statement.names
+    ]
+    found = [
+        getattr(__future__, name).compiler_flag
+        for name in names
+        if name in __future__.all_feature_names
+    ]
+    return functools.reduce(operator.or_, found, 0)
+
+
+def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
+    """Run a program on a text as its stdin, and say the last line that it printed; or that it
+    failed, and why.
+    """
+    sys.stdin = io.StringIO(config["stdin"])
+    sys.stdout = io.StringIO()
+    printed = sys.stdout
+    why = ""
+    try:
+        exec(
+            compile(config["source"], "program", "exec", dont_inherit=True),
+            {"__name__": "__main__"},
+        )
+    except SystemExit as error:
+        why = f"it ended with {error.code!r}" if error.code else ""
+    except BaseException as error:
+        why = f"{type(error).__name__}: {error}"
+    lines = [line for line in printed.getvalue().splitlines() if line.strip()]
+    if not why and not lines:
+        why = "it printed nothing"
+    say(f"{FAILED if why else PASSED} {' '.join((why or lines[-1]).split())}"[:300])
+
+
+def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
+    """Run the tests on a solution that is behind the pipes, and say the verdict."""
+
+    def end(verdict: str) -> NoReturn:
+        say(verdict)
+        os._exit(0)
+
+    lent: dict[
+        int, tuple[Any, Any]
+    ] = {}  # the iterators that stand for objects of the host, which keeps them in being
+
+    def meet(content: Any) -> Any:
+        found = met(ask, content)
+        lent[id(found)] = found, content
+        return found
+
+    lending = Lending()
+
+    def hold(value: Any) -> Any:
+        if isinstance(value, Remote):
+            return ["object", value._content]
+        if id(value) in lent:
+            return ["object", lent[id(value)][1]]
+        return lending.lend(value)
+
+    def answer(message: Any) -> dict[str, Any]:
+        """Do what a solution asks of an object that it was lent."""
+        operation, target, arguments, named = codec.decode(message)
+        try:
+            return {"value": codec.encode(lending.do(operation, target, *arguments, **named))}
+        except Exception as error:
+            return {"raised": raised_by(error, codec)}
+
+    def ask(operation: str, target: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            calls.send({"ask": codec.encode((operation, target, arguments, named))})
+            while "ask" in (reply := calls.receive()):
+                calls.send({"reply": answer(reply["ask"])})
+            # Only of a function that returns nothing: else a test that compares what it gave with
+            # what it got back could be served by emptying both.
+            if "changed" in reply and reply.get("value", 0) is None:
+                changed = codec.decode(reply["changed"])
+                for old, new in zip(arguments, changed[0], strict=True):
+                    take_over(old, new)
+                take_over(named, changed[1])
+            if (
+                operation == "next"
+                and "value" not in reply
+                and reply["raised"]["name"] == "StopIteration"
+            ):
+                failure: Exception = StopIteration()
+            elif "value" in reply:
+                return codec.decode(reply["value"])
+            else:
+                failure = exception_of(reply["raised"], codec)
+        except EOFError:
+            end(FAILED)
+        # a solution that answers with anything else than data has failed, whatever a test makes of
+        # it
+        except Exception as error:
+            end(f"{FAILED} {type(error).__name__}: {error}"[:200])
+        raise failure
+
+    def solution(*arguments: Any, **named: Any) -> Any:
+        return ask("call", None, *arguments, **named)
+
+    tests = _module("tests")
+    try:
+        exec(compile(config["given"], "given", "exec", dont_inherit=True), tests)
+        codec = Codec(hold, meet, classes_of(tests), lending.find)
+        solution.__name__ = solution.__qualname__ = config["function"]
+        tests[config["function"]] = solution
+        exec(compile(config["tests"], "tests", "exec", dont_inherit=True), tests)
+        check = tests["check"]
+    except BaseException as error:
+        end(f"{BROKEN} {type(error).__name__}: {error}"[:200])
+    try:
+        # Nothing is decided before the solution is there, also by tests that don't call it.
+        if calls.receive() != LOADED:
+            end(FAILED)
+        check(solution)
+    except BaseException as error:
+        end(f"{FAILED} {type(error).__name__}: {error}"[:200])
+    end(PASSED)
+
+
+def main() -> None:
+    """Read what to do from stdin, confine this process, and do it."""
+    config = json.loads(sys.stdin.buffer.read())
+    os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)
+    os.environ.clear()
+
+    def say(text: str) -> None:
+        os.write(config["said"], text.encode(errors="replace") + b"\n")
+
+    errors = confine(config)
+    if config["role"] == "probe":
+        say(json.dumps(errors))
+    elif lacking := [
+        f"{name}: {why}" for name, why in errors.items() if name in config["required"]
+    ]:
+        say(f"can't be confined ({'; '.join(lacking)})")
+    else:
+        say(READY)
+        calls = Channel(config["read"], config["write"])
+        {"host": host, "checker": checker, "scorer": scorer}[config["role"]](config, calls, say)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""How exceptions travel between the two processes that check a program: raised in one, raised again
+in the other. Like sandbox_values.py, it finds nothing beside the standard library.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or "." in __name__:
+    from codecheck.sandbox_values import Codec, own_state
+else:
+    from sandbox_values import Codec, own_state
+
+
+def raised_by(error: Exception, codec: Codec) -> dict[str, Any]:
+    """An exception as JSON: its class's name, the built-in classes it extends, its arguments, state
+    and text.
+    """
+    kind = type(error)
+    told: dict[str, Any] = {
+        "name": kind.__name__,
+        "own": kind.__module__ != "builtins",
+        "module": kind.__module__,
+        "bases": [base.__name__ for base in kind.__mro__ if base.__module__ == "builtins"],
+        "arguments": [],
+        "state": ["dict", []],
+        "text": kind.__name__,
+    }
+    parts: dict[str, Callable[[], Any]] = {
+        "text": lambda: str(error)[:2000],
+        "arguments": lambda: [codec.encode(argument) for argument in error.args],
+        "state": lambda: codec.encode(dict(vars(error))),
+    }
+    for key, make in parts.items():
+        try:
+            told[key] = make()
+        except Exception:  # its own methods may fail, or it holds what can't travel
+            continue
+    return told
+
+
+def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
+    """An exception to raise here: of the same built-in class, or of a class like the program's that
+    extends the same ones.
+    """
+    bases = [
+        kind
+        for name in told["bases"]
+        if isinstance(kind := getattr(builtins, str(name), None), type)
+    ]
+    bases = [kind for kind in bases if issubclass(kind, Exception)]
+    nearest = tuple(
+        kind
+        for kind in bases
+        if not any(other is not kind and issubclass(other, kind) for other in bases)
+    )
+    arguments = tuple(codec.decode(argument) for argument in told["arguments"])
+    state = codec.decode(told["state"])
+    text = str(told["text"])
+    if nearest and issubclass(nearest[0], StopIteration | StopAsyncIteration):
+        # It would end the loop of a test that calls the solution, as no function's error may.
+        return RuntimeError(f"{told['name']}: {text}")
+    if not told["own"] and len(nearest) == 1:
+        error = _made(nearest[0], arguments)
+    else:
+        known = codec.given.get(str(told["name"])) or _of_library(told, nearest)
+        kind = (
+            known
+            if known is not None and issubclass(known, Exception)
+            else _like(str(told["name"]), nearest or (Exception,), text)
+        )
+        error = _made(kind, arguments)
+    if isinstance(state, dict):
+        error.__dict__.update(own_state(type(error), state))
+    return error
+
+
+def _of_library(
+    told: Mapping[str, Any], nearest: tuple[type[Exception], ...]
+) -> type[Exception] | None:
+    """The standard library's class that was raised, where the tests have imported it: they may
+    catch it by its name. Never one of unittest's: those skip or end the test that they pass.
+    """
+    module = str(told.get("module"))
+    package = module.partition(".")[0]
+    if package not in sys.stdlib_module_names or package == "unittest":
+        return None
+    found = getattr(sys.modules.get(module), str(told["name"]), None)
+    if not (isinstance(found, type) and found.__module__ == module):
+        return None
+    ends = issubclass(found, StopIteration | StopAsyncIteration)
+    return found if issubclass(found, nearest) and not ends else None
+
+
+def _like(name: str, bases: tuple[type[Exception], ...], text: str) -> type[Exception]:
+    try:
+        return type(name, bases, {"__str__": lambda self: text})
+    except TypeError:  # built-in classes that can't be extended together
+        return type(name, bases[:1], {"__str__": lambda self: text})
+
+
+def _made(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
+    try:
+        error = kind.__new__(kind, *arguments)
+        with contextlib.suppress(
+            TypeError
+        ):  # which sets what the built-in class has beside its arguments
+            built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+            built_in.__init__(error, *arguments)
+        error.args = arguments
+    except Exception:
+        return RuntimeError(f"{kind.__name__}: {arguments}"[:200])
+    return error

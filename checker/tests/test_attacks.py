@@ -1,0 +1,157 @@
+"""No attack succeeds in the sandbox, and each of them succeeds outside it."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from attacks import (
+    TESTS,
+    Outcome,
+    files,
+    open_scene,
+    outlives,
+    outside,
+    resources,
+    verdicts,
+)
+from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
+from processes import alive, children_of, refusing
+
+ATTACKS = {
+    attack.name: attack
+    for attack in [*resources.ATTACKS, *files.ATTACKS, *outside.ATTACKS, *verdicts.ATTACKS]
+}
+LIMITS = SandboxLimits(wall_s=3, cpu_s=1)
+ROOT = Path(__file__).parents[1]
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@pytest.fixture
+def scene(tmp_path):
+    # What an attack leaves behind becomes a child of this process, wherever it hides.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with open_scene(tmp_path) as scene:
+        yield scene
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fork bomb",
+        "overwrite",
+        "read the home folder",
+        "TCP",
+        "kill",
+        "equal to everything",
+        "skip the tests of unittest",
+    ],
+)
+def test_an_attack_of_each_kind_fails(scene, name):
+    assert_fails(scene, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_fails(scene, name):
+    assert_fails(scene, name)
+
+
+def assert_fails(scene, name):
+    attack = ATTACKS[name]
+    before = children_of(os.getpid())
+    start = time.monotonic()
+    verdict = run_checked(
+        CheckedProgram(attack.program(scene, scale=10_000), "f", attack.tests), LIMITS
+    )
+    late = is_late(time.monotonic() - start)
+    outcome = Outcome(verdict.passed, verdict.detail, late or bool(end_survivors(before)))
+    assert not attack.done(scene, outcome), verdict
+    assert not outcome.passed
+    assert not outcome.outlived
+
+
+def is_late(seconds):
+    """Whether a program was ended too late; where the machine keeps all waiting, by what it now
+    makes of a harmless one.
+    """
+    if seconds <= 2 * LIMITS.wall_s:
+        return False
+    start = time.monotonic()
+    run_checked(CheckedProgram("def f(x): return 4", "f", TESTS), LIMITS)
+    return seconds > 2 * LIMITS.wall_s + 20 * (time.monotonic() - start)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_attack_succeeds_where_nothing_stops_it(scene, name):
+    attack = ATTACKS[name]
+    before = children_of(os.getpid())
+    passed, said, late = run_freely(attack, scene)
+    outcome = Outcome(passed, said, late or bool(end_survivors(before)))
+    assert attack.done(scene, outcome), outcome
+
+
+@pytest.mark.long
+def test_attacks_fail_without_namespaces():
+    """As in most containers: what the kernel gives beside the filter and Landlock is not needed."""
+    program = (
+        "import sys, pytest\nsys.exit(pytest.main(['-q', '-x', '-k', 'test_an_attack_fails',"
+        " 'tests/test_attacks.py']))"
+    )
+    command = refusing(["unshare"], program)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert f"{len(ATTACKS)} passed" in done.stdout
+
+
+def test_there_are_enough_attacks_and_a_right_solution_still_passes():
+    assert len(ATTACKS) >= 40
+    assert len({attack.source for attack in ATTACKS.values()}) == len(ATTACKS)
+    for tests in {attack.tests for attack in ATTACKS.values()} - {TESTS}:
+        compile(tests, "tests", "exec")
+    assert run_checked(CheckedProgram("def f(x): return x * x", "f", TESTS), LIMITS).passed
+
+
+def run_freely(attack, scene):
+    """An attack and its tests in one interpreter without any limit, as a naive grader has it: a
+    pass is status 0, or "passed".
+    """
+    program = f"{attack.program(scene, scale=3)}\n{attack.tests}\ncheck(f)\nprint('passed')\n"
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+        command = [sys.executable, "-S", "-c", program]
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            close_fds=False,
+        )
+        try:
+            child.wait(1 if attack.done is outlives else 20)
+            late = False
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            late = True
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    return child.returncode == 0 or "\npassed" in f"\n{said}", said, late
+
+
+def end_survivors(before):
+    """The processes that are new among this one's children; they are dead afterwards."""
+    survivors = [pid for pid in children_of(os.getpid()) - before if alive(pid)]
+    for pid in children_of(os.getpid()) - before:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return survivors

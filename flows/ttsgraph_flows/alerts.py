@@ -1,0 +1,50 @@
+"""What service shows, as Prefect events: one of them starts a search again
+(ttsgraph_flows/deploy.py).
+"""
+
+from __future__ import annotations
+
+from prefect.events import DeploymentEventTrigger, emit_event
+
+from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.deployment.figures import Drift
+from ttsgraph_flows.ending import say
+
+DRIFTED = "ttsgraph.drifted"
+
+
+class NotTold(TTSGraphError):
+    """Prefect could not be told."""
+
+
+def resource_of(task: str) -> str:
+    """What events of a task are about."""
+    return f"ttsgraph.task.{task}"
+
+
+def tell_of_drift(drift: Drift) -> None:
+    """An event that says which figure is no longer what it was in the test. Raises NotTold."""
+    event = emit_event(
+        DRIFTED,
+        resource={"prefect.resource.id": resource_of(drift.task)},
+        payload={
+            "version": f"{drift.task}/{drift.version}",
+            "figure": drift.figure,
+            "served": drift.served,
+            "tested": drift.tested,
+            "answers": drift.answers,
+        },
+    )
+    if event is None:
+        raise NotTold("Prefect takes no events: expected PREFECT_API_URL to be its server's")
+    say(f"drift: {drift}; Prefect was told")
+
+
+def on_drift(task: str) -> DeploymentEventTrigger:
+    """What starts a task's re-search once its service drifts."""
+    return DeploymentEventTrigger(
+        name=f"{task} drifted",
+        expect={DRIFTED},
+        match={"prefect.resource.id": resource_of(task)},
+        parameters={"task": task, "reason": "drift"},
+    )

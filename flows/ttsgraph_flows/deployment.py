@@ -1,0 +1,267 @@
+"""From a search's results and test to a version in the registry, with the record of where it comes
+from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import makes, md5
+from ttsgraph.base.journal import Entry, read_journal
+from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.deployment.figures import figures_of
+from ttsgraph.deployment.ladder import front_of
+from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
+from ttsgraph.deployment.provenance import (
+    Baseline,
+    Code,
+    Dataset,
+    Parent,
+    Provenance,
+    TestResult,
+    agent_prompts_sha256,
+    prompt_sha256,
+    revisions,
+    settings_sha256,
+    test_result,
+)
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.found_by import BASELINE
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.runtime.clients import serving_facts
+from ttsgraph.settings.stages import DeploySettings
+from ttsgraph.stages.records import Running, Searched, Started, read_record
+from ttsgraph.stages.schemas import Candidates, read_table
+from ttsgraph.stages.trials import Case
+from ttsgraph.tasks.base import Question
+from ttsgraph_flows.provenance_tags import git
+from ttsgraph_flows.registry import Registry, Version
+from ttsgraph_flows.stage import Stage
+from ttsgraph_flows.stage_runs import stage_run
+from ttsgraph_flows.tracking import add_baseline
+
+SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
+START_FILES = (
+    "profile.parquet",
+    "pilot.parquet",
+    "init_family.parquet",
+    "preference.json",
+    "init_instances.parquet",
+    "start.json",
+)
+START_STAGES = ("pilot", "init_family", "init_instances")
+CODE = ("checker", "flows", "pipeline", "profiles", "params.yaml", "dvc.yaml", "requirements")
+
+
+@dataclass(frozen=True)
+class Challenger:
+    """What a test puts up: the found graph or a baseline, with its test result and the choice; and
+    the graph that was found.
+    """
+
+    case: Case
+    test: TestResult
+    choice: Choice
+    found: CollaborationGraph
+    figures: Figures
+
+    @property
+    def graph(self) -> CollaborationGraph:
+        """The graph that is put up."""
+        return self.case.graph
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The choice as it is kept beside the test: which arm, how it stands to the found graph,
+        and why.
+        """
+        return {**self.case.columns, "verdict": self.choice.verdict, "reason": self.choice.reason}
+
+    def baseline(self, method: str) -> Baseline | None:
+        """What the record says of it when it is none of the search's graphs."""
+        if self.choice.place == 0:
+            return None
+        arm = self.case.columns["arm"]
+        label = self.case.columns["label"]
+        return Baseline(
+            arm=arm,
+            label=label,
+            beside=method,
+            instead_of=self.found.content_hash,
+            reason=self.choice.reason,
+        )
+
+
+def challenger(
+    cases: Sequence[Case],
+    feedbacks: Sequence[Feedback],
+    cost: CostModel,
+    questions: Sequence[Question],
+    settings: DeploySettings,
+) -> Challenger:
+    """Which of the tested graphs is put up; the first is the one that the search found."""
+    choice = choose(arms_of(cases, feedbacks, cost), settings.margin, settings.confidence)
+    case = cases[choice.place]
+    feedback = feedbacks[choice.place]
+    return Challenger(
+        case,
+        test_result(feedback, questions),
+        choice,
+        cases[0].graph,
+        figures_of(feedback, case.graph),
+    )
+
+
+def deploy(
+    stage: Stage,
+    method: str,
+    folder: Path,
+    start: Path,
+    put_up: Challenger,
+    questions: Mapping[str, Sequence[Question]],
+    warm_from: str | None = None,
+    tested: pd.DataFrame | None = None,
+) -> tuple[Version, Decision]:
+    """Register what is put up after the search of `folder`, which began from `start`; promote it if
+    the profile's rule says so. With the table of the test, the version gets its ladder.
+
+    Doing it again finds the same version, and comes to the same decision.
+    """
+    registry = Registry(stage.params.tracking_uri)
+    shots = tuple(questions["shots"])
+    deployed = Deployed(stage.task, put_up.graph, stage.profile, shots, tested=put_up.figures)
+    made_by = "search" if warm_from is None else "research"
+    summary = read_record(Searched, folder / "search.json", made_by)
+    history = history_of(folder, summary, made_by)
+    run_id = read_run_id(folder, made_by)
+    begun = read_record(
+        Started, start / "start.json", "init_instances" if warm_from is None else made_by
+    )
+    champion = registry.settled(stage.task)
+    baseline = put_up.baseline(method)
+    if baseline is not None:
+        told = baseline.model_dump() | {
+            "graph": put_up.graph.to_dict(),
+            "accuracy": put_up.test.accuracy,
+        }
+        add_baseline(registry.uri, run_id, put_up.graph.content_hash, told)
+    record = Provenance(
+        task=stage.task,
+        profile=stage.params.profile,
+        method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
+        found_by=BASELINE if baseline else summary.found_by,
+        seed=stage.params.seed,
+        run_id=run_id,
+        graph_hash=deployed.graph.content_hash,
+        candidates=summary.candidates,
+        agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
+        files=_decisive_files(folder, start),
+        dataset=_dataset(stage, questions),
+        code=code_state(),
+        bundle_sha256="",
+        settings_sha256=settings_sha256(stage.profile, stage.task),
+        prompt_sha256=prompt_sha256(stage.profile, stage.task, shots),
+        agent_prompts_sha256=agent_prompts_sha256(),
+        models=revisions(stage.profile),
+        budget=_budget(stage, deployed.graph),
+        test=put_up.test,
+        parent=_parent(champion),
+        warm_from=warm_from,
+        baseline=baseline,
+        stage_runs=_stage_runs(start),
+        serving=serving_facts(stage.profile),
+    )
+    if tested is not None:
+        candidates = read_table(Candidates, folder / "archive.parquet", made_by)
+        deployed = replace(deployed, front=front_of(candidates, tested))
+    version = registry.register(deployed, record)
+    registry.note_figures(version, put_up.figures)
+    settings = stage.profile.deploy
+    return version, registry.judge(version, settings.promote, settings.confidence)
+
+
+def _decisive_files(folder: Path, start: Path) -> dict[str, str]:
+    """Path -> MD5 of what the search of `folder` left and began from; a warm search has no pilot of
+    its own.
+    """
+    paths = [
+        *(folder / name for name in SEARCH_FILES),
+        *(start / name for name in START_FILES if (start / name).exists()),
+    ]
+    return {path.as_posix(): md5(path) for path in paths}
+
+
+def _dataset(stage: Stage, questions: Mapping[str, Sequence[Question]]) -> Dataset:
+    return Dataset(
+        path=stage.questions_path.as_posix(),
+        md5=md5(stage.questions_path),
+        source=stage.settings.source.model_dump(mode="json"),
+        splits={split: len(rows) for split, rows in questions.items()},
+    )
+
+
+def _budget(stage: Stage, graph: CollaborationGraph) -> dict[str, Any]:
+    budget = stage.profile.budget_on(stage.task)
+    return {
+        "metric": budget.cost.metric,
+        "limit": budget.limit,
+        "of": budget.of,
+        "used": float(budget.cost.graph_cost(graph)),
+    }
+
+
+def _parent(champion: Version | None) -> Parent | None:
+    if champion is None:
+        return None
+    return Parent(version=champion.number, record_sha256=champion.tags["lineage_sha256"])
+
+
+def _stage_runs(start: Path) -> dict[str, str]:
+    runs = {name: stage_run(start, name) for name in START_STAGES}
+    return {name: run for name, run in runs.items() if run is not None}
+
+
+def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
+    """The history of a search that has ended. Raises DataError when it is missing, damaged, or has
+    not all that was evaluated.
+    """
+    path = folder / "history.jsonl"
+    try:
+        history = read_journal(path)
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: expected the search's history, but there is none; {makes(made_by, path)}"
+        ) from None
+    except DataError as error:
+        raise DataError(f"{error}: {makes(made_by, path)}") from None
+    found = sum(entry["type"] == "record" for entry in history)
+    if found != summary.candidates:
+        raise DataError(
+            f"{path}: expected {summary.candidates} candidates, found {found};"
+            f" {makes(made_by, path)}"
+        )
+    return history
+
+
+def read_run_id(folder: Path, made_by: str) -> str:
+    """The run of a search in MLflow. Raises DataError when run.json is missing or damaged."""
+    return read_record(Running, folder / "run.json", made_by).run_id
+
+
+def code_state() -> Code:
+    """The commit of the working directory, if it is one of a repository that has its
+    params.yaml.
+    """
+    if not git("ls-files", "params.yaml"):
+        return Code(commit=None, changed=False)
+    return Code(
+        commit=git("rev-parse", "HEAD") or None,
+        changed=bool(git("status", "--porcelain", "--", *CODE)),
+    )

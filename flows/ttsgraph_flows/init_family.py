@@ -1,0 +1,87 @@
+"""Stage init_family: which model family and size the task prefers (paper, section 5.2, first init
+stage).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+from prefect import flow
+
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Chat, Exchange, Preference, family_size_trials
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.settings.stages import RacingSettings
+from ttsgraph.stages.records import Preferred, write_record
+from ttsgraph.stages.schemas import Trials, write_table
+from ttsgraph.stages.standings import contest_table, preference_of
+from ttsgraph.stages.trials import evaluate_trials, trial_cases, trials_of
+from ttsgraph.tasks.base import Question
+from ttsgraph_flows.contest import run_contest
+from ttsgraph_flows.live import live
+from ttsgraph_flows.stage import Stage, load_stage, main
+
+
+@flow(name="init_family")
+def init_family(task: str, profile: str | None = None) -> None:
+    """Try families and sizes into init_family.parquet, and the preference, with the agent's
+    exchanges, into preference.json.
+
+    With a contest, these are its probes.
+    """
+    stage = load_stage(task, profile)
+    if stage.profile.init.contest.enabled:
+        contest = run_contest(stage, "init_family", probes_only=True)
+        table = contest_table(contest)
+        write_table(table, Trials, stage.results / "init_family.parquet")
+        preference = preference_of(contest, contest.standings)
+        _write_preference(stage, preference, [])
+        stage.write_calls("init_family")
+        stage.record("init_family", table)
+        return
+    brief = stage.brief()
+    settings = stage.profile.init
+    rng = np.random.default_rng(stage.params.seed)
+    cases = trial_cases(family_size_trials(brief), brief, settings.topologies, rng)
+
+    async def run(
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+    ) -> tuple[pd.DataFrame, Preference, list[Exchange]]:
+        agent = make_agent(stage.profile.agent, rng, speak)
+        # No race: the agent tells from each model's own scores what the whole budget spent on it
+        # promises.
+        table = await evaluate_trials(
+            cases,
+            environment,
+            brief,
+            questions["train"][: settings.questions],
+            RacingSettings(),
+            publish,
+        )
+        preference = await asyncio.to_thread(
+            agent.select_family_size, brief, trials_of(table, brief.objective)
+        )
+        return table, preference, agent.take_exchanges()
+
+    with live(run_state(f"init_family {task}", len(cases) * settings.questions)) as publish:
+        table, preference, exchanges = stage.with_agent(run, account="init_family")
+    write_table(table, Trials, stage.results / "init_family.parquet")
+    _write_preference(stage, preference, exchanges)
+    stage.write_calls("init_family")
+    stage.record("init_family", table)
+
+
+def _write_preference(stage: Stage, preference: Preference, exchanges: Sequence[Exchange]) -> None:
+    chosen = {
+        "models": list(preference.models),
+        "reason": preference.reason,
+        "exchanges": [asdict(e) for e in exchanges],
+    }
+    write_record(Preferred, stage.results / "preference.json", chosen)
+
+
+if __name__ == "__main__":
+    main(init_family)

@@ -1,0 +1,86 @@
+"""Stage init_instances: how many instances of which models start the search (paper, section 5.2,
+second init stage).
+"""
+
+import asyncio
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+from prefect import flow
+
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Chat, Exchange, Preference
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.node_answers import NodeAnswers, rate_metrics
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.stages.records import Preferred, Started, read_record, write_record
+from ttsgraph.stages.schemas import Evidence, Trials, write_table
+from ttsgraph.stages.standings import contest_evidence, contest_table, start_data
+from ttsgraph.stages.trials import evaluate_trials, start_trial, trial_cases
+from ttsgraph.tasks.base import Question
+from ttsgraph_flows.contest import run_contest
+from ttsgraph_flows.live import live
+from ttsgraph_flows.stage import load_stage, main
+
+
+@flow(name="init_instances")
+def init_instances(task: str, profile: str | None = None) -> None:
+    """Try model multisets over random topologies into init_instances.parquet, and the one to start
+    from, with the agent's exchanges, into start.json.
+
+    With a contest, these are its graphs, and start.json has the contenders that stand in every
+    search.
+    """
+    stage = load_stage(task, profile)
+    if stage.profile.init.contest.enabled:
+        contest = run_contest(stage, "init_instances")
+        table = contest_table(contest)
+        write_table(table, Trials, stage.results / "init_instances.parquet")
+        evidence = contest_evidence(contest)
+        write_table(evidence, Evidence, stage.results / "evidence.parquet")
+        data = start_data(contest, stage.profile.init.contest.kept) | {"exchanges": []}
+        write_record(Started, stage.results / "start.json", data)
+        stage.write_calls("init_instances")
+        stage.record("init_instances", table, metrics=rate_metrics(evidence))
+        return
+    brief = stage.brief()
+    settings = stage.profile.init
+    racing = stage.profile.search.racing
+    chosen = read_record(Preferred, stage.results / "preference.json", "init_family")
+    rng = np.random.default_rng([stage.params.seed, 1])
+    preference = Preference(tuple(chosen.models), chosen.reason)
+
+    async def run(
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+    ) -> tuple[pd.DataFrame, list[Exchange]]:
+        agent = make_agent(stage.profile.agent, rng, speak)
+        multisets = await asyncio.to_thread(
+            agent.select_instances, brief, preference, settings.candidates
+        )
+        cases = trial_cases(multisets, brief, settings.topologies, rng)
+        with live(
+            run_state(
+                f"init_instances {task}", len(cases) * settings.questions, at_most=racing.enabled
+            )
+        ) as publish:
+            table = await evaluate_trials(
+                cases, environment, brief, questions["train"][: settings.questions], racing, publish
+            )
+        return table, agent.take_exchanges()
+
+    table, exchanges = stage.with_agent(run, account="init_instances")
+    start = start_trial(table, brief, stage.profile.search.way)
+    write_table(table, Trials, stage.results / "init_instances.parquet")
+    # No node is graded here but the sink.
+    write_table(NodeAnswers().table(), Evidence, stage.results / "evidence.parquet")
+    # With those of the stage before: all of what the agent was asked on the way to this start.
+    told = [*(exchange.model_dump() for exchange in chosen.exchanges), *map(asdict, exchanges)]
+    started = {"counts": start.counts, "mean_accuracy": start.score, "exchanges": told}
+    write_record(Started, stage.results / "start.json", started)
+    stage.write_calls("init_instances")
+    stage.record("init_instances", table)
+
+
+if __name__ == "__main__":
+    main(init_instances)

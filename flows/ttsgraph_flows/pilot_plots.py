@@ -1,0 +1,24 @@
+"""Stage pilot_plots: the pilot's sweeps as pictures, apart from it, so that a colour never asks a
+model.
+"""
+
+from prefect import flow
+
+from ttsgraph_flows.stage import load_stage, main
+
+
+@flow(name="pilot_plots")
+def draw_pilot(task: str, profile: str | None = None) -> None:
+    """Draw results/<profile>/<task>/pilot.parquet into pilot_plots beside it."""
+    from ttsgraph.reporting.pictures import chart_svg, of_simulation, write_picture
+    from ttsgraph.reporting.pilot_charts import sweeps
+    from ttsgraph.reporting.sources import TableSource
+
+    stage = load_stage(task, profile)
+    folder = stage.results / "pilot_plots"
+    for chart in sweeps(task, TableSource("pilot.parquet", stage.pilot_table())):
+        write_picture(chart_svg(chart, of_simulation(folder)), folder / f"{chart.name}.svg")
+
+
+if __name__ == "__main__":
+    main(draw_pilot)

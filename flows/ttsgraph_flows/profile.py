@@ -1,0 +1,40 @@
+"""Stage profile: what each model of the pool is, and what it scores, says and takes alone."""
+
+from prefect import flow
+
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.stages.lengths import off_the_mark, profiled
+from ttsgraph.stages.schemas import Profiles, write_table
+from ttsgraph_flows.ending import say
+from ttsgraph_flows.live import live
+from ttsgraph_flows.stage import load_stage, main
+
+
+@flow(name="profile")
+def profile_models(task: str, profile: str | None = None) -> None:
+    """Run every model alone on the training questions into
+    results/<profile>/<task>/profile.parquet.
+    """
+    stage = load_stage(task, profile)
+    given = stage.given
+    train = stage.questions()["train"]
+    for line in given.no_checks(task, train):
+        say(line)
+    members = list(given.model_pool())
+    with live(run_state(f"profile {task}", len(members) * len(train))) as publish:
+        table = stage.with_models(
+            lambda env, questions: profiled(given, task, members, env, questions["train"], publish),
+            batch=True,
+            account="profile",
+        )
+    write_table(table, Profiles, stage.results / "profile.parquet")
+    stage.write_calls("profile")
+    if off := off_the_mark(given, task, table):
+        say(
+            f"warning: lengths given for {task} are off ({'; '.join(off)}); costs follow what was"
+            " measured, so leave them out of the profile"
+        )
+
+
+if __name__ == "__main__":
+    main(profile_models)

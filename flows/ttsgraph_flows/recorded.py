@@ -1,0 +1,153 @@
+"""What MLflow holds of a search and its test, compared with what the stages wrote. All raise
+DataError that names a difference.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from ttsgraph.base.bookkeeping import BOOKKEEPING
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.wording import counted
+from ttsgraph.deployment.provenance import Baseline, Provenance
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph_flows.children import METRICS, PARAMS
+from ttsgraph_flows.tracking import SERIES, baseline_file, test_scores
+
+
+def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
+    """Compare a candidate's row of the archive with its run: every param, and every metric's last
+    value.
+    """
+    for key in PARAMS:
+        _same(
+            f"the {_said(key)} in the run of candidate {row['candidate_id']}",
+            str(row[key]),
+            run.data.params.get(key),
+        )
+    for key in METRICS:
+        if key in BOOKKEEPING:  # which the archive does not have
+            continue
+        found = run.data.metrics.get(key)
+        _same(
+            f"the {_said(key)} in the run of candidate {row['candidate_id']}",
+            number(row[key]),
+            found,
+        )
+
+
+def check_history(
+    client: MlflowClient, run_id: str, key: str, wanted: Mapping[int, float], what: str
+) -> None:
+    """Compare all values that a metric ever had in a run with step -> value; the same value may
+    have been logged again. Raises DataError for other values.
+    """
+    logged = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+    if logged != set(wanted.items()):
+        odd = sorted(logged ^ set(wanted.items()))[0]
+        raise DataError(f"{what}: the run's history has other values, at step {odd[0]} for one")
+
+
+def check_trajectory(
+    client: MlflowClient, run_id: str, trajectory: pd.DataFrame, summary: Mapping[str, Any]
+) -> None:
+    """Compare a search's trajectory, and its final figures of the same names, with the metrics of
+    its run.
+    """
+    for key in SERIES:
+        rows = trajectory[["iteration", key]].dropna().itertuples(index=False)
+        wanted = {int(step): float(value) for step, value in rows}
+        if isinstance(final := summary.get(key), int | float) and not math.isnan(final):
+            wanted[0] = float(
+                final
+            )  # figures that are no series have step 0, and iterations begin with 1
+        check_history(client, run_id, key, wanted, f"the search's {_said(key)}")
+
+
+def check_test(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
+    """Compare the test scores of the found graph and its rivals with the metrics of the run."""
+    for key, value in test_scores(table).items():
+        if not math.isnan(value):
+            check_history(client, run_id, key, {0: value}, f"the {_said(key)}")
+
+
+def check_stage(runs: Sequence[Run], table: pd.DataFrame, stage: str) -> str:
+    """Every graph that a stage measured is a child of its run, with the same score, and nothing
+    else is.
+    """
+    wanted = sorted(
+        (row["graph_hash"], _shown(row["accuracy"])) for row in table.to_dict("records")
+    )
+    found = sorted(
+        (run.data.params.get("graph_hash", ""), _shown(run.data.metrics.get("accuracy")))
+        for run in runs
+    )
+    _same(f"the child runs of {stage}", len(wanted), len(found))
+    for one, other in zip(wanted, found, strict=True):
+        _same(f"a graph and its accuracy in the runs of {stage}", one, other)
+    return f"{counted(len(runs), 'graph')} measured, as in {stage}.parquet"
+
+
+def why_models(
+    start: Mapping[str, int], preference: Mapping[str, Any], trials: pd.DataFrame
+) -> str:
+    """Why a search began with its models: what the first init stage said, and the best that the
+    second one measured.
+    """
+    mean = (
+        trials.groupby("counts")["accuracy"]
+        .mean()
+        .dropna()
+        .sort_values(ascending=False, kind="stable")
+    )
+    best = "; ".join(
+        f"{counts} {100 * accuracy:.1f} %" for counts, accuracy in mean.head(3).items()
+    )
+    return (
+        f"{json.dumps(start)}: {preference['reason']}; of {counted(len(mean), 'multiset')} tried,"
+        f" the best on average: {best}"
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else repr(float(value))
+
+
+def _same(what: str, expected: Any, found: Any) -> None:
+    if expected != found:
+        raise DataError(f"{what}: expected {str(expected)[:40]}, found {str(found)[:40]}")
+
+
+def _said(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def number(value: float | None) -> float | None:
+    """A figure; None where it is missing."""
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def check_baseline(client: MlflowClient, record: Provenance, baseline: Baseline) -> str:
+    """The search's run has the same baseline, put up for the same reason with the same score."""
+    path = client.download_artifacts(record.run_id, baseline_file(record.graph_hash))
+    told = json.loads(Path(path).read_text(encoding="utf-8"))
+    _same(
+        "the baseline in the run",
+        baseline.model_dump(),
+        {key: told[key] for key in Baseline.model_fields},
+    )
+    _same("the baseline's score in the run", record.test.accuracy, told["accuracy"])
+    _same(
+        "the hash of the baseline's graph",
+        record.graph_hash,
+        CollaborationGraph.from_dict(told["graph"]).content_hash,
+    )
+    return f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"

@@ -1,0 +1,570 @@
+"""The model registry: versions of found graphs under `ttsgraph-<task>`, and the aliases that say
+which one serves.
+
+A version is an MLflow pyfunc from code with two files beside it: bundle.json, all that answering
+takes (ttsgraph/deployment/bundle.py), and lineage.json, where it comes from
+(ttsgraph/deployment/provenance.py). Its tags hold the hashes of both, and what one wants to search
+by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import mlflow.artifacts
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+
+import ttsgraph
+from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
+from ttsgraph.base.files import write_text
+from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures
+from ttsgraph.deployment.figures import Drift
+from ttsgraph.deployment.ladder import Rung, ladder_text, read_ladder
+from ttsgraph.deployment.promotion import Decision, decide, successor
+from ttsgraph.deployment.provenance import Provenance, sha256
+from ttsgraph.evaluation.found_by import phrase
+from ttsgraph.settings.profile import load_profile
+from ttsgraph_flows.tracking import client_of, explained
+
+LIBRARY = Path(ttsgraph.__file__).parent
+PREFIX = "ttsgraph-"
+LINEAGE = "lineage.json"
+LADDER = "ladder.json"
+LADDER_SHA256 = "ladder_sha256"
+MADE_WHEN_READ = ("registered_model_meta",)
+"""Files that MLflow adds to what it hands out."""
+
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+DECISION = "decision"
+PROMOTED = "promoted"
+STANDS_IN = "stands_in"
+TRIAL = "trial"
+FIGURES = "figures"
+"""Tags: why a version was promoted or not; that it has been the champion; why it stands in for one,
+until the next search; what a trial in service came to; its figures in the test.
+"""
+
+NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version in the registry."""
+
+    task: str
+    number: str
+    run_id: str
+    tags: Mapping[str, str]
+    aliases: tuple[str, ...]
+    source: str
+
+    @property
+    def label(self) -> str:
+        """How people name it."""
+        return f"{self.task}/{self.number}"
+
+
+class Registry:
+    """Versions and aliases at one MLflow. Raises InputError, in one line that names the tracking
+    URI, when MLflow does.
+    """
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.uri = tracking_uri
+        with explained(tracking_uri):
+            self._client = client_of(tracking_uri)
+        self._used: dict[str, tuple[str, ...]] = {}
+
+    def find(self, reference: str) -> Version:
+        """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError when there
+        is no such version.
+        """
+        task, alias, number = _parts(reference)
+        try:
+            if number:
+                return _version(self._client.get_model_version(PREFIX + task, number))
+            return _version(self._client.get_model_version_by_alias(PREFIX + task, alias))
+        except MlflowException as error:
+            if error.error_code not in (NOT_FOUND, "INVALID_PARAMETER_VALUE"):
+                with explained(self.uri):
+                    raise
+        have = [
+            f"{v.task}/{v.number}" + "".join(f" (@{alias})" for alias in v.aliases)
+            for v in self.versions(task)
+        ]
+        there = ", ".join(have) or f"no version of {task}: `make repro` registers the first"
+        raise DeploymentError(f"nothing is registered as {reference!r}; there is {there}")
+
+    def champion(self, task: str) -> Version | None:
+        """The version that serves, or None."""
+        try:
+            return self.find(f"{task}@{CHAMPION}")
+        except DeploymentError:
+            return None
+
+    def versions(self, task: str | None = None) -> list[Version]:
+        """All versions of a task, or of all tasks, oldest first."""
+        wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
+        with explained(self.uri):
+            found = _pages(
+                lambda token: self._client.search_model_versions(wanted, page_token=token)
+            )
+            # A search does not fill in the aliases.
+            return [
+                _version(self._client.get_model_version(v.name, v.version))
+                for v in sorted(found, key=lambda v: (v.name, int(v.version)))
+            ]
+
+    def text(self, version: Version, name: str) -> str:
+        """One of a version's files. Raises DataError when it can't be had."""
+        try:
+            # Not models:/..., which MLflow resolves at the process's own tracking URI.
+            kept = self._client.get_model_version_download_uri(
+                PREFIX + version.task, version.number
+            )
+            with tempfile.TemporaryDirectory() as folder:
+                path = mlflow.artifacts.download_artifacts(
+                    f"{kept}/artifacts/{name}",
+                    dst_path=folder,
+                    tracking_uri=self._client.tracking_uri,
+                )
+                return Path(path).read_text(encoding="utf-8")
+        except (MlflowException, OSError, ValueError) as error:
+            raise DataError(
+                f"version {version.label}: expected its {name}, but {_first_line(error)}"
+            ) from None
+
+    def provenance(self, version: Version) -> Provenance:
+        """Where a version comes from. Raises DataError when the record is not the one that was
+        registered.
+        """
+        text = self.text(version, LINEAGE)
+        if sha256(text) != version.tags.get("lineage_sha256"):
+            raise DataError(
+                f"version {version.label}: {LINEAGE} is not the file that was registered; `ttsgraph"
+                " lineage` says more"
+            )
+        return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
+
+    def files_sha256(self, version: Version) -> str:
+        """A hash over all that was logged with a version: its files and the code that MLflow runs
+        to load it. Raises DataError.
+        """
+        try:
+            return self._digest(
+                self._client.get_model_version_download_uri(PREFIX + version.task, version.number)
+            )
+        except (MlflowException, OSError) as error:
+            raise DataError(
+                f"version {version.label}: expected its files, but {_first_line(error)}"
+            ) from None
+
+    def _digest(self, kept: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            there = Path(
+                mlflow.artifacts.download_artifacts(
+                    kept, dst_path=folder, tracking_uri=self._client.tracking_uri
+                )
+            )
+            files = sorted(
+                path
+                for path in there.rglob("*")
+                if path.is_file() and path.name not in MADE_WHEN_READ
+            )
+            told = [
+                f"{path.relative_to(there).as_posix()}"
+                f" {hashlib.sha256(path.read_bytes()).hexdigest()}"
+                for path in files
+            ]
+        return sha256("\n".join(told))
+
+    def deployed(self, version: Version) -> Deployed:
+        """All that answering takes. Raises InputError when the bundle is not the one that was
+        registered.
+        """
+        text = self.text(version, BUNDLE)
+        if sha256(text) != version.tags.get("bundle_sha256"):
+            raise DataError(
+                f"version {version.label}: {BUNDLE} is not the file that was registered; `ttsgraph"
+                " lineage` says more"
+            )
+        read = Deployed.from_dict(
+            json.loads(text), f"version {version.label}: {BUNDLE}", version.number
+        )
+        front: tuple[Rung, ...] = ()
+        if LADDER_SHA256 in version.tags:
+            ladder = self.text(version, LADDER)
+            if sha256(ladder) != version.tags[LADDER_SHA256]:
+                raise DataError(f"version {version.label}: {LADDER} is not the one registered")
+            front = read_ladder(ladder, f"version {version.label}: {LADDER}")
+        found_by = version.tags.get("found_by", "")
+        return replace(read, tested=_figures(version), front=front, found_by=found_by)
+
+    def note_figures(self, version: Version, figures: Figures) -> None:
+        """Keep what a version did in its test, to hold service against it."""
+        self._tag(version, FIGURES, json.dumps(asdict(figures)))
+
+    def register(self, deployed: Deployed, provenance: Provenance) -> Version:
+        """Add a version as challenger, or find it: what is registered already, from the same
+        search, is not added again.
+        """
+        with explained(self.uri), tempfile.TemporaryDirectory() as folder:
+            bundle = deployed.write(Path(folder))
+            lineage = Path(folder) / LINEAGE
+            record = provenance.model_copy(
+                update={"bundle_sha256": sha256(bundle.read_text(encoding="utf-8"))}
+            )
+            content = sha256(record.model_copy(update={"parent": None, "stage_runs": {}}).to_json())
+            known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
+            if known:
+                version = known[-1]
+            else:
+                write_text(lineage, record.to_json())
+                files = {"bundle": bundle, "lineage": lineage}
+                if deployed.front:
+                    files["ladder"] = Path(folder) / LADDER
+                    write_text(files["ladder"], ladder_text(deployed.front))
+                version = self._log(record, deployed.used_models, content, files)
+            if CHAMPION not in version.aliases and PROMOTED not in version.tags:
+                self._client.set_registered_model_alias(
+                    PREFIX + record.task, CHALLENGER, version.number
+                )
+        return self.find(version.label)
+
+    def _log(
+        self, record: Provenance, used: tuple[str, ...], content: str, files: Mapping[str, Path]
+    ) -> Version:
+        digests = {name: sha256(path.read_text(encoding="utf-8")) for name, path in files.items()}
+        tags = tags_of(record) | {
+            "content": content,
+            "lineage_sha256": digests["lineage"],
+            "uses": json.dumps(used),
+        }
+        if "ladder" in digests:
+            tags[LADDER_SHA256] = digests["ladder"]
+        name = PREFIX + record.task
+        before = mlflow.get_tracking_uri()
+        mlflow.set_tracking_uri(self._client.tracking_uri)
+        try:
+            with mlflow.start_run(run_id=record.run_id):
+                info = mlflow.pyfunc.log_model(
+                    name="graph",
+                    python_model=str(Path(__file__).with_name("served_model.py")),
+                    artifacts={name: str(path) for name, path in files.items()},
+                    code_paths=[str(LIBRARY)],
+                    pip_requirements=["ttsgraph"],  # given, because to infer them takes minutes
+                )
+            with contextlib.suppress(MlflowException):  # it exists already
+                self._client.create_registered_model(name)
+            tags["files_sha256"] = self._digest(f"models:/{info.model_id}")
+            return _version(
+                self._client.create_model_version(
+                    name, info.model_uri, record.run_id, tags, model_id=info.model_id
+                )
+            )
+        finally:
+            mlflow.set_tracking_uri(before)
+
+    def judge(self, version: Version, promote: str, confidence: float) -> Decision:
+        """Compare a version with the champion, promote it if the rule says so, and tag it with the
+        decision.
+
+        A version that was promoted already keeps that decision: it is not compared with itself, nor
+        with what replaced it since.
+        """
+        champion = self.champion(version.task)
+        if champion is not None and champion.number == version.number:
+            self._crown(version)  # which a start before this one may not have ended
+            return Decision(True, version.tags.get(DECISION, "it is the champion"))
+        if version.tags.get("rolled_back"):
+            decision = Decision(False, "it was rolled back; promote by hand")
+        elif PROMOTED in version.tags:
+            return Decision(True, version.tags.get(DECISION, "it was the champion before"))
+        elif champion is not None and (left := self.left_pool(champion)):
+            decision = Decision(True, _unservable(champion, left))
+        else:
+            before = self.provenance(champion).test if champion else None
+            decision = decide(self.provenance(version).test, before, confidence)
+        if decision.promote and promote == "by_hand":
+            decision = replace(
+                decision, promote=False, reason=f"the settings say by hand; {decision.reason}"
+            )
+        self._tag(version, DECISION, decision.reason)
+        if decision.promote:
+            self.promote(version, decision.reason)
+        return decision
+
+    def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
+        """Make a version the champion; returns the one that it replaces, which `rollback` goes back
+        to.
+
+        Raises DeploymentError when its models have left the pool.
+        """
+        before = self.champion(version.task)
+        if before is not None and before.number == version.number:
+            return None
+        self._require_servable(version)
+        self._tag(version, DECISION, reason)
+        if before is not None:
+            self._tag(version, "replaced", before.number)
+        for tag in ("rolled_back", STANDS_IN):
+            self._untag(version, tag)
+        self._crown(version)
+        if before is not None:
+            self._untag(before, STANDS_IN)
+        return before
+
+    def _crown(self, version: Version) -> None:
+        """Let the champion's alias point to a version, and to nothing else of it: a stop in between
+        leaves one alias at most.
+        """
+        name = PREFIX + version.task
+        with explained(self.uri):
+            now = self.find(version.label)
+            if CHALLENGER in now.aliases:
+                self._client.delete_registered_model_alias(name, CHALLENGER)
+            if CHAMPION not in now.aliases:
+                self._client.set_registered_model_alias(name, CHAMPION, version.number)
+        if PROMOTED not in now.tags:
+            self._tag(version, PROMOTED, "yes")
+
+    def left_pool(self, version: Version) -> tuple[str, ...]:
+        """Models that a version's graph calls and that its profile has no more, neither in the pool
+        nor as newcomers.
+
+        None where the profile can't be read here: then there is nothing to go by.
+        """
+        try:
+            profile = load_profile(version.tags.get("profile", ""))
+        except SettingsError:
+            return ()
+        there = {*profile.model_pool(), *profile.newcomers}
+        return tuple(model for model in self._used_models(version) if model not in there)
+
+    def _used_models(self, version: Version) -> tuple[str, ...]:
+        """The models that a version calls; versions from before there was a tag for them are read,
+        once.
+        """
+        if "uses" in version.tags:
+            return tuple(json.loads(version.tags["uses"]))
+        if version.label not in self._used:
+            self._used[version.label] = self.deployed(version).used_models
+        return self._used[version.label]
+
+    def serving(self, task: str) -> Version:
+        """The champion; where a model of it has left the pool, the best version that can be served,
+        which takes its place.
+
+        The alias moves, and the version's tags say why. What was rolled back takes no place. Raises
+        DeploymentError when there is no champion, or nothing that can be served.
+        """
+        champion = self.find(f"{task}@{CHAMPION}")
+        left = self.left_pool(champion)
+        if not left:
+            return champion
+        others = [
+            v for v in self.versions(task) if "rolled_back" not in v.tags and not self.left_pool(v)
+        ]
+        why = _unservable(champion, left)
+        if not others:
+            raise DeploymentError(
+                f"{why}, and no other version of {task} can be served; put it back, or search again"
+            )
+        taken = others[
+            successor(self.provenance(champion).test, [self.provenance(v).test for v in others])
+        ]
+        self._tag(taken, STANDS_IN, why)
+        self._tag(taken, DECISION, why)
+        self._crown(taken)
+        return self.find(taken.label)
+
+    def settled(self, task: str) -> Version | None:
+        """As `serving`; where nothing can be served, the champion as it is, or None."""
+        try:
+            return self.serving(task)
+        except DeploymentError:
+            return self.champion(task)
+
+    def searched_without(self, version: Version) -> None:
+        """Note that a search was made since a version came to stand in for a champion that can't be
+        served.
+        """
+        self._untag(version, STANDS_IN)
+
+    def _require_servable(self, version: Version) -> None:
+        if left := self.left_pool(version):
+            raise DeploymentError(f"{_unservable(version, left)}: it can't be served")
+
+    def rollback(self, task: str) -> tuple[Version, Version]:
+        """Make the version before the champion the champion again; returns both. The rule does not
+        promote what was rolled back.
+
+        Raises DeploymentError when there is no champion, or none before it.
+        """
+        champion = self.find(f"{task}@{CHAMPION}")
+        if "replaced" not in champion.tags:
+            raise DeploymentError(
+                f"{champion.label}, the champion, replaced no other version: there is nothing to go"
+                " back to"
+            )
+        before = self.find(f"{task}/{champion.tags['replaced']}")
+        self._require_servable(before)
+        self._tag(champion, "rolled_back", f"to {before.label}")
+        self._crown(before)
+        return champion, before
+
+    def settle(self, task: str, number: str, decision: Decision) -> None:
+        """What a trial in service came to: a challenger that is better becomes the champion, if its
+        profile does not leave that to people; the reason is kept with the version either way.
+        """
+        version = self.find(f"{task}/{number}")
+        by_hand = self.deployed(version).profile.deploy.promote == "by_hand"
+        if decision.promote and not by_hand and "rolled_back" not in version.tags:
+            self.promote(version, decision.reason)
+        else:
+            left = "the settings say by hand; " if decision.promote and by_hand else ""
+            self._tag(version, DECISION, left + decision.reason)
+        self._tag(version, TRIAL, decision.reason)
+
+    def _tag(self, version: Version, key: str, value: str) -> None:
+        with explained(self.uri):
+            self._client.set_model_version_tag(PREFIX + version.task, version.number, key, value)
+
+    def _untag(self, version: Version, key: str) -> None:
+        if key in version.tags:
+            with explained(self.uri):
+                self._client.delete_model_version_tag(PREFIX + version.task, version.number, key)
+
+
+class RegistryLoader:
+    """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is
+    asked for each time.
+
+    A champion whose models have left the pool is skipped for what stands in for it.
+    """
+
+    def __init__(self, tracking_uri: str) -> None:
+        self._tracking_uri = tracking_uri
+        self._registry = Registry(tracking_uri)
+        self._read: dict[str, Deployed] = {}
+
+    def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
+        # Another process makes its own: connections can't be sent there.
+        return RegistryLoader, (self._tracking_uri,)
+
+    def resolve(self, name: str) -> Deployed:
+        """The version that this name stands for now. Raises DeploymentError when there is none,
+        InputError when MLflow fails.
+        """
+        task, alias, _ = _parts(name)
+        version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
+        if version.label not in self._read:
+            self._read[version.label] = self._registry.deployed(version)
+        return self._read[version.label]
+
+    def settled(self, task: str, version: str, decision: Decision) -> None:
+        """As `Registry.settle`."""
+        self._registry.settle(task, version, decision)
+
+    def drifted(self, drift: Drift) -> None:
+        """Tell Prefect, which may start a search."""
+        from ttsgraph_flows.alerts import tell_of_drift  # Prefect is slow to import
+
+        tell_of_drift(drift)
+
+
+def origin(tracking_uri: str, deployed: Deployed) -> str:
+    """Who made the graph of a version, in a line: a search, or nobody, as it is a baseline; and why
+    that was put up.
+    """
+    registry = Registry(tracking_uri)
+    version = registry.find(f"{deployed.task}/{deployed.version}")
+    record = registry.provenance(version)
+    if record.baseline is None:
+        found = phrase(record.found_by, record.method)
+        return f"{version.label}, {found} in the profile {record.profile}"
+    instead = (
+        f"put up instead of what {record.baseline.beside} found in the profile {record.profile}"
+    )
+    return (
+        f"{version.label}, a baseline ({record.baseline.label}), {instead}:"
+        f" {record.baseline.reason}"
+    )
+
+
+def _figures(version: Version) -> Figures:
+    """Of versions from before there was a tag for them the accuracy is known."""
+    if FIGURES in version.tags:
+        return Figures(**json.loads(version.tags[FIGURES]))
+    accuracy = version.tags.get("test_accuracy")
+    return Figures(None if accuracy is None else float(accuracy))
+
+
+def _unservable(version: Version, left: tuple[str, ...]) -> str:
+    return (
+        f"{version.label} uses {', '.join(left)}, which left the pool of {version.tags['profile']}"
+    )
+
+
+def tags_of(record: Provenance) -> dict[str, str]:
+    """The tags of a version that follow from its record; one searches by some of them."""
+    # Records from before `found_by` have the tag that they were registered with.
+    known = {"search": record.search_method, "found_by": record.found_by}
+    origin = known if record.found_by else {"method": record.method}
+    return {
+        "bundle_sha256": record.bundle_sha256,
+        "graph_hash": record.graph_hash,
+        "dataset": record.dataset.md5,
+        "models": json.dumps({name: model.revision for name, model in record.models.items()}),
+        "profile": record.profile,
+        **origin,
+        "test_accuracy": f"{record.test.accuracy:.4f}",
+        "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
+        "budget": json.dumps(record.budget),
+    }
+
+
+def _parts(reference: str) -> tuple[str, str, str]:
+    """Task, alias and version number of a reference; one of the last two is empty."""
+    task, at, alias = reference.partition("@")
+    if at:
+        return task, alias, ""
+    task, slash, number = reference.partition("/")
+    return (task, "", number) if slash else (task, CHAMPION, "")
+
+
+def _version(found: ModelVersion) -> Version:
+    task = found.name.removeprefix(PREFIX)
+    return Version(
+        task,
+        str(found.version),
+        found.run_id or "",
+        dict(found.tags),
+        tuple(found.aliases),
+        found.source or "",
+    )
+
+
+def _pages(ask: Any) -> Iterator[ModelVersion]:
+    token = None
+    while True:
+        page = ask(token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

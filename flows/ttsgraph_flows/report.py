@@ -1,0 +1,126 @@
+"""Stage report: one page with the found graphs, the comparison, the archive, the searches, the
+pilots and the ledger.
+"""
+
+import json
+from pathlib import Path
+
+from prefect import flow
+
+from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import Closed
+from ttsgraph.methods.base import require_equal_terms
+from ttsgraph.reporting.answer import answer_by, figures_of
+from ttsgraph.reporting.brief import brief, drawn, metrics
+from ttsgraph.reporting.page import write_index, write_report
+from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
+from ttsgraph.reporting.sources import Row, TableSource
+from ttsgraph.settings.profile import load_params, load_profile
+from ttsgraph.stages import schemas
+from ttsgraph.stages.records import (
+    GateVerdict,
+    Preferred,
+    Researched,
+    Running,
+    Searched,
+    Started,
+    read_data,
+    read_record,
+)
+from ttsgraph.stages.schemas import Table, read_table
+from ttsgraph_flows.answers import REPORTS, answers_file
+from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main, read_found
+
+
+@flow(name="report")
+def report(profile: str | None = None) -> None:
+    """Write reports/<profile>/ from everything the other stages made, and reports/index.html, which
+    links to all profiles.
+
+    The page is index.html, with its plots beside it; answers.json has what a run ends with,
+    metrics.json its numbers.
+    """
+    from ttsgraph_flows.champion import write_serving  # MLflow is slow to import
+
+    params = load_params()
+    name = params.profile if profile is None else profile
+    settings = load_profile(name)
+    tasks = [_task(load_stage(task, name), params.methods) for task in params.tasks]
+    as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
+    found = Report(name, settings, as_row, tasks)
+    write_report(REPORTS / name, found)
+    write_text(answers_file(name), json.dumps(brief(found), indent=1, ensure_ascii=False))
+    write_text(answers_file(name).with_name("metrics.json"), json.dumps(metrics(found), indent=1))
+    _note(found, params.tracking_uri)
+    write_serving(name, params.tracking_uri)
+    write_index(REPORTS)
+
+
+def _note(found: Report, tracking_uri: str) -> None:
+    """Each search's own answer in its run in MLflow: sentence, graph, numbers and pictures."""
+    from ttsgraph_flows.tracking import add_answer
+
+    pool = found.profile.model_pool()
+    for task in found.tasks:
+        plots = REPORTS / found.name / "plots" / task.name
+        charts = [plots / "overview.png", plots / "candidates.png"]
+        for method in task.methods:
+            run = Path(method.graph_file).with_name("run.json")
+            if run.exists():
+                answer = answer_by(task, method, pool)
+                add_answer(
+                    tracking_uri,
+                    read_record(Running, run, "search").run_id,
+                    answer.text,
+                    drawn(answer.graph, pool),
+                    figures_of(answer, method.test),
+                    charts,
+                )
+
+
+def _task(stage: Stage, names: tuple[str, ...]) -> TaskReport:
+    folder = stage.results
+    methods = tuple(_method(stage, name) for name in names)
+    require_equal_terms({method.name: method.search["terms"] for method in methods})
+    again = RESEARCH / stage.params.profile / stage.task / "outcome.json"
+    return TaskReport(
+        stage.task,
+        _table(schemas.Questions, stage.questions_path, "sample"),
+        _table(schemas.Profiles, folder / "profile.parquet", "profile"),
+        _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
+        _json(Preferred, folder / "preference.json", "init_family"),
+        _table(schemas.Trials, folder / "init_family.parquet", "init_family"),
+        _table(schemas.Trials, folder / "init_instances.parquet", "init_instances"),
+        _json(Started, folder / "start.json", "init_instances"),
+        methods,
+        _json(Researched, again, "research") if again.exists() else None,
+    )
+
+
+def _method(stage: Stage, name: str) -> MethodReport:
+    folder = stage.results / name
+    return MethodReport(
+        name,
+        read_found(stage, name)[0],
+        (folder / "graph.json").as_posix(),
+        _json(Searched, folder / "search.json", "search"),
+        _table(schemas.Candidates, folder / "archive.parquet", "search"),
+        _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
+        _table(schemas.Edges, folder / "edges.parquet", "search"),
+        _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
+        _table(schemas.Answers, folder / "answers.parquet", "evaluate"),
+        _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
+        _json(GateVerdict, folder / "verdict.json", "evaluate"),
+    )
+
+
+def _table(schema: type[Table], path: Path, made_by: str) -> TableSource:
+    return TableSource(path.as_posix(), read_table(schema, path, made_by))
+
+
+def _json(kind: type[Closed], path: Path, made_by: str) -> Row:
+    return Row(path.as_posix(), "", read_data(kind, path, made_by))
+
+
+if __name__ == "__main__":
+    main(report, ())

@@ -1,0 +1,183 @@
+"""What `make repro` runs: `dvc repro`, with one Prefect server and one set of model servers for all
+its stages.
+
+When nothing changed, neither is started; model servers are once a stage makes a call that is not in
+the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.state import STATE
+from ttsgraph.serving.guard import end, start
+from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
+from ttsgraph_flows import board
+from ttsgraph_flows.answers import tell
+from ttsgraph_flows.ending import EXIT_INPUT, guarded, stopped_by_signals
+from ttsgraph_flows.identity import identity
+from ttsgraph_flows.live import wants_display
+
+START_TIMEOUT_S = 300.0
+"""A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for.
+"""
+
+
+LOCKS = Path(".dvc/tmp/rwlock")
+
+
+def forget_dead_holders() -> None:
+    """Remove DVC's list of read and write locks if no DVC that holds one runs any more.
+
+    After a kill DVC does so only once the number of the killed process is free: it isn't while the
+    process waits to be reaped, or once another has got it. A list that was cut off names no holder.
+    """
+    try:
+        text = LOCKS.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    if not any(_is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', text)):
+        LOCKS.unlink(missing_ok=True)
+
+
+def _is_dvc(pid: int) -> bool:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and any(
+            "dvc" in part for part in process.cmdline()
+        )
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:  # somebody else's, which may be one
+        return True
+
+
+def changed_stages() -> list[str]:
+    """Names of the stages that `dvc repro` would run for sure (what follows them may run too).
+    Raises EndpointError when DVC can't say.
+    """
+    identity()
+    forget_dead_holders()
+    done = subprocess.run(["dvc", "status", "--json"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
+        raise EndpointError(
+            f"expected `dvc status` to work here, but {why}; run this in the repository, or `dvc"
+            " init --no-scm` first"
+        )
+    return [
+        stage for stage in json.loads(done.stdout or "{}") if stage != "identity"
+    ]  # which always runs
+
+
+@contextmanager
+def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]:
+    """A Prefect server; yields its API URL. Without one, each stage would start its own (about 6 s
+    each).
+
+    `services` are the scheduler and the like, which stages don't need.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = ["prefect", "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port)]
+    command += [] if services else ["--no-services"]
+    env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
+    # Under a guard, as model servers are: it ends with this process, however that ends, and an
+    # interrupt reaches its users first.
+    server = start(command, state / "prefect.log", env)
+    url = f"http://127.0.0.1:{port}/api"
+    try:
+        _wait_for(f"{url}/health", server, state / "prefect.log")
+        yield url
+    finally:
+        end([server])
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise EndpointError(f"the Prefect server did not start; see {log}")
+
+
+def recall(params: Params, profile: Profile) -> None:
+    """Put calls that were pulled into the call cache, if there is none yet, so that no model is
+    asked for them again.
+    """
+    from ttsgraph.models.recording import read_calls
+    from ttsgraph_flows.register import remember
+
+    if (STATE / "calls").exists() or profile.workers.store is not None:
+        return
+    for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
+        remember(profile, read_calls(path))
+
+
+def repro() -> None:
+    """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be
+    used. Raises EndpointError where there is no dvc.
+    """
+    params = load_params()
+    profile = load_profile(params.profile)
+    for task in params.tasks:
+        if profile.task(task).lengths.given is not None:  # else what a call costs is measured first
+            profile.budget_on(task).require_feasible()
+    if shutil.which("dvc") is None:
+        raise EndpointError("expected dvc on the PATH; run this as `make repro`, which sets it")
+    stages = changed_stages()
+    if not stages:
+        print("Data and pipelines are up to date.")
+        tell(params.profile)
+        return
+    # Only now, as they take longer to import than it takes to see that there is nothing to do.
+    from ttsgraph.methods import searcher_class
+    from ttsgraph.runtime.clients import servers_on_demand
+
+    for method in params.methods:
+        searcher_class(method)
+    recall(params, profile)
+    with ExitStack() as stack:
+        stack.enter_context(stopped_by_signals())
+        env = dict(os.environ)
+        if "PREFECT_API_URL" not in env:
+            env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
+        stack.enter_context(servers_on_demand(profile))
+        # No run cache: a search that DVC restored instead of running it would have no runs in
+        # MLflow.
+        command = ["dvc", "repro", "--no-run-cache"]
+        console = Console(stderr=True, highlight=False) if wants_display() else None
+        status = board.run(command, env, STATE / "board", console)
+    if status != 0:
+        print(
+            "error: a stage failed, see above; what was computed is kept, `make repro` goes on from"
+            " there",
+            file=sys.stderr,
+        )
+        sys.exit(EXIT_INPUT)
+    tell(params.profile)
+
+
+if __name__ == "__main__":
+    guarded(repro)

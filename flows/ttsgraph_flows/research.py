@@ -1,0 +1,398 @@
+"""Search a task again when its pool has changed: only what the change affects, warm from the
+champion's search.
+
+`make deploy` (ttsgraph_flows/deploy.py) runs this on a schedule and when a model joins. It ends
+with a comparison to the champion.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from prefect import flow
+
+from ttsgraph.agent.base import Brief, Chat
+from ttsgraph.base.errors import DataError, InputError
+from ttsgraph.base.files import locked, md5
+from ttsgraph.base.journal import read_content
+from ttsgraph.base.state import STATE
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.newcomers import pool_fingerprint, with_newcomers
+from ttsgraph.deployment.provenance import Provenance, revisions, settings_sha256
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods.base import Problem, Searcher
+from ttsgraph.methods.driver import Found
+from ttsgraph.methods.warm import Warm, WarmReinforce, history_of
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.stages.brief import brief_of, scores_of
+from ttsgraph.stages.lengths import profiled, with_lengths
+from ttsgraph.stages.records import Researched, Started, read_record, write_record
+from ttsgraph.stages.schemas import Pilots, Profiles, read_table, write_table
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, test_cases
+from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph_flows.champion import refresh
+from ttsgraph_flows.deployment import challenger, deploy, read_run_id
+from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.ending import say
+from ttsgraph_flows.registry import STANDS_IN, Registry, Version
+from ttsgraph_flows.repro import changed_stages, repro
+from ttsgraph_flows.search import tracked_search
+from ttsgraph_flows.served import renew_source
+from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
+from ttsgraph_flows.tracking import add_test_scores
+
+TRIALS = 4
+"""Iterations that the trials of a newcomer take at most, for the progress bar."""
+
+Kind = Literal["nothing", "warm", "cold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a change calls for, and why: nothing, a warm search with the newcomers, or the affected
+    stages from the start.
+    """
+
+    kind: Kind
+    reason: str
+    newcomers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a re-search came to. `calls` are the model calls of the search; `champion` is the
+    version that serves afterwards.
+    """
+
+    plan: Kind
+    reason: str
+    pool: str
+    champion: str
+    promoted: bool = False
+    version: str = ""
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class Last:
+    """The champion, as a warm search starts from it: its record, its bundle, and its search's files
+    by name.
+    """
+
+    version: Version
+    record: Provenance
+    deployed: Deployed
+    files: dict[str, bytes]
+
+
+@flow(name="research")
+def research(task: str, profile: str | None = None, reason: str = "by hand") -> dict[str, Any]:
+    """Search a task again if its pool, data or settings changed; compare with the champion, and
+    promote or not.
+
+    Two of them at once make one search: the second waits, and then finds nothing changed.
+    """
+    stage = load_stage(task, profile)
+    renew_source(stage)
+    stage = replace(stage, given=with_newcomers(stage.given))
+    with locked(STATE / "research" / task, wait=True):
+        outcome = _research(stage)
+        refresh()
+    say(f"research {task} ({reason}): {outcome.plan}: {outcome.reason}")
+    return asdict(outcome)
+
+
+def _research(stage: Stage) -> Outcome:
+    registry = Registry(stage.params.tracking_uri)
+    pool = pool_fingerprint(stage.profile)
+    champion = registry.settled(stage.task)
+    plan, last = planned(stage, registry, champion)
+    if plan.kind == "nothing":
+        assert champion is not None
+        return Outcome("nothing", plan.reason, pool, champion.label)
+    if plan.kind == "cold" or last is None:
+        repro()
+        now = registry.find(f"{stage.task}@champion")
+        registry.searched_without(now)
+        outcome = Outcome(
+            "cold",
+            plan.reason,
+            pool,
+            now.label,
+            champion is None or now.number != champion.number,
+            now.label,
+        )
+    else:
+        outcome = _warm(stage, registry, last, plan)
+    write_record(Researched, outcome_path(stage.params.profile, stage.task), asdict(outcome))
+    _keep(_folder(stage))
+    return outcome
+
+
+def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple[Plan, Last | None]:
+    """What is to be done, and the search that a warm one starts from.
+
+    A champion that only stands in for one that can't be served calls for a search from the start,
+    even if nothing else changed.
+    """
+    if champion is not None and STANDS_IN in champion.tags:
+        return Plan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
+    last = _last(registry, champion) if champion else None
+    return make_plan(stage, last), last
+
+
+def make_plan(stage: Stage, last: Last | None) -> Plan:
+    """What has changed since the champion's search, and what that calls for."""
+    if last is None:
+        return Plan("cold", "there is no champion to start from")
+    record = last.record
+    now = revisions(stage.profile)
+    if (
+        not stage.questions_path.exists()
+        or md5(stage.questions_path) != record.dataset.md5
+        or _sampled_anew(stage)
+    ):
+        return Plan("cold", "the questions changed")
+    then = last.deployed.profile.model_copy(
+        update={"pool": stage.profile.pool, "engine": stage.profile.engine}
+    )
+    if record.profile != stage.params.profile or settings_sha256(
+        then, stage.task
+    ) != settings_sha256(stage.profile, stage.task):
+        return Plan("cold", "settings beside the pool changed")
+    missing = [
+        name for name in last.deployed.graph.model_counts() if now.get(name) != record.models[name]
+    ]
+    if missing:
+        return Plan(
+            "cold", f"the champion uses {', '.join(missing)}, which left the pool or changed"
+        )
+    newcomers = tuple(name for name, model in now.items() if record.models.get(name) != model)
+    if not newcomers:
+        return Plan("nothing", "no model joined the pool since the champion's search")
+    before = searched_before(stage.params.profile, stage.task)
+    if before is not None and (before.pool, before.champion) == (
+        pool_fingerprint(stage.profile),
+        last.version.label,
+    ):
+        return Plan("nothing", f"the pool has been searched already: {before.reason}")
+    return Plan("warm", f"joined: {', '.join(newcomers)}", newcomers)
+
+
+def _sampled_anew(stage: Stage) -> bool:
+    """Whether DVC would draw the questions anew, as their source or settings changed."""
+    return f"sample@{stage.task}" in changed_stages() if Path("dvc.lock").exists() else False
+
+
+def _last(registry: Registry, champion: Version) -> Last:
+    """The champion's search. Raises DataError when its files are not kept any more."""
+    record = registry.provenance(champion)
+    store = Store()
+    files = {}
+    for path, digest in record.files.items():
+        kept = store.find(path, digest)
+        if kept.content is None:
+            raise DataError(
+                f"{champion.label}: {path}: {kept.where}; a warm search needs it, `make repro`"
+                " searches from the start"
+            )
+        files[Path(path).name] = kept.content
+    return Last(champion, record, registry.deployed(champion), files)
+
+
+def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Outcome:
+    """Profile the newcomers, search warm, and put what was found to the test if it is not the
+    champion's own graph.
+    """
+    pilot = read_table(
+        Pilots, stage.results / "pilot.parquet", "pilot"
+    )  # which the test needs: before anything is spent
+    found, calls = _search(stage, last, plan)
+    pool = pool_fingerprint(stage.profile)
+    if found.graph.content_hash == last.record.graph_hash:
+        why = (
+            f"{plan.reason}; no graph with a newcomer is better than {last.version.label}, which"
+            " stays"
+        )
+        return Outcome("warm", why, pool, last.version.label, calls=calls)
+    questions = stage.questions()
+    folder = _folder(stage)
+    stage = replace(stage, measured=folder / "profile.parquet")
+    cost = stage.profile.cost_model(stage.task)
+    cases = _test_cases(stage, found.graph, pilot, cost)
+    feedbacks = stage.with_models(
+        lambda environment, splits: cases_feedback(cases, environment, splits["test"]),
+        account="evaluate-warm",
+    )
+    table = cases_table(cases, feedbacks, cost)
+    add_test_scores(stage.params.tracking_uri, read_run_id(folder, "research"), table)
+    _keep(
+        folder
+    )  # before there is a version: from its first moment, lineage finds what it was made from
+    put_up = challenger(cases, feedbacks, cost, questions["test"], stage.profile.deploy)
+    if put_up.graph.content_hash == last.record.graph_hash:
+        why = f"{plan.reason}; {put_up.choice.reason}; that is {last.version.label}, which stays"
+        return Outcome("warm", why, pool, last.version.label, calls=calls)
+    version, decision = deploy(
+        stage, "warm", folder, folder, put_up, questions, last.version.label, table
+    )
+    champion = registry.find(f"{stage.task}@champion")
+    scores = (
+        f"{100 * put_up.test.accuracy:.1f} % against {100 * last.record.test.accuracy:.1f} % of"
+        f" {last.version.label}"
+    )
+    instead = (
+        "" if put_up.choice.place == 0 else f"; instead of the found graph, {put_up.choice.reason}"
+    )
+    outcome = f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}"
+    why = f"{plan.reason}{instead}; {version.label} has {scores}; {outcome}"
+    return Outcome("warm", why, pool, champion.label, decision.promote, version.label, calls)
+
+
+def _test_cases(
+    stage: Stage, found: CollaborationGraph, pilot: pd.DataFrame, cost: CostModel
+) -> list[Case]:
+    """What was found, and what it has to beat in the pool of now; of the pilot runs those whose
+    models are still in it.
+    """
+    budget = Budget(cost, stage.profile.budget.limit, stage.profile.budget.max_nodes)
+    profile = read_table(Profiles, _folder(stage) / "profile.parquet", "research")
+    there = [
+        all(name in cost.pool for name in CollaborationGraph.from_json(graph).model_counts())
+        for graph in pilot["graph"]
+    ]
+    return test_cases(found, pilot[there], profile, budget, can_vote(stage.settings.task))
+
+
+def _search(stage: Stage, last: Last, plan: Plan) -> tuple[Found, int]:
+    """Profile the newcomers, then search warm, into research/<profile>/<task>/; returns the calls
+    that the search made too.
+    """
+    folder = _folder(stage)
+    settings = stage.profile.search
+
+    async def prepare(
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+    ) -> tuple[Searcher, SearchSettings]:
+        profile = await _profile(stage, last, plan, environment, questions["train"])
+        write_table(profile, Profiles, folder / "profile.parquet")
+        brief = _brief(stage, profile)
+        warm = Warm(
+            last.deployed.graph,
+            _distribution(last),
+            history_of(_table(last, "archive.parquet"), brief),
+            plan.newcomers,
+        )
+        searcher = WarmReinforce(
+            Problem(brief, settings, stage.profile.agent, {}, stage.params.seed, speak), warm
+        )
+        return searcher, searcher.stop_rule(stage.profile.research)
+
+    iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)
+    calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
+    start = {"counts": last.deployed.graph.model_counts(), "exchanges": []}
+    write_record(Started, folder / "start.json", start)
+    decisive = {
+        "champion": last.version.label,
+        "record": last.version.tags["lineage_sha256"],
+        "newcomers": plan.newcomers,
+    }
+    found, summary = tracked_search(stage, "warm", folder, prepare, calls, decisive)
+    return found, int(summary["made_calls"])
+
+
+async def _profile(
+    stage: Stage, last: Last, plan: Plan, environment: Environment, train: list[Question]
+) -> pd.DataFrame:
+    """The last profile table, with rows for the newcomers, each alone on the training questions."""
+    new = await profiled(stage.profile, stage.task, plan.newcomers, environment, train)
+    old = _table(last, "profile.parquet")
+    kept = old[old["model"].isin(set(stage.profile.model_pool()) - set(plan.newcomers))]
+    return pd.concat([kept, new], ignore_index=True)
+
+
+def _brief(stage: Stage, profile: pd.DataFrame) -> Brief:
+    return brief_of(
+        with_lengths(stage.given, stage.task, profile),
+        stage.task,
+        scores_of(profile),
+        stage.questions()["train"],
+    )
+
+
+def _table(last: Last, name: str) -> pd.DataFrame:
+    return pd.read_parquet(io.BytesIO(last.files[name]))
+
+
+def _distribution(last: Last) -> dict[str, Any] | None:
+    """The distribution that the champion was decoded from, if its method journalled one and the
+    graph is its decoding.
+    """
+    wanted = json.loads(last.files["search.json"])["found_iteration"]
+    entries = [entry for _, entry in read_content(_history(last), "history.jsonl").entries[1:]]
+    for entry in entries:
+        if (
+            entry["type"] == "iteration"
+            and entry["iteration"] == wanted
+            and "distribution" in entry
+        ):
+            found = CollaborationGraph.from_dict(entry["result"])
+            return (
+                dict(entry["distribution"])
+                if found.content_hash == last.record.graph_hash
+                else None
+            )
+    return None
+
+
+def _history(last: Last) -> bytes:
+    """What the search went through; versions from before there was a history have the journal
+    itself.
+    """
+    return last.files.get("history.jsonl") or last.files["journal.jsonl"]
+
+
+def _folder(stage: Stage) -> Path:
+    return RESEARCH / stage.params.profile / stage.task
+
+
+def outcome_path(profile: str, task: str) -> Path:
+    """Where the outcome of a task's last re-search is."""
+    return RESEARCH / profile / task / "outcome.json"
+
+
+def searched_before(profile: str, task: str) -> Researched | None:
+    """What the last re-search of a task came to; None where there was none, or its file is damaged:
+    then it is done again.
+    """
+    path = outcome_path(profile, task)
+    try:
+        return read_record(Researched, path, "research") if path.exists() else None
+    except DataError as error:
+        say(f"{error}; searching as if there had been none")
+        return None
+
+
+def _keep(folder: Path) -> None:
+    """Put the folder into DVC's cache, under a .dvc file beside it."""
+    if not Path(".dvc").exists():
+        return
+    done = subprocess.run(
+        ["dvc", "add", "-q", str(folder)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise InputError(
+            f"dvc add {folder} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        )
+
+
+if __name__ == "__main__":
+    main(research)

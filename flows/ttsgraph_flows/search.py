@@ -1,0 +1,291 @@
+"""Stage search: find the collaboration graph with one method; archive, trajectory and graph beside
+every candidate in MLflow.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefect import flow
+
+from ttsgraph.agent.base import Chat, Exchange
+from ttsgraph.agent.trace import trace_page
+from ttsgraph.base.code import MEMORY
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import locked, md5
+from ttsgraph.base.journal import Journal
+from ttsgraph.base.state import STATE
+from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.environment import Environment, Evaluator
+from ttsgraph.evaluation.found_by import phrase
+from ttsgraph.evaluation.node_answers import rate_metrics
+from ttsgraph.evaluation.progress import run_state
+from ttsgraph.evaluation.snapshot import Snapshot
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods import Problem, Searcher, searcher_class
+from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.warm import WarmReinforce
+from ttsgraph.response.learnt import Learnt
+from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.workers import SpreadEnvironment, order_of
+from ttsgraph.settings.profile import SearchSettings, loop_calls
+from ttsgraph.stages.identity import code_digest, digest, settings_identity
+from ttsgraph.stages.plan import STAGE
+from ttsgraph.stages.records import Running, Started, read_record, write_record
+from ttsgraph.stages.schemas import Evidence, Trials, read_table
+from ttsgraph.stages.searched import write_search
+from ttsgraph.tasks import missing_isolation
+from ttsgraph.tasks.base import Question
+from ttsgraph_flows.ending import say
+from ttsgraph_flows.live import live
+from ttsgraph_flows.provenance_tags import graph_note
+from ttsgraph_flows.stage import Stage, load_stage, main
+from ttsgraph_flows.workers import carrier
+
+if TYPE_CHECKING:  # MLflow is slow to import, so a search does once it has read what it is given
+    from ttsgraph_flows.tracking import SearchTracker
+
+CODE = (STAGE["search"].module, WarmReinforce.__module__)
+"""What a search runs, with all that these import; also one that begins warm
+(ttsgraph_flows/research.py).
+"""
+
+Prepare = Callable[
+    [Environment, dict[str, list[Question]], Chat | None],
+    Awaitable[tuple[Searcher, SearchSettings]],
+]
+"""Makes the searcher, and says how long the loop goes on; may call models for it."""
+
+
+@flow(name="search")
+def search(task: str, method: str, profile: str | None = None) -> None:
+    """Search with one method into results/<profile>/<task>/<method>/."""
+    method_class = searcher_class(method)
+    stage = load_stage(task, profile)
+    settings = stage.profile.search
+    start = read_record(Started, stage.results / "start.json", "init_instances")
+    brief = stage.brief()
+    contenders = start.standing()
+    learnt = learnt_of(stage, start)
+    contest = stage.profile.init.contest
+    left = 0 if learnt is None else loop_calls(contest, settings.loop_share, learnt.calls)
+
+    async def prepare(
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+    ) -> tuple[Searcher, SearchSettings]:
+        texts = {question.id: question.text for question in questions["train"]}
+        problem = Problem(
+            replace(brief, questions=texts),
+            settings,
+            stage.profile.agent,
+            start.counts,
+            stage.params.seed,
+            speak,
+            contenders,
+            learnt,
+            left,
+        )
+        return method_class.of(problem), settings
+
+    calls = settings.max_iterations * (
+        settings.candidates * settings.batch + stage.settings.splits.val
+    )
+    names = ("profile.parquet", "pilot.parquet", "evidence.parquet", "init_instances.parquet")
+    known = {name: md5(stage.results / name) for name in names}
+    standing = [[contender.graph.to_dict(), contender.value] for contender in contenders]
+    decisive = {"start": start.counts, "contenders": standing, "calls": left, **known}
+    told = [exchange.model_dump() for exchange in start.exchanges]
+    tracked_search(
+        stage,
+        method,
+        stage.results / method,
+        prepare,
+        calls,
+        decisive,
+        told,
+        method_class,
+    )
+    stage.write_calls(f"search-{method}")
+
+
+def learnt_of(stage: Stage, start: Started) -> Learnt | None:
+    """What the contest of the init stages learnt, from their tables; None where there was none."""
+    if not start.contenders:
+        return None
+    from ttsgraph.stages.worth import known_evidence  # with scipy, slow to import
+
+    table = read_table(Evidence, stage.results / "evidence.parquet", "init_instances")
+    tried = read_table(Trials, stage.results / "init_instances.parquet", "init_instances")
+    graphs = {row: CollaborationGraph.from_json(text) for row, text in enumerate(tried["graph"])}
+    questions = stage.questions()
+    every = [*questions["train"], *questions["val"]]
+    alone = stage.profile_table()
+    return Learnt(
+        known_evidence(table, graphs, every, stage.brief().greedy),
+        start.misfit,
+        start.leaders(),
+        len(questions["train"]),
+        start.contest_calls or 0,
+        dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
+    )
+
+
+def tracked_search(
+    stage: Stage,
+    method: str,
+    folder: Path,
+    prepare: Prepare,
+    calls: int,
+    decisive: Mapping[str, Any],
+    told: Sequence[Mapping[str, Any]] = (),
+    acting: type[Searcher] = WarmReinforce,
+) -> tuple[Found, dict[str, Any]]:
+    """One search into a folder: its journal and tables there, its candidates in MLflow, within the
+    limits of the profile.
+
+    `calls` is the most there can be, `told` the agent's exchanges before the search, and `decisive`
+    what makes it another search beside questions and settings; `acting` is the method's class.
+    Returns what was found, and the summary.
+    """
+    from ttsgraph_flows.tracking import SearchTracker, loop_params, search_params
+
+    params = {
+        "profile": stage.params.profile,
+        "task": stage.task,
+        "method": method,
+        "seed": stage.params.seed,
+    }
+
+    async def run(
+        environment: Environment, questions: dict[str, list[Question]], speak: Chat | None
+    ) -> tuple[Found, Archive, list[Exchange]]:
+        environment.client = MeteredClient(environment.client, meter, environment.paid)
+        environment = environment.with_free_node_grades()
+        paying = None if speak is None else metered(speak, meter)
+        archive = Archive(journal, snapshot)
+        async with meter.watched():
+            searcher, settings = await prepare(environment, questions, paying)
+            driver = Driver(searcher.problem.brief.cost, settings, archive, record, publish)
+            with spread(stage, environment, questions["shots"], meter) as evaluator:
+                found = await driver.run(searcher, evaluator, questions["train"], questions["val"])
+        return found, archive, driver.exchanges
+
+    def record(evaluated: Record) -> None:
+        meter.note_now()
+        tracker.candidate(evaluated)
+
+    experiment = f"{stage.params.profile}/{stage.task}"
+    identity = search_identity(stage, params | dict(decisive))
+    run_path = folder / "run.json"
+    told_params = params | search_params(stage.profile)
+    account = Account(folder / "spent.json", identity)
+    snapshot = Snapshot(folder / "journal.snapshot.json")
+    state = run_state(f"search {stage.task} {method}", calls, at_most=True)
+    with (
+        locked(folder),
+        closing(
+            Journal(
+                folder / "journal.jsonl",
+                {"type": "search", "identity": identity},
+                say,
+                snapshot.mark,
+            )
+        ) as journal,
+        closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
+        SearchTracker(
+            stage.params.tracking_uri,
+            experiment,
+            method,
+            told_params,
+            recorded_run(run_path, identity),
+        ) as tracker,
+        live(state, stage.profile.limits) as publish,
+    ):
+        meter = Meter(stage.profile.limits, account.read(), account.write, publish)
+        write_record(Running, run_path, {"identity": identity, "run_id": tracker.run_id})
+        tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
+        found, archive, exchanges = stage.with_agent(run, acting.uses_agent)
+        tracker.wait()
+        lacking = missing_isolation(stage.settings.kind)
+        summary, evidence = write_search(folder, found, archive, meter.spent, exchanges, lacking)
+        exchanged = [*told, *map(asdict, exchanges)]
+        _tell(tracker, method, folder, found, summary, rate_metrics(evidence), exchanged)
+        if any(record.split == "train" for record in archive.records):
+            tracker.params(loop_params(stage.profile, acting))
+    return found, summary
+
+
+def _tell(
+    tracker: "SearchTracker",
+    method: str,
+    folder: Path,
+    found: Found,
+    summary: Mapping[str, Any],
+    rates: dict[str, float],
+    exchanges: Sequence[Mapping[str, Any]],
+) -> None:
+    """The search's run in MLflow gets what was found and what nodes gain, beside its candidates."""
+    from ttsgraph_flows.tracking import metric_name
+
+    tracker.trajectory(found.trajectory)
+    tracker.tag("found_by", found.found_by)
+    numbers = {
+        metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)
+    }
+    tracker.metrics(numbers | rates)
+    tracker.artifact(folder / "graph.json")
+    tracker.note(graph_note(f"The graph, {phrase(found.found_by, method)}", found.graph))
+    if exchanges:
+        tracker.text("agent_trace.md", trace_page(exchanges))
+
+
+@contextmanager
+def spread(
+    stage: Stage, environment: Environment, shots: Sequence[Question], meter: Meter
+) -> Iterator[Evaluator]:
+    """The environment itself, or workers that evaluate in its place, as the profile says."""
+    workers = stage.profile.workers
+    if workers.kind == "local":
+        yield environment
+        return
+    order = order_of(stage.profile, stage.task, shots, STATE, environment.grade_nodes)
+    with carrier(workers) as carry:
+        yield SpreadEnvironment(environment, order, carry, workers.count, meter, stage.recorder)
+
+
+def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
+    """A hash over all that decides what a search does: its code, questions, settings but for limits
+    and how models are reached, and what is `decisive` (method, seed, start, single-model scores,
+    measured lengths). A search that is started again goes on where it was if this is the same.
+    """
+    settings = settings_identity(stage.profile, stage.task, STAGE["search"].settings)
+    measured = stage.settings.lengths.model_dump(mode="json")
+    inputs = {
+        "questions": md5(stage.questions_path),
+        "lengths": measured,
+        "code": code_digest(*CODE, memory=MEMORY),
+    }
+    return digest({"decisive": dict(decisive), "settings": settings} | inputs)
+
+
+def recorded_run(path: Path, identity: str) -> str | None:
+    """The MLflow run of an earlier start of the same search, if any; a damaged file is as good as
+    none, and said.
+    """
+    if not path.exists():
+        return None
+    try:
+        recorded = read_record(Running, path, "search")
+    except InputError:
+        say(
+            f"{path}: expected the search's run in MLflow, found something else; the search goes on"
+            " in a new run"
+        )
+        return None
+    return recorded.run_id if recorded.identity == identity else None
+
+
+if __name__ == "__main__":
+    main(search, ("task", "method"))

@@ -1,0 +1,197 @@
+"""What `make seeds` runs: a task from several seeds, each with questions of its own, and what came
+of all of them together; and, to compare, with contests that predict nothing.
+
+Each seed has a folder of its own in results/seeds, with an MLflow of its own; the profile's limits
+hold for each. Calls come from the project's cache, so what was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.state import STATE
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.pooled import FOUND, PUT_UP, pooled, write_pooled
+from ttsgraph.runtime.clients import servers_on_demand
+from ttsgraph.serving.servers import SERVE_PYTHON
+from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph.stages.records import GateVerdict, read_record
+from ttsgraph.stages.trials import Case, cases_feedback
+from ttsgraph.tasks.base import Question
+from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.identity import identity
+from ttsgraph_flows.stage import Stage, load_stage
+from ttsgraph_flows.verify import copy_into, runs_of
+
+KEPT = Path("results/seeds")
+REPORT = Path("reports/seeds")
+METHOD = "agent_reinforce"
+UNPREDICTED = "found without response model"
+
+
+def seeds(
+    task: str, count: int, first_seed: int = 0, profile: str | None = None, without: bool = False
+) -> Path:
+    """Run all stages of a task from each seed, then write reports/seeds/; returns the page.
+
+    `without` runs each again whose contest has no response model. Raises what stages raise.
+    """
+    params = load_params()
+    params = params.model_copy(
+        update={"profile": profile or params.profile, "tasks": (task,), "methods": (METHOD,)}
+    )
+    loaded = load_profile(params.profile)
+    loaded.task(task)
+    tables = []
+    with servers_on_demand(loaded):
+        for seed in range(first_seed, first_seed + count):
+            say(f"{task}, seed {seed}")
+            seeded = params.model_copy(update={"seed": seed})
+            rows = _run(KEPT / params.profile / task / str(seed), seeded)
+            if without:
+                folder = KEPT / params.profile / task / f"{seed}-{UNPREDICTED.replace(' ', '-')}"
+                again = _run(folder, seeded, response_model=False)
+                rows = pd.concat(
+                    [rows, again[again["arm"] == FOUND].assign(arm=UNPREDICTED)], ignore_index=True
+                )
+            tables.append(rows)
+    name = f"{params.profile}-{task}"
+    simulated = loaded.engine.kind == "simulated"
+    return write_pooled(REPORT, name, pooled(pd.concat(tables)), simulated)
+
+
+def _run(folder: Path, params: Params, response_model: bool = True) -> pd.DataFrame:
+    """One seed's stages in a folder of its own, and how its arms answered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _clear(folder)
+    copy_into(folder.resolve(), params)
+    for shared in (STATE, Path(SERVE_PYTHON).parents[1]):
+        (folder / shared).symlink_to(shared.resolve())
+    if not response_model:
+        _without_response_model(folder / "profiles" / f"{params.profile}.yaml")
+    (task,) = params.tasks
+    with chdir(folder):
+        identity()
+        for _, _, run in runs_of(params, task):
+            run()
+        return pd.DataFrame(_answers(load_stage(task)))
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an earlier start was given; what it has spent and where it was stays."""
+    for path in folder.iterdir():
+        if path.is_symlink():
+            path.unlink()
+        elif path.name in ("inputs", "profiles"):
+            shutil.rmtree(path)
+
+
+def _without_response_model(path: Path) -> None:
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    contest = given.setdefault("init", {}).setdefault("contest", {})
+    contest["response_model"] = False
+    path.write_text(yaml.safe_dump(given, sort_keys=False), encoding="utf-8")
+
+
+def _answers(stage: Stage) -> Iterator[dict[str, Any]]:
+    """How each arm of the test answered, what the gate put up, and one call of each model as the
+    task samples it.
+    """
+    cost = stage.profile.cost_model(stage.task)
+    folder = stage.results / METHOD
+    verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")
+    chosen = (verdict.gate or {}).get("arm", FOUND)
+    tested = pd.read_parquet(folder / "test.parquet")
+    graphs = dict(zip(tested["arm"], tested["graph"], strict=True))
+    answers = pd.read_parquet(folder / "answers.parquet")
+    for arm, rows in answers.groupby("arm"):
+        graph = CollaborationGraph.from_json(graphs[arm])
+        names = [str(arm), PUT_UP] if arm == chosen else [str(arm)]
+        for name in names:
+            for question, correct in zip(rows["question_id"], rows["correct"], strict=True):
+                yield _row(stage, name, question, correct, cost.graph_cost(graph))
+    singles = [
+        topologies.single(name) for name in stage.profile.pool if name in stage.profile.model_pool()
+    ]
+    for graph, feedback in zip(singles, _asked(stage, singles), strict=True):
+        (node,) = graph.nodes
+        for result in feedback.results:
+            yield _row(
+                stage,
+                f"one call of {node.model}",
+                result.question_id,
+                result.correct,
+                cost.graph_cost(graph),
+            )
+
+
+def _row(
+    stage: Stage, arm: str, question: str, correct: float | None, units: float
+) -> dict[str, Any]:
+    return {
+        "seed": stage.params.seed,
+        "arm": arm,
+        "question_id": question,
+        "correct": correct,
+        "units": units,
+    }
+
+
+def _asked(stage: Stage, graphs: list[CollaborationGraph]) -> list[Feedback]:
+    """Graphs on the test questions."""
+    cases = [Case(graph, {"label": graph.nodes[0].model}) for graph in graphs]
+
+    async def work(
+        environment: Environment, questions: dict[str, list[Question]]
+    ) -> list[Feedback]:
+        return await cases_feedback(cases, environment, questions["test"])
+
+    return stage.with_models(work, account="seeds")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=(seeds.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
+    )
+    parser.add_argument("--task", required=True)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument(
+        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
+    )
+    parser.add_argument(
+        "--without-response-model",
+        action="store_true",
+        help="each seed once more with a contest that predicts nothing, to compare",
+    )
+    options = parser.parse_args()
+
+    def run() -> None:
+        if options.seeds < 1:
+            raise InputError(f"--seeds: expected 1 or more, got {options.seeds}")
+        path = seeds(
+            options.task,
+            options.seeds,
+            options.first_seed,
+            options.profile,
+            options.without_response_model,
+        )
+        say(f"{path}: written")
+
+    guarded(run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""What every stage shares: its context (settings and paths) and its command line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from ttsgraph.agent.base import Brief, Chat
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import makes, md5
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.judging import checked, judged_line
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Client
+from ttsgraph.models.recording import Recorder, RecordingClient, write_calls
+from ttsgraph.runtime.clients import open_agent, open_client
+from ttsgraph.runtime.limits import Account, Meter, MeteredClient, metered
+from ttsgraph.runtime.workers import environment_for
+from ttsgraph.settings.profile import Params, Profile, TaskSettings, load_params, load_profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.stages.brief import brief_of, scores_of
+from ttsgraph.stages.identity import digest
+from ttsgraph.stages.lengths import as_measured
+from ttsgraph.stages.records import Searched, read_record
+from ttsgraph.stages.schemas import Pilots, Profiles, Questions, read_table
+from ttsgraph.stages.trials import pilot_scores
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.questions import questions_of, questions_path
+from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+
+NO_LIMITS = LimitSettings()
+NO_METRICS: Mapping[str, float] = {}
+
+RESEARCH = Path("research")
+"""Where searches go that a changed pool calls for."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One task under one profile: settings, and where its files are."""
+
+    params: Params
+    given: Profile
+    task: str
+    measured: Path | None = None
+    """The profile stage's table that costs follow from, if it is not that of the results."""
+    recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
+    """The calls that were used so far."""
+    began: float = field(default_factory=time.time, compare=False, repr=False)
+    """When this context was made, in seconds since 1970."""
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile as it was given, its costs on the task as the profile stage measured them
+        once that has run.
+        """
+        return as_measured(self.given, self.task, self.measured or self.results / "profile.parquet")
+
+    @property
+    def settings(self) -> TaskSettings:
+        """The task's settings."""
+        return self.profile.task(self.task)
+
+    @property
+    def questions_path(self) -> Path:
+        """The sample stage's table."""
+        return questions_path(self.params.profile, self.task)
+
+    @property
+    def results(self) -> Path:
+        """The folder of what is found out about the task; a method's own results are in a folder of
+        its name below.
+        """
+        return Path("results") / self.params.profile / self.task
+
+    def questions(self) -> dict[str, list[Question]]:
+        """Split -> questions. Raises DataError when the sample stage has not run."""
+        return questions_of(read_table(Questions, self.questions_path, "sample"))
+
+    def profile_table(self) -> pd.DataFrame:
+        """The profile stage's table. Raises DataError when it has not run."""
+        return read_table(Profiles, self.results / "profile.parquet", "profile")
+
+    def pilot_table(self) -> pd.DataFrame:
+        """The pilot stage's table. Raises DataError when it has not run."""
+        return read_table(Pilots, self.results / "pilot.parquet", "pilot")
+
+    def brief(self) -> Brief:
+        """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
+        # Before any table is read: what no call fits is told at once.
+        self.profile.budget_on(self.task).require_feasible()
+        profiled = self.profile_table()
+        return brief_of(
+            self.profile,
+            self.task,
+            scores_of(profiled),
+            self.questions()["train"],
+            pilot_scores(self.pilot_table(), self.profile.objective),
+        )
+
+    def grader(self) -> Task:
+        """The task, ready to grade. Raises IsolationError where programs of models can't be
+        isolated and that is not accepted.
+        """
+        return get_grader(
+            self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
+        )
+
+    def environment_of(self, client: Any, shots: Sequence[Question]) -> Environment:
+        """The environment that runs graphs on this task's questions."""
+        return environment_for(self.profile, self.task, client, shots)
+
+    def meter(self, account: str) -> Meter:
+        """What work of this name may spend under the profile's limits, over all its starts."""
+        elsewhere = {"engine", "description", "limits", "workers"}
+        settings = self.given.model_dump_json(exclude=elsewhere)
+        identity = digest({"settings": settings, "questions": md5(self.questions_path)})
+        path = self.results / "spent" / f"{account}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = Account(path, identity)
+        return Meter(self.profile.limits, kept.read(), kept.write)
+
+    def with_models(
+        self,
+        work: Callable[[Environment, dict[str, list[Question]]], Coroutine[Any, Any, T]],
+        batch: bool = False,
+        account: str | None = None,
+        meter: Meter | None = None,
+    ) -> T:
+        """Run async work with an environment over live models; servers that were started for it are
+        stopped after it.
+
+        `batch` says that the work asks each model alone and all at once. What it spends is held to
+        the profile's limits: by a meter, if there is one, else under the name of an `account`.
+        Without either, the work sees to that itself.
+        """
+        questions = self.questions()
+        self.grader()  # refuses before anything is spent
+        if meter is None and account is not None and self.profile.limits != NO_LIMITS:
+            meter = self.meter(account)
+
+        async def run() -> T:
+            watched = nullcontext() if meter is None else meter.watched()
+            async with open_client(self.profile, batch=batch) as client, watched:
+                asked: Client = RecordingClient(client, self.recorder)
+                if meter is not None:
+                    asked = MeteredClient(asked, meter, self.profile.model_pool())
+                environment = self.environment_of(asked, questions["shots"])
+                for line in await checked(environment.task, asked):
+                    say(f"{self.task}: {line}")
+                done = await work(environment, questions)
+                if environment.grader.judged:
+                    judged = judged_line(environment.task, environment.grader.judged)
+                    say(f"{self.task}: {judged}")
+                return done
+
+        return asyncio.run(run())
+
+    def with_agent(
+        self,
+        work: Callable[
+            [Environment, dict[str, list[Question]], Chat | None], Coroutine[Any, Any, T]
+        ],
+        needed: bool = True,
+        account: str | None = None,
+    ) -> T:
+        """As `with_models`, and with a way to reach the agent's language model; None where there is
+        none, or none is needed.
+        """
+        meter = None if account is None or self.profile.limits == NO_LIMITS else self.meter(account)
+
+        async def run(environment: Environment, questions: dict[str, list[Question]]) -> T:
+            if not needed:
+                return await work(environment, questions, None)
+            around = partial(RecordingClient, recorder=self.recorder)
+            async with open_agent(self.profile, around=around) as speak:
+                paying = speak if speak is None or meter is None else metered(speak, meter)
+                return await work(environment, questions, paying)
+
+        return self.with_models(run, meter=meter)
+
+    def record(
+        self,
+        name: str,
+        table: pd.DataFrame,
+        folder: Path | None = None,
+        metrics: Mapping[str, float] = NO_METRICS,
+    ) -> None:
+        """Record the graphs that a stage measured in MLflow, and its own `metrics`; its duration is
+        that of this context.
+        """
+        from ttsgraph_flows.stage_runs import record_stage  # MLflow is slow to import
+
+        params = {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
+        experiment = f"{self.params.profile}/{self.task}"
+        record_stage(
+            self.params.tracking_uri,
+            experiment,
+            name,
+            table,
+            folder or self.results,
+            params,
+            self.began,
+            metrics,
+        )
+
+    def write_calls(self, name: str) -> None:
+        """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
+        write_calls(
+            self.recorder.calls, Path("calls") / self.params.profile / self.task / f"{name}.parquet"
+        )
+
+
+def load_stage(task: str, profile: str | None = None) -> Stage:
+    """The stage context from params.yaml in the working directory. Raises SettingsError."""
+    params = load_params()
+    if profile is not None:
+        params = params.model_copy(update={"profile": profile})
+    loaded = load_profile(params.profile)
+    loaded.task(task)
+    return Stage(params, loaded, task)
+
+
+def read_found(stage: Stage, method: str) -> tuple[CollaborationGraph, Searched]:
+    """The graph that a search found, and its figures. Raises InputError when it has not run, or
+    files are not its own.
+    """
+    summary = read_record(Searched, stage.results / method / "search.json", "search")
+    path = stage.results / method / "graph.json"
+    graph = CollaborationGraph.read(path)
+    if graph.content_hash != summary.found_hash:
+        raise DataError(
+            f"{path}: its graph is not the one that the search found; {makes('search', path)}"
+        )
+    path = stage.results / method / "trajectory.csv"
+    if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
+        raise DataError(f"{path}: is not the file that the search wrote; {makes('search', path)}")
+    return graph, summary
+
+
+def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
+    """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use
+    another than params.yaml's.
+
+    Ends with one line and an exit code as EXIT_CODES says.
+    """
+    parser = argparse.ArgumentParser(
+        description=(flow.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
+    )
+    for name in arguments:
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument(
+        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
+    )
+    guarded(lambda: flow(**vars(parser.parse_args())))

@@ -1,0 +1,317 @@
+"""What `make verify` runs: everything rebuilt from recorded calls, without any model, and compared
+with dvc.lock.
+
+It is done in a temporary copy, so nothing here is touched. Calls are those of dvc.lock, where they
+were pulled or made here; else those that are published with the repository (`make publish`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.base.files import md5
+from ttsgraph.base.state import STATE
+from ttsgraph.base.wording import counted
+from ttsgraph.models.recording import REPLAY, Calls, read_calls, write_calls
+from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
+from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.ending import EXIT_CODES, EXIT_INPUT, guarded, say
+
+PUBLISHED = Path("published")
+"""Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
+
+MADE_HERE = (
+    "data",
+    "results",
+    "reports",
+    "research",
+    "identity",
+    "calls",
+    "mlruns",
+    "mlflow.db",
+    "params.yaml",
+    "site",
+)
+Lock = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of a task's stages: files that are those of dvc.lock, and in words what is not."""
+
+    same: int
+    wrong: tuple[str, ...] = ()
+
+
+def verify(
+    profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")
+) -> dict[str, Comparison]:
+    """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with
+    dvc.lock.
+
+    Returns what came of each task, and of the report where all tasks could be rebuilt. Raises
+    InputError when there is nothing to verify.
+    """
+    params = load_params()
+    if profile is not None:
+        params = params.model_copy(update={"profile": profile})
+    if not lock_file.exists():
+        raise InputError(
+            f"expected {lock_file}, which says what to compare with, found none; `make repro`"
+            " makes it"
+        )
+    lock: Lock = yaml.safe_load(lock_file.read_text(encoding="utf-8"))["stages"]
+    known: dict[str, Calls] = {}
+    for task in tasks or params.tasks:
+        calls = recorded_calls(params, task, lock)
+        if calls is None:
+            say(
+                f"{task}: no recorded calls, so it is not verified; `dvc pull` gets them where a"
+                " remote has them"
+            )
+        else:
+            known[task] = calls
+    if not known:
+        raise InputError("expected recorded calls of at least one task, found none")
+    with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
+        folder = Path(name).resolve()
+        copy_into(folder, params)
+        write_calls(
+            {key: call for calls in known.values() for key, call in calls.items()},
+            folder / STATE / REPLAY,
+        )
+        with chdir(folder):
+            return _rebuilt(params, list(known), lock)
+
+
+def recorded_calls(params: Params, task: str, lock: Lock) -> Calls | None:
+    """A task's calls: those of dvc.lock if all can be had, else the published ones; None where
+    there are neither.
+    """
+    found = _locked_calls(params, task, lock)
+    return _published(params.profile, task) if found is None else found
+
+
+def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
+    """A task's calls as dvc.lock has them; None if some can't be had."""
+    store = Store()
+    found = {}
+    for plan in STAGES:
+        for path in (path for path in plan.writes if path.startswith("calls/")):
+            for method in params.methods if "method" in plan.per else (None,):
+                where = path.format(profile=params.profile, task=task, method=method)
+                kept = store.find(where, _locked(lock, plan, task, method).get(where, ""))
+                if kept.content is None:
+                    return None
+                found.update(read_calls(io.BytesIO(kept.content)))
+    return found
+
+
+def publish(task: str, profile: str | None = None) -> Path:
+    """Write a task's calls, as dvc.lock has them, to be shipped with the repository. Raises
+    InputError when they can't be had.
+    """
+    params = load_params()
+    params = params.model_copy(update={"profile": profile or params.profile})
+    lock = yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]
+    path = PUBLISHED / params.profile / f"{task}.parquet"
+    calls = _locked_calls(params, task, lock)
+    if calls is None:
+        raise InputError(
+            f"expected the calls of {task} that dvc.lock has, in calls/ or in DVC's cache, found"
+            " none; `make repro` first"
+        )
+    write_calls(calls, path)
+    say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
+    return path
+
+
+def _published(profile: str, task: str) -> Calls | None:
+    path = PUBLISHED / profile / f"{task}.parquet"
+    return read_calls(path) if path.exists() else None
+
+
+def copy_into(folder: Path, params: Params) -> None:
+    """What stages read, with an MLflow of its own; large things as links."""
+    for path in Path().iterdir():
+        if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
+            continue
+        if path.name in ("inputs", "profiles"):
+            shutil.copytree(path, folder / path.name)
+        else:
+            (folder / path.name).symlink_to(path.resolve())
+    own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump(own.model_dump(mode="json")), encoding="utf-8"
+    )
+    load_profile(params.profile)
+
+
+def _rebuilt(params: Params, tasks: Sequence[str], lock: Lock) -> dict[str, Comparison]:
+    from ttsgraph_flows.identity import identity
+
+    identity()
+    found = {}
+    for task in tasks:
+        found[task] = _task(params, task, lock)
+        say(f"{task}: {_told(found[task])}")
+    if set(tasks) == set(params.tasks) and not any(verdict.wrong for verdict in found.values()):
+        found["report"] = _compared(lock, STAGE["report"], None, None, flow_of("report"))
+        say(f"report: {_told(found['report'])}")
+    return found
+
+
+def _task(params: Params, task: str, lock: Lock) -> Comparison:
+    """A task's stages in order, up to the first that can't be rebuilt."""
+    same = 0
+    wrong: list[str] = []
+    for plan, method, run in runs_of(params, task):
+        verdict = _compared(lock, plan, task, method, run)
+        same += verdict.same
+        wrong += verdict.wrong
+        if any("can't be rebuilt" in line for line in verdict.wrong):
+            break
+    return Comparison(same, tuple(wrong))
+
+
+def _compared(
+    lock: Lock, plan: StagePlan, task: str | None, method: str | None, run: Callable[[], Any]
+) -> Comparison:
+    """Run a stage, and compare what it wrote, and what says which settings and code it has, with
+    dvc.lock.
+    """
+    name = _name(plan, task, method)
+    try:
+        run()
+    except (InputError, RunStopped) as error:
+        return Comparison(0, (f"{name} can't be rebuilt: {error}",))
+    wanted = _locked(lock, plan, task, method)
+    if not wanted:
+        return Comparison(0, (f"{name}: dvc.lock does not have it",))
+    found = {path: _md5(Path(path)) for path in wanted}
+    wrong = tuple(
+        f"{name}: {path} is {found[path]}, in dvc.lock it is {md5}"
+        for path, md5 in wanted.items()
+        if found[path] != md5
+    )
+    return Comparison(len(wanted) - len(wrong), wrong)
+
+
+def _locked(lock: Lock, plan: StagePlan, task: str | None, method: str | None) -> dict[str, str]:
+    """Path -> MD5 of what a stage wrote, and of its identity, in dvc.lock."""
+    entry = lock.get(_name(plan, task, method), {})
+    identities = [dep for dep in entry.get("deps", []) if dep["path"].startswith("identity/")]
+    return {item["path"]: item["md5"] for item in [*identities, *entry.get("outs", [])]}
+
+
+def _name(plan: StagePlan, task: str | None, method: str | None) -> str:
+    return "@".join(filter(None, [plan.name, "-".join(filter(None, [task, method]))]))
+
+
+def runs_of(params: Params, task: str) -> Iterator[tuple[StagePlan, str | None, Callable[[], Any]]]:
+    """A task's stages in order, once for each method where it matters: plan, method and work."""
+    for plan in STAGES:
+        if "task" not in plan.per:
+            continue
+        for method in params.methods if "method" in plan.per else (None,):
+            arguments = (task,) if method is None else (task, method)
+            yield plan, method, partial(flow_of(plan.name), *arguments)
+
+
+def flow_of(stage: str) -> Callable[..., Any]:
+    """A stage's work, without Prefect around it."""
+    from ttsgraph_flows import (
+        evaluate,
+        init_family,
+        init_instances,
+        pilot,
+        pilot_plots,
+        profile,
+        report,
+        sample,
+        search,
+    )
+
+    flows: dict[str, Callable[..., Any]] = {
+        "sample": sample.sample.fn,
+        "profile": profile.profile_models.fn,
+        "pilot": pilot.pilot.fn,
+        "pilot_plots": pilot_plots.draw_pilot.fn,
+        "init_family": init_family.init_family.fn,
+        "init_instances": init_instances.init_instances.fn,
+        "search": search.search.fn,
+        "evaluate": evaluate.evaluate.fn,
+        "report": report.report.fn,
+    }
+    return flows[stage]
+
+
+def _md5(path: Path) -> str:
+    """The hash by which DVC knows a file or a folder; nothing where there is none."""
+    if path.is_file():
+        return md5(path)
+    if not path.is_dir():
+        return "missing"
+    files = sorted(_files(path))
+    listed = [{"md5": _md5(path / relative), "relpath": relative} for relative in files]
+    return (
+        hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+        + ".dir"
+    )
+
+
+def _files(folder: Path) -> Iterator[str]:
+    return (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def _told(verdict: Comparison) -> str:
+    shown = f"{counted(verdict.same, 'file')} as in dvc.lock"
+    return "; ".join([shown, *verdict.wrong])
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=(verify.__doc__ or "").splitlines()[0], epilog=EXIT_CODES
+    )
+    parser.add_argument(
+        "--profile", help="a profile of profiles/ (default: the one in params.yaml)"
+    )
+    parser.add_argument(
+        "--task", nargs="*", default=[], help="tasks of the profile (default: those of params.yaml)"
+    )
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="write the tasks' calls, to be shipped with the repository, instead",
+    )
+    options = parser.parse_args()
+
+    def run() -> None:
+        if options.publish:
+            for task in options.task or load_params().tasks:
+                publish(task, options.profile)
+        elif any(verdict.wrong for verdict in verify(options.profile, options.task).values()):
+            sys.exit(EXIT_INPUT)
+
+    guarded(run)
+
+
+if __name__ == "__main__":
+    main()

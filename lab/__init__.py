@@ -1,0 +1,27 @@
+"""What shows how good the product is, and isn't shipped with it: the paper's study, simulated
+worlds, benchmarks.
+
+python -m lab.study --seeds 2
+python -m lab.worlds --only math
+python -m lab.benchmarks wall
+"""
+
+import os
+from pathlib import Path
+
+from ttsgraph.base.code import PACKAGES, Code, own_code
+
+ROOT = Path(__file__).parents[1]
+
+
+def python_path(project: Path) -> str:
+    """PYTHONPATH of a process that runs the code of a copy of the project."""
+    return os.pathsep.join(
+        map(str, (project / "pipeline", project / "flows", project / "checker", project))
+    )
+
+
+def code_digest(*modules: str) -> str:
+    """SHA-256 of the code that these modules run, of the laboratory's and of the product's."""
+    code = Code(*own_code().roots, ROOT, packages=(*PACKAGES, __name__))
+    return code.digest(*modules)

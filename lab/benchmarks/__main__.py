@@ -1,0 +1,108 @@
+"""`make bench`: measures every ratio in one run, prints them, and stores them beside what the
+machine is.
+
+    python -m lab.benchmarks [NAME ...]     # all, or some of those below; the exit code is 1 when a
+    bound does not hold
+
+To add one: a module with `measure() -> list[Ratio]`, and its name in BENCHMARKS, or in NAMED if it
+is to run only when named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from lab.benchmarks.measured import Ratio
+
+BENCHMARKS = (
+    "kernels",
+    "client_rate",
+    "wall",
+    "peers",
+    "growth",
+    "searchers",
+    "window",
+    "resume",
+    "stage",
+    "page",
+    "workers",
+    "racing",
+    "grading",
+    "tracking",
+    "service",
+    "traces",
+    "startup",
+)
+NAMED = ("vllm", "faulty", "injection")
+STORED = Path("reports/bench.json")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on, and how busy it was."""
+    model = platform.processor() or platform.machine()
+    if (cpuinfo := Path("/proc/cpuinfo")).exists():
+        names = [
+            line.partition(":")[2].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load": [round(value, 2) for value in os.getloadavg()],
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {
+            name: metadata.version(name) for name in ("aiohttp", "numpy", "openai", "ttsgraph")
+        },
+    }
+
+
+def _row(ratio: Ratio) -> dict[str, Any]:
+    bound = f"{ratio.rule} {ratio.bound:g}"
+    return {
+        "name": ratio.name,
+        "value": ratio.value,
+        "bound": bound,
+        "holds": ratio.holds,
+        "details": ratio.details,
+    }
+
+
+def main(wanted: list[str]) -> int:
+    unknown = sorted(set(wanted) - {*BENCHMARKS, *NAMED})
+    if unknown:
+        print(
+            f"error: unknown benchmark {unknown[0]!r}; expected some of"
+            f" {', '.join(BENCHMARKS + NAMED)}",
+            file=sys.stderr,
+        )
+        return 2
+    before = machine()
+    rows = []
+    for name in wanted or BENCHMARKS:
+        for ratio in import_module(f"benchmarks.{name}").measure():
+            rows.append(_row(ratio))
+            print(
+                f"{'holds' if ratio.holds else 'FAILS'}  {ratio.value:g} ({ratio.rule}"
+                f" {ratio.bound:g})  {ratio.name}",
+                flush=True,
+            )
+    result = {"measured": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "machine": before, "ratios": rows}
+    STORED.parent.mkdir(exist_ok=True)
+    STORED.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"stored in {STORED}")
+    return 0 if all(row["holds"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

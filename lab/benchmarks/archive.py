@@ -1,0 +1,265 @@
+"""A project whose search has tried thousands of candidates, for what has to be quick with so many.
+
+It is made by the real stages, searcher, driver and journal on the simulated pool's
+settings; only the candidates' scores are made up, as to answer all their questions would take
+hours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import chdir, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.journal import Journal, read_journal
+from ttsgraph.deployment.promotion import against_first
+from ttsgraph.deployment.provenance import settings_sha256
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.evaluation.snapshot import Snapshot
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods import Problem, Searcher
+from ttsgraph.methods.driver import Driver, Found
+from ttsgraph.methods.random import RandomSearcher
+from ttsgraph.methods.summary import edge_table
+from ttsgraph.models.client import Client, Completion, Request, Usage
+from ttsgraph.models.collector import rare_collections
+from ttsgraph.runtime.limits import NO_SPENDING
+from ttsgraph.stages.ablation import tried_without
+from ttsgraph.stages.schemas import (
+    Answers,
+    Edges,
+    Evaluations,
+    Nodes,
+    Pilots,
+    read_table,
+    write_table,
+)
+from ttsgraph.stages.searched import write_search
+from ttsgraph.stages.trials import (
+    answers_table,
+    cases_feedback,
+    cases_table,
+    test_cases,
+)
+from ttsgraph.stages.worth import with_worth
+from ttsgraph.tasks.base import Question
+from ttsgraph_flows.stage import Stage, load_stage
+
+CANDIDATES = 10_000
+PER_ITERATION = 100
+NAME = "simulated-archive"
+TASK = "math"
+METHOD = "random"
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class BigArchive:
+    """Where the parts of a made-up project are: the report stage runs in `folder`, the search's
+    results are in `method`.
+    """
+
+    folder: Path
+    results: Path
+    method: Path
+
+
+class NoClient(Client):
+    """A client that must not be asked."""
+
+    async def complete(self, request: Request) -> Completion:
+        raise TTSGraphError(f"expected no call, found one of {request.model}")
+
+    async def aclose(self) -> None:
+        pass
+
+
+class MadeUp(Environment):
+    """Scores drawn from a graph's hash, without a call: the larger the graph, the more often it is
+    right.
+    """
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        rng = np.random.default_rng(int(graph.content_hash[:12], 16))
+        right = rng.random(len(questions)) < 0.35 + 0.2 * (1 - 1 / len(graph.nodes))
+        latencies = graph.depth * rng.uniform(0.5, 1.5, len(questions))
+        results = [
+            QuestionResult(q.id, bool(r), "", float(s))
+            for q, r, s in zip(questions, right, latencies, strict=True)
+        ]
+        calls = len(graph.nodes) * len(questions)
+        dollars = 2e-5 * calls
+        return Feedback(
+            tuple(results),
+            Usage(200 * calls, 270 * calls, dollars, 0.3 * dollars, calls, 7 * calls // 10),
+            0.1,
+        )
+
+
+class Forbidden(Environment):
+    """Nothing is evaluated while an archive is recalled."""
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        raise TTSGraphError(
+            f"expected every candidate in the archive, found none for {graph.to_json()[:60]}"
+        )
+
+
+def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
+    """A project folder as the stages leave it, from params.yaml to test.parquet, whose search has
+    tried so many candidates.
+
+    `python -m ttsgraph_flows.report` runs there. The stages before the search are real
+    ones on the simulated pool, made small.
+    """
+    made = project(folder, candidates)
+    with chdir(folder):
+        _write_results(load_stage(TASK), made.method)
+    return made
+
+
+def project(folder: Path, candidates: int) -> BigArchive:
+    """The same as it is before its search, which will try so many candidates."""
+    _write_settings(folder, -(-candidates // PER_ITERATION))
+    before_search(folder)
+    return BigArchive(
+        folder, folder / "results" / NAME / TASK, folder / "results" / NAME / TASK / METHOD
+    )
+
+
+def before_search(folder: Path) -> None:
+    """Run the stages before the search in a project's folder that has params.yaml and a profile."""
+    from ttsgraph_flows import init_family, init_instances, pilot, profile, sample
+
+    stages = (
+        sample.sample,
+        profile.profile_models,
+        pilot.pilot,
+        init_family.init_family,
+        init_instances.init_instances,
+    )
+    with chdir(folder):
+        for stage in stages:
+            stage.fn(TASK)
+
+
+def _write_settings(folder: Path, iterations: int) -> None:
+    """params.yaml and a small simulated profile."""
+    settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
+    settings["tasks"] = {TASK: settings["tasks"][TASK]}
+    settings["tasks"][TASK] |= {"splits": {"train": 40, "val": 40, "test": 100}}
+    settings["pilot"] = {"questions": 8, "widths": [1, 2, 4], "depths": [1, 2], "max_nodes": 8}
+    settings["init"] = {"questions": 8, "candidates": 3, "topologies": 2}
+    settings["search"] |= {
+        "max_iterations": iterations,
+        "patience": iterations,
+        "candidates": PER_ITERATION,
+        "batch": 16,
+    }
+    (folder / "profiles").mkdir(parents=True, exist_ok=True)
+    (folder / "profiles" / f"{NAME}.yaml").write_text(yaml.safe_dump(settings))
+    params = {
+        "profile": NAME,
+        "tasks": [TASK],
+        "methods": [METHOD],
+        "seed": 0,
+        "tracking_uri": "sqlite:///mlflow.db",
+    }
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+
+
+def _write_results(stage: Stage, folder: Path) -> None:
+    """What the stages search and evaluate leave, but for MLflow's part."""
+    found, archive = search(stage, folder, MadeUp)
+    write_search(folder, found, archive, NO_SPENDING)
+    budget = stage.profile.budget_on(TASK)
+    cost = budget.cost
+    pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
+    cases = test_cases(found.graph, pilots, stage.profile_table(), budget)
+    made_up = environment(stage, MadeUp)
+    asked = stage.questions()
+    graph = found.graph
+    feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
+    write_table(
+        answers_table(cases, feedbacks, stage.grader().extract), Answers, folder / "answers.parquet"
+    )
+    write_table(
+        cases_table(cases, feedbacks, cost).join(against_first(feedbacks)),
+        Evaluations,
+        folder / "test.parquet",
+    )
+    nodes = asyncio.run(
+        tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0])
+    )
+    write_table(with_worth(nodes, graph, feedbacks[0], {}), Nodes, folder / "nodes.parquet")
+    write_table(edge_table(read_journal(folder / "journal.jsonl")), Edges, folder / "edges.parquet")
+    write_text(folder / "verdict.json", json.dumps(_lineage(stage), indent=1))
+
+
+def _lineage(stage: Stage) -> dict[str, Any]:
+    """What the registry would tell of a version, but for what only a real search has."""
+    splits = {split: len(rows) for split, rows in stage.questions().items()}
+    dataset = {
+        "path": stage.questions_path.as_posix(),
+        "md5": md5(stage.questions_path),
+        "splits": splits,
+    }
+    record = {"seed": stage.params.seed, "dataset": dataset, "files": {}, "models": {}}
+    record |= {"settings_sha256": settings_sha256(stage.profile, TASK), "warm_from": None}
+    return {"record": record}
+
+
+def environment(stage: Stage, kind: type[Environment]) -> Environment:
+    """An environment of the stage's task that asks no model."""
+    profile = stage.profile
+    settings = stage.settings
+    task = stage.grader()
+    prompt = settings.prompt.prompt(task, ())
+    return kind(task, prompt, settings.sampling.sampling(), profile.model_pool(), NoClient())
+
+
+def search(
+    stage: Stage, folder: Path, kind: type[Environment], searcher: Searcher | None = None
+) -> tuple[Found, Archive]:
+    """The search as its stage runs it, with its journal in the folder, in an environment that asks
+    no model; at random unless another searcher is given.
+    """
+    profile = stage.profile
+    brief = stage.brief()
+    questions = stage.questions()
+    searcher = searcher or RandomSearcher(problem(stage))
+    header = {"type": "search", "identity": NAME}
+    snapshot = Snapshot(folder / "journal.snapshot.json")
+    with (
+        rare_collections(),
+        closing(Journal(folder / "journal.jsonl", header, mark=snapshot.mark)) as journal,
+    ):
+        archive = Archive(journal, snapshot)
+        driver = Driver(brief.cost, profile.search, archive)
+        found = asyncio.run(
+            driver.run(searcher, environment(stage, kind), questions["train"], questions["val"])
+        )
+    return found, archive
+
+
+def problem(stage: Stage) -> Problem:
+    """What a searcher of the made-up project is told; its nodes are those that fit the budget."""
+    profile = stage.profile
+    brief = stage.brief()
+    cheapest = min(brief.cost.pool, key=brief.cost.single)
+    return Problem(brief, profile.search, profile.agent, {cheapest: 8}, stage.params.seed)

@@ -1,0 +1,116 @@
+"""Calls a second through the whole stack (environment, executor, cache, client, socket) in one
+thread, so on one core.
+
+Beside it, in turns, the physical bound: the same number of calls over bare aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+
+from lab.benchmarks.endpoint import MODEL
+from lab.benchmarks.measured import Ratio
+from lab.benchmarks.pool import questions, stubbed
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import single
+
+CALLS = 2000
+WARM_UP = 500
+DELAY_S = 0.001
+JSON = {"content-type": "application/json"}
+TURNS = 3
+LEAST = 2200.0
+LEAST_SHARE = 0.2
+
+Clock = Callable[[], float]
+
+
+async def rate(
+    environment: Environment, calls: int, first: int, core_clock: Clock = time.process_time
+) -> tuple[float, float]:
+    """Calls a second by the clock, and per second of this process's core time; questions are
+    numbered from `first`.
+    """
+    asked = questions(calls, first)
+    core = core_clock()
+    clock = time.perf_counter()
+    feedback = await environment.evaluate(single(MODEL), asked)
+    core = core_clock() - core
+    clock = time.perf_counter() - clock
+    assert feedback.n_unscored == 0, feedback.error
+    return calls / clock, calls / core
+
+
+async def bare(url: str, calls: int) -> float:
+    """Calls per second of core time over aiohttp alone, at most as many at once as our client
+    makes.
+    """
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "1 + 2"}]}).encode()
+    room = asyncio.Semaphore(128)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def one() -> None:
+            async with (
+                room,
+                session.post(f"{url}/chat/completions", data=body, headers=JSON) as response,
+            ):
+                json.loads(await response.read())
+
+        core = time.process_time()
+        await asyncio.gather(*(one() for _ in range(calls)))
+        return calls / (time.process_time() - core)
+
+
+async def compare(
+    slow: Callable[[Environment], Environment] = lambda environment: environment,
+    peer: Callable[[str, int], Awaitable[float]] = bare,
+    calls: int = CALLS,
+    core_clock: Clock = time.process_time,
+) -> list[Ratio]:
+    """Medians over the turns; `slow` makes the stack another one, to see that the ratios tell."""
+    async with stubbed(DELAY_S) as (url, environment):
+        environment = slow(environment)
+        await rate(environment, WARM_UP, 0)
+        turns = [
+            (
+                await rate(environment, calls, WARM_UP + turn * calls, core_clock),
+                await peer(url, calls),
+            )
+            for turn in range(TURNS)
+        ]
+    ours = statistics.median(by_core for (_, by_core), _ in turns)
+    bound = statistics.median(by_core for _, by_core in turns)
+    details = {
+        "calls a turn": calls,
+        "calls a second by the clock": [round(by_clock) for (by_clock, _), _ in turns],
+        "bare aiohttp, calls per second of a core": round(bound),
+    }
+    return [
+        Ratio(
+            "calls through the client per second of one core",
+            round(ours),
+            "at least",
+            LEAST,
+            details,
+        ),
+        Ratio(
+            "of it over bare aiohttp, which is the bound",
+            round(ours / bound, 3),
+            "at least",
+            LEAST_SHARE,
+            details,
+        ),
+    ]
+
+
+def measure() -> list[Ratio]:
+    """Calls per second of core time, which other work on the machine disturbs less than the clock,
+    and their share in the bound.
+    """
+    return asyncio.run(compare())

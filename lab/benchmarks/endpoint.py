@@ -1,0 +1,111 @@
+"""What stub endpoints are made of: a connection that reads requests, and the process that serves
+them, so that a stub takes no time from what is measured.
+
+Just enough HTTP/1.1 to be quick: keep-alive, one request after the other on a connection, bodies
+with a length. It imports little, so that ten stubs start quickly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+MODEL = "stub"
+
+
+def reply(data: object, status: bytes = b"200 OK") -> bytes:
+    """A response with this body as JSON."""
+    body = json.dumps(data).encode()
+    head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+def completion(text: str) -> dict[str, Any]:
+    """A chat completion with this text."""
+    message = {"role": "assistant", "content": text}
+    return {
+        "id": "stub",
+        "object": "chat.completion",
+        "created": 0,
+        "model": MODEL,
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+        "usage": {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55},
+    }
+
+
+_LISTED = {"id": MODEL, "object": "model", "created": 0, "owned_by": "stub"}
+_MODELS = reply({"object": "list", "data": [_LISTED]})
+
+
+class Connection(asyncio.Protocol, ABC):
+    """One connection of a stub: a GET gets the list of models, any other request what `asked`
+    sends.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        head, found, rest = self.received.partition(b"\r\n\r\n")
+        if not found:
+            return
+        fields = head.lower().partition(b"content-length:")[2]
+        length = int(fields.split(b"\r\n", 1)[0]) if fields else 0
+        if len(rest) < length:
+            return
+        self.received = rest[length:]
+        if head.startswith(b"GET"):
+            self.send(_MODELS)
+        else:
+            self.asked(rest)
+
+    @abstractmethod
+    def asked(self, body: bytes) -> None:
+        """A request came, with this body."""
+
+    def send(self, response: bytes) -> None:
+        """Send a response, if there is still somebody to read it."""
+        if not self.transport.is_closing():
+            self.transport.write(response)
+
+    def send_later(self, seconds: float, response: bytes) -> None:
+        """The same in so many seconds."""
+        asyncio.get_running_loop().call_later(seconds, self.send, response)
+
+
+async def serve(connect: Callable[[], Connection]) -> None:
+    """Serve on a free port, which is printed, until whoever started this process closes the pipe,
+    or dies.
+    """
+    server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+@contextmanager
+def started(module: str, *arguments: object) -> Iterator[str]:
+    """A stub in a process of its own while the context lasts; yields its base URL."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        finally:
+            process.communicate()

@@ -1,0 +1,74 @@
+"""Time per candidate from 5 to 80 nodes: drawn, costed, hashed, and evaluated against a stub
+server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from lab.benchmarks.endpoint import MODEL
+from lab.benchmarks.measured import Ratio
+from lab.benchmarks.pool import POOL, questions, stubbed_environment
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
+from ttsgraph.graphs.topologies import random_graph
+
+SIZES = (5, 10, 20, 40, 80)
+ROUNDS = 15
+QUESTIONS = 8
+DELAY_S = 0.001
+
+
+Clock = Callable[[], float]
+
+
+async def compare(
+    slow: Callable[[Environment], Environment] = lambda environment: environment,
+    rounds: int = ROUNDS,
+    clock: Clock = time.process_time,
+) -> Ratio:
+    """A candidate of each size in every round, as other work then disturbs all sizes alike; a round
+    before warms up.
+    """
+    cost = CostModel(POOL, Lengths(200, 100))
+    rng = np.random.default_rng(0)
+    seconds: dict[int, list[float]] = {size: [] for size in SIZES}
+    first = 0
+    async with stubbed_environment(DELAY_S) as environment:
+        environment = slow(environment)
+        for turn in range(rounds + 1):
+            for size in SIZES:
+                asked = questions(QUESTIONS, first)
+                first = first + QUESTIONS
+                started = clock()
+                graph = random_graph({MODEL: size}, ("assistant", "fuser"), Budget(cost), rng)
+                cost.graph_cost(graph)
+                _ = graph.content_hash
+                feedback = await environment.evaluate(graph, asked)
+                spent = clock() - started
+                assert feedback.n_unscored == 0, feedback.error
+                if turn:
+                    seconds[size].append(spent)
+    medians = {size: statistics.median(spent) for size, spent in seconds.items()}
+    growth = (medians[SIZES[-1]] / medians[SIZES[0]]) / (SIZES[-1] / SIZES[0])
+    details = {
+        f"{size} nodes, ms of core time": round(1000 * median, 1)
+        for size, median in medians.items()
+    }
+    return Ratio(
+        "growth of time per candidate over growth of nodes, 5 to 80",
+        round(growth, 3),
+        "at most",
+        1.0,
+        details,
+    )
+
+
+def measure() -> list[Ratio]:
+    """One ratio: how many times longer a candidate takes, over how many times more nodes it has."""
+    return [asyncio.run(compare())]

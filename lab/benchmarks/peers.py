@@ -1,0 +1,280 @@
+"""The same calls made by others: by hand over aiohttp and over the openai package, node by node,
+and, where it is installed, by LangGraph. All in one run and in turns, as other work on the machine
+then disturbs all alike.
+
+Three chains of four calls and a vote, for QUESTIONS questions at a stub server. Every peer takes at
+most AT_ONCE calls at once, as our client does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import operator
+import statistics
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+import aiohttp
+import openai
+
+from lab.benchmarks.endpoint import MODEL
+from lab.benchmarks.measured import Ratio
+from lab.benchmarks.pool import questions, stubbed
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.graphs.topologies import grid
+from ttsgraph.tasks.base import Question
+
+WIDTH = 3
+DEPTH = 4
+QUESTIONS = 64
+DELAY_S = 0.05
+AT_ONCE = 128
+TURNS = 3
+MOST_CORE = 4.0
+MOST_WALL_BY_HAND = 1.0
+
+OPTIONAL = {"langgraph": "pip install 'ttsgraph[peers]'"}
+"""Peers that need a package which nothing else here does, and how to have it."""
+
+Clock = Callable[[], float]
+Ask = Callable[[str], Awaitable[str]]
+Peer = Callable[[list[Question]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds by the clock and of this process's core."""
+
+    wall: float
+    core: float
+
+
+async def vote_of_chains(ask: Ask, question: Question) -> str:
+    """WIDTH chains of DEPTH calls at once, and the answer most of them give."""
+
+    async def chain(number: int) -> str:
+        answer = ""
+        for _ in range(DEPTH):
+            answer = await ask(f"{question.text} ({number}) {answer}")
+        return answer
+
+    answers = await asyncio.gather(*(chain(number) for number in range(WIDTH)))
+    return Counter(answers).most_common(1)[0][0]
+
+
+def body_of(text: str) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 512,
+        "temperature": 0.9,
+    }
+
+
+def by_hand(ask: Ask) -> Peer:
+    """All questions at once, at most AT_ONCE calls at once."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def bounded(text: str) -> str:
+        async with room:
+            return await ask(text)
+
+    async def run(asked: list[Question]) -> None:
+        await asyncio.gather(*(vote_of_chains(bounded, question) for question in asked))
+
+    return run
+
+
+def over_aiohttp(session: aiohttp.ClientSession, url: str) -> Peer:
+    """The bound: no retries, no limits, no redaction, no cache."""
+
+    async def ask(text: str) -> str:
+        headers = {"content-type": "application/json"}
+        async with session.post(
+            f"{url}/chat/completions", data=json.dumps(body_of(text)).encode(), headers=headers
+        ) as response:
+            return str(json.loads(await response.read())["choices"][0]["message"]["content"])
+
+    return by_hand(ask)
+
+
+def over_openai(client: openai.AsyncOpenAI) -> Peer:
+    """As the package's documentation has it."""
+
+    async def ask(text: str) -> str:
+        answer = await client.chat.completions.create(**body_of(text))
+        return answer.choices[0].message.content or ""
+
+    return by_hand(ask)
+
+
+def node_by_node(client: openai.AsyncOpenAI) -> Peer:
+    """Each question's nodes one after the other, all questions at once: what an executor without
+    concurrency in a graph does.
+    """
+
+    async def one(question: Question) -> None:
+        for number in range(WIDTH):
+            answer = ""
+            for _ in range(DEPTH):
+                found = await client.chat.completions.create(
+                    **body_of(f"{question.text} ({number}) {answer}")
+                )
+                answer = found.choices[0].message.content or ""
+
+    async def run(asked: list[Question]) -> None:
+        await asyncio.gather(*(one(question) for question in asked))
+
+    return run
+
+
+class State(TypedDict):
+    """LangGraph's state; it looks the types up in this module."""
+
+    question: str
+    answers: Annotated[list[str], operator.add]
+
+
+def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
+    """A StateGraph with a node for each call; needs the package langgraph."""
+    from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
+
+    async def call(state: State) -> dict[str, Any]:
+        found = await client.chat.completions.create(**body_of(state["question"]))
+        return {"answers": [found.choices[0].message.content or ""]}
+
+    builder = StateGraph(State)
+    builder.add_node(
+        "vote", lambda state: {"answers": [Counter(state["answers"]).most_common(1)[0][0]]}
+    )
+    for row in range(WIDTH):
+        for column in range(DEPTH):
+            builder.add_node(f"{row}.{column}", call)
+            builder.add_edge(START if column == 0 else f"{row}.{column - 1}", f"{row}.{column}")
+    builder.add_edge([f"{row}.{DEPTH - 1}" for row in range(WIDTH)], "vote")
+    builder.add_edge("vote", END)
+    graph = builder.compile()
+
+    async def run(asked: list[Question]) -> None:
+        await asyncio.gather(
+            *(graph.ainvoke({"question": question.text, "answers": []}) for question in asked)
+        )
+
+    return run
+
+
+def ours(environment: Environment) -> Peer:
+    """Executor, cache, retries, limits and grading."""
+    graph = grid(WIDTH, DEPTH, MODEL, "voter")
+
+    async def run(asked: list[Question]) -> None:
+        feedback = await environment.evaluate(graph, asked)
+        assert feedback.n_unscored == 0, feedback.error
+        assert feedback.usage.cached_calls == 0
+
+    return run
+
+
+async def spent_on(
+    peer: Peer,
+    asked: list[Question],
+    clock: Clock = time.perf_counter,
+    core_clock: Clock = time.process_time,
+) -> Spent:
+    wall = clock()
+    core = core_clock()
+    await peer(asked)
+    return Spent(clock() - wall, core_clock() - core)
+
+
+def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[str]:
+    """What can't be compared with here, and what to do about it: a line each."""
+    return [
+        f"not compared with {name}, which is not installed: {advice}"
+        for name, advice in OPTIONAL.items()
+        if find(name) is None
+    ]
+
+
+async def compare() -> dict[str, list[Spent]]:
+    """What each takes, turn by turn."""
+    async with (
+        stubbed(DELAY_S, AT_ONCE) as (url, environment),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        openai.AsyncOpenAI(
+            base_url=url, api_key="none", http_client=openai.DefaultAioHttpClient()
+        ) as client,
+    ):
+        peers = {
+            "aiohttp by hand": over_aiohttp(session, url),
+            "ours": ours(environment),
+            "openai by hand": over_openai(client),
+        }
+        peers["node by node"] = node_by_node(client)
+        if not missing():
+            peers["langgraph"] = over_langgraph(client)
+        return await in_turns(peers)
+
+
+async def in_turns(
+    peers: Mapping[str, Peer],
+    turns: int = TURNS,
+    clock: Clock = time.perf_counter,
+    core_clock: Clock = time.process_time,
+) -> dict[str, list[Spent]]:
+    """What each takes in each turn; no question comes twice, and a turn before warms all up."""
+    found: dict[str, list[Spent]] = {}
+    for turn in range(turns + 1):
+        for place, (name, peer) in enumerate(peers.items()):
+            asked = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
+            spent = await spent_on(peer, asked, clock, core_clock)
+            if turn:
+                found.setdefault(name, []).append(spent)
+    return found
+
+
+def ratios_of(found: dict[str, list[Spent]]) -> list[Ratio]:
+    """Ours over the bound by core time, and over the openai package by hand by the clock: medians
+    over the turns.
+    """
+    core = {name: statistics.median(spent.core for spent in turns) for name, turns in found.items()}
+    wall = {name: statistics.median(spent.wall for spent in turns) for name, turns in found.items()}
+    calls = WIDTH * DEPTH * QUESTIONS
+    details = {
+        "calls": calls,
+        "a call of the stub, s": DELAY_S,
+        "core ms a call": {
+            name: round(1000 * seconds / calls, 3) for name, seconds in core.items()
+        },
+        "wall, s": {name: round(seconds, 3) for name, seconds in wall.items()},
+    }
+    by_core = round(core["ours"] / core["aiohttp by hand"], 2)
+    by_wall = round(wall["ours"] / wall["openai by hand"], 2)
+    return [
+        Ratio(
+            "core time of a call over that of bare aiohttp, which is the bound",
+            by_core,
+            "at most",
+            MOST_CORE,
+            details,
+        ),
+        Ratio(
+            "wall time of a graph over that of the openai package by hand",
+            by_wall,
+            "at most",
+            MOST_WALL_BY_HAND,
+            details,
+        ),
+    ]
+
+
+def measure() -> list[Ratio]:
+    """Two ratios; says which peers are left out."""
+    for line in missing():
+        print(line)
+    return ratios_of(asyncio.run(compare()))

@@ -1,0 +1,319 @@
+"""The server of found graphs under load: whether a request is lost or gets another's answer, and
+what it adds to a graph's time.
+
+200 clients ask one question after the other for a minute, through `ttsgraph serve` in a process of
+its own; then in turns through it and the same graph in this process, without a server, as other
+work on the machine disturbs both alike; one client alone does the same on a pool that is quick,
+where what a server adds isn't hidden. Each question has a name that the pool, a stub, answers with.
+How many answers one process can give is told by its core time, which other work disturbs least.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from lab import python_path
+from lab.benchmarks.endpoint import MODEL, ROOT
+from lab.benchmarks.measured import Ratio
+from lab.benchmarks.pool import profile_on
+from lab.benchmarks.stub import stub_server
+from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.graphs.topologies import parallel
+from ttsgraph.runtime.clients import connect
+from ttsgraph.service.capacity import CALLS, REQUESTS_PER_S
+from ttsgraph.tasks.base import Question
+
+CLIENTS = 200
+SECONDS = 60.0
+DELAY_S = 1.0
+ALONE_DELAY_S = 0.05
+TURNS = 3
+TURN_S = 8.0
+WIDTH = 3
+BUSY_CLIENTS = 64
+MOST = 1.10
+MOST_MS = 4.0
+
+Ask = Callable[[str], Awaitable[str]]
+Timed = list[tuple[float, str]]
+"""Seconds, and what came instead of the question's own answer, if anything."""
+
+
+def deployed(base_url: str, width: int = WIDTH) -> Deployed:
+    """So many assistants and a fuser on the stub."""
+    profile = profile_on({MODEL: base_url}, CLIENTS * width)
+    return Deployed("math", parallel([MODEL] * width, MODEL), profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """So many clients, each with one question at a time, on a pool that takes `delay_s` for a
+    call.
+    """
+
+    clients: int
+    delay_s: float
+
+    async def ask(self, ask: Ask, seconds: float) -> Timed:
+        """Questions until the time is over; every one that was asked is waited for."""
+        names = itertools.count()
+        found = []
+        end = time.perf_counter() + seconds
+
+        async def client(number: int) -> None:
+            await asyncio.sleep(
+                self.delay_s * number / self.clients
+            )  # as clients come: not all in the same moment
+            while (started := time.perf_counter()) < end:
+                name = f"request-{next(names)}"
+                try:
+                    answer = await ask(name)
+                except Exception as error:
+                    answer = f"lost: {error!r}"
+                found.append((time.perf_counter() - started, "" if answer == name else answer))
+
+        async with asyncio.TaskGroup() as clients:
+            for number in range(self.clients):
+                clients.create_task(client(number))
+        return found
+
+
+Answers = Callable[[Load, float], Timed]
+"""How answers come: under this load, for so many seconds."""
+
+
+async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
+    """The graph's executor in this process."""
+    policy = FailurePolicy(version.profile.engine.concurrency)
+    async with connect(version.profile, {}, Retries(), policy) as client:
+        runner = version.runner(client)
+
+        async def ask(name: str) -> str:
+            answer = await runner.answer(Question("asked", name, ""))
+            return answer.text or answer.error
+
+        return await load.ask(ask, seconds)
+
+
+async def served(url: str, load: Load, seconds: float) -> Timed:
+    """The same, asked over HTTP."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def ask(name: str) -> str:
+            body = {"model": "math@bundle", "messages": [{"role": "user", "content": name}]}
+            async with session.post(f"{url}/chat/completions", json=body) as response:
+                answer = await response.json()
+            return (
+                str(answer["choices"][0]["message"]["content"])
+                if response.status == 200
+                else str(answer)
+            )
+
+        return await load.ask(ask, seconds)
+
+
+@contextmanager
+def service(version: Deployed) -> Iterator[str]:
+    """`ttsgraph serve` for this version in a process of its own; yields its base URL."""
+    with launched(version, {}) as (url, _):
+        yield url
+
+
+@contextmanager
+def launched(version: Deployed, settings: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """The same with these settings of `service`; yields its base URL and its process id."""
+    with tempfile.TemporaryDirectory() as folder:
+        version.write(Path(folder) / "bundle")
+        (Path(folder) / "params.yaml").write_text(
+            yaml.safe_dump(
+                {"profile": "none", "tasks": ["math"], "methods": ["random"], "service": settings}
+            )
+        )
+        command = [sys.executable, "-m", "ttsgraph", "serve", "bundle", "--port", "0"]
+        env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {
+            "PYTHONPATH": python_path(ROOT)
+        }
+        log = (Path(folder) / "log").open("w")
+        with (
+            log,
+            subprocess.Popen(
+                command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as process,
+        ):
+            assert process.stdout is not None
+            try:
+                said = process.stdout.readline()
+                assert said, (Path(folder) / "log").read_text()
+                yield said.split(" at ")[1].partition(",")[0], process.pid
+            finally:
+                process.send_signal(signal.SIGTERM)
+
+
+def processor_s(pid: int) -> float:
+    """Processor time that a process has used, in seconds."""
+    with open(f"/proc/{pid}/stat") as stat:
+        used = stat.read().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Answers through the server, and without it, in turns."""
+
+    through: Timed
+    direct: Timed
+
+    def median_s(self) -> tuple[float, float]:
+        """Seconds with and without a server."""
+        return _quantile(self.through, 50), _quantile(self.direct, 50)
+
+    def details(self, load: Load) -> dict[str, Any]:
+        """The figures behind a ratio of medians."""
+        return {
+            "clients": load.clients,
+            "a call of the stub, s": load.delay_s,
+            "requests": [len(self.through), len(self.direct)],
+            "median with and without a server, s": self.median_s(),
+            "99 % with and without a server, s": [
+                _quantile(self.through, 99),
+                _quantile(self.direct, 99),
+            ],
+        }
+
+
+def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> Compared:
+    """TURNS turns of each."""
+    turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
+    served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
+    assert not any(wrong for _, wrong in direct_ones), (
+        "expected every answer without a server, some failed"
+    )
+    return Compared(served_ones, direct_ones)
+
+
+@contextmanager
+def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
+    """Through a server, and without one, on a pool like the load's."""
+    with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
+        yield (
+            lambda load, seconds: asyncio.run(served(url, load, seconds)),
+            lambda load, seconds: asyncio.run(directly(version, load, seconds)),
+        )
+
+
+def alone(through: Answers, direct: Answers, load: Load, turn_s: float = TURN_S) -> Ratio:
+    """What the server adds to an answer where nobody else asks."""
+    found = compare(through, direct, load, turn_s)
+    assert not any(wrong for _, wrong in found.through), (
+        "expected every answer through the server, some failed"
+    )
+    with_server, without = found.median_s()
+    added = round(1000 * (with_server - without), 2)
+    return Ratio(
+        "what a server adds to the median time of an answer to one client, ms",
+        added,
+        "at most",
+        MOST_MS,
+        found.details(load),
+    )
+
+
+def crowded(
+    through: Answers,
+    direct: Answers,
+    load: Load,
+    seconds: float = SECONDS,
+    turn_s: float = TURN_S,
+) -> list[Ratio]:
+    """Requests lost or mixed up, and the median time over that without a server, where many ask at
+    once.
+    """
+    minute = through(load, seconds)
+    found = compare(through, direct, load, turn_s)
+    lost = found.details(load) | {
+        "seconds": seconds,
+        "requests": len(minute),
+        "median, s": _quantile(minute, 50),
+    }
+    wrong = Counter(wrong for _, wrong in minute + found.through if wrong)
+    with_server, without = found.median_s()
+    ratio = round(with_server / without, 3)
+    return [
+        Ratio(
+            "served requests lost or mixed up",
+            wrong.total(),
+            "at most",
+            0,
+            lost | {"what came": wrong.most_common(5)},
+        ),
+        Ratio(
+            "median time of a served answer over direct execution",
+            ratio,
+            "at most",
+            MOST,
+            found.details(load),
+        ),
+    ]
+
+
+def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
+    """What one process is planned for (ttsgraph/service/capacity.py) against what it gives; `spent`
+    is its core time so far.
+    """
+    through(TURN_S / 4)  # connections are made, and code is first run
+    before = spent()
+    found = through(TURN_S)
+    core = spent() - before
+    assert not any(wrong for _, wrong in found), "expected every answer, some failed"
+    return Ratio(
+        f"answers of {CALLS:g} calls that one server process gives in a core second",
+        round(len(found) / core, 1),
+        "at least",
+        REQUESTS_PER_S,
+        {"clients": BUSY_CLIENTS, "requests": len(found), "core time, s": round(core, 2)},
+    )
+
+
+def measure() -> list[Ratio]:
+    """What a server adds for one client, what one process can give, requests lost or mixed up in a
+    minute, and the time over that without a server.
+    """
+    crowd = Load(BUSY_CLIENTS, ALONE_DELAY_S)
+    with (
+        stub_server(crowd.delay_s, echo=True) as pool,
+        launched(deployed(pool, int(CALLS) - 1), {}) as (url, pid),
+    ):
+        most = busy(
+            lambda seconds: asyncio.run(served(url, crowd, seconds)), lambda: processor_s(pid)
+        )
+    quick = Load(1, ALONE_DELAY_S)
+    many = Load(CLIENTS, DELAY_S)
+    with both_ways(quick) as (through, direct):
+        found = alone(through, direct, quick)
+    with both_ways(many) as (through, direct):
+        return [found, most, *crowded(through, direct, many)]
+
+
+def _quantile(found: Timed, percent: int) -> float:
+    return round(
+        statistics.quantiles(sorted(seconds for seconds, _ in found), n=100)[percent - 1], 5
+    )

@@ -1,0 +1,133 @@
+"""How long a command, a stage and a rebuilding of nothing take to be there: core time, over that of
+the packages that the command line, or a stage, can't do without.
+
+Core time, and the least of several starts taken in turns, as other work on the machine makes all of
+them slower alike.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from dvc.repo import Repo
+
+from lab import python_path
+from lab.benchmarks.endpoint import ROOT
+from lab.benchmarks.measured import Ratio, children_s
+from ttsgraph.graphs.topologies import parallel
+
+TURNS = 3
+FLOOR = "import typer, pydantic"
+STAGE_FLOOR = "from prefect import flow; import pandas"
+MODEL = "llama-3.2-1b"  # of the profile `paper`, whose graph is costed
+STAGES = (
+    "sample",
+    "profile",
+    "pilot",
+    "init_family",
+    "init_instances",
+    "search",
+    "evaluate",
+    "report",
+)
+MOST_HELP = 5.0
+MOST_COST = 8.0
+MOST_STAGE = 1.5
+MOST_NOTHING = 27.0
+"""2 s where the floor takes 0.074 s."""
+
+CoreSeconds = Callable[[Sequence[str]], float]
+"""The core time of a command that must succeed, its children's included, in seconds."""
+
+
+def environment() -> dict[str, str]:
+    """Of commands in a project elsewhere, with the modules' bytecode kept as everywhere in use."""
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
+    return env | {"PYTHONPATH": python_path(ROOT), "PATH": path}
+
+
+def unchanged_project(folder: Path) -> None:
+    """The project's settings and stages, with something in place of all that the stages make, so
+    that `make repro` finds nothing to do.
+    """
+    for name in ("dvc.yaml", ".dvcignore", "params.yaml"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("profiles", "inputs"):
+        shutil.copytree(ROOT / name, folder / name)
+    run = partial(subprocess.run, cwd=folder, env=environment(), check=True)
+    run(["dvc", "init", "--no-scm", "-q"])
+    run([sys.executable, "-m", "ttsgraph_flows.identity"])
+    with Repo(str(folder)) as repo:
+        made = [Path(out.fs_path) for out in repo.index.outs]
+    for path in made:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text('{"simulated": false, "tasks": []}')
+    run(["dvc", "commit", "-f", "-q"])
+
+
+def core_seconds(command: Sequence[str], folder: Path) -> float:
+    """Of a process of its own in a folder."""
+    before = children_s()
+    subprocess.run(command, cwd=folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
+    return children_s() - before
+
+
+def measure() -> list[Ratio]:
+    """Four ratios: `--help`, the cost of a graph, the dearest stage's imports, and a rebuilding
+    that finds nothing to do.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        unchanged_project(folder)
+        graph = folder / "graph.json"
+        graph.write_text(parallel([MODEL] * 2, MODEL).to_json())
+        python = [sys.executable, "-c"]
+        ttsgraph = [sys.executable, "-m", "ttsgraph"]
+        cost = ["graph", "cost", str(graph), "--profile", "paper", "--task", "math"]
+        commands = {FLOOR: [*python, FLOOR], STAGE_FLOOR: [*python, STAGE_FLOOR]}
+        commands |= {"help": [*ttsgraph, "--help"]}
+        commands |= {"cost": [*ttsgraph, *cost]}
+        commands |= {"nothing": [sys.executable, "-m", "ttsgraph_flows.repro"]}
+        commands |= {name: [*python, f"import ttsgraph_flows.{name}"] for name in STAGES}
+        return compare(commands, partial(core_seconds, folder=folder))
+
+
+def compare(
+    commands: Mapping[str, Sequence[str]],
+    spent: CoreSeconds,
+    turns: int = TURNS,
+) -> list[Ratio]:
+    """`help`, `cost` and `nothing` over FLOOR and the dearest of STAGES over STAGE_FLOOR."""
+    for command in commands.values():
+        spent(command)  # the first one writes bytecode and fills the system's cache
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(turns):
+        for name, command in commands.items():
+            taken[name].append(spent(command))
+    least = {name: min(each) for name, each in taken.items()}
+    dearest = max(STAGES, key=least.__getitem__)
+    details = {"core seconds": {name: round(value, 3) for name, value in least.items()}}
+    return [
+        Ratio(
+            f"core time of {what} over that of `{floor}`",
+            round(least[name] / least[floor], 2),
+            "at most",
+            most,
+            details,
+        )
+        for what, name, floor, most in (
+            ("`ttsgraph --help`", "help", FLOOR, MOST_HELP),
+            ("`ttsgraph graph cost`", "cost", FLOOR, MOST_COST),
+            (f"the imports of the dearest stage, {dearest},", dearest, STAGE_FLOOR, MOST_STAGE),
+            ("a rebuilding of nothing", "nothing", FLOOR, MOST_NOTHING),
+        )
+    ]

@@ -1,0 +1,77 @@
+"""Draws: what members of the pool answer every question on their own, as often as draws.yaml says.
+
+A draw is the call that a graph's node without predecessors makes, under the same key, so that all
+votes, best-of-n and cascades over draws replay from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pydantic import PositiveInt
+
+from ttsgraph.base.parsing import Closed, load
+from ttsgraph.evaluation.executor import manner_of
+from ttsgraph.graphs.roles import assistant_messages
+from ttsgraph.models.client import Request
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions
+
+PLAN = Path("lab/coder/draws.yaml")
+
+
+class Draws(Closed):
+    """One line of the plan: every question of a task, by one member, replicas 0 to this number."""
+
+    task: str
+    member: str
+    replicas: PositiveInt
+
+
+class Plan(Closed):
+    """lab/coder/draws.yaml. `seed` is that of the sources' questions."""
+
+    profile: str
+    seed: int
+    draws: tuple[Draws, ...]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One call to record, and what it is a draw of."""
+
+    question: Question
+    member: str
+    replica: int
+    request: Request
+
+
+def read_plan(path: Path = PLAN) -> tuple[Plan, Profile]:
+    """The plan and its profile. Raises SettingsError."""
+    plan = load(Plan, path)
+    return plan, load_profile(plan.profile)
+
+
+def questions_of(profile: Profile, task: str, seed: int) -> Sequence[Question]:
+    """All questions of a task, in the source's order. Raises DataError."""
+    settings = profile.task(task)
+    return load_questions(settings.task, settings.source, seed)
+
+
+def draws_of(profile: Profile, line: Draws, questions: Sequence[Question]) -> Iterator[Draw]:
+    """The calls of one line, those of one question together: servers then read its prompt once."""
+    settings = profile.task(line.task)
+    task = settings.task
+    sampling = settings.sampling.sampling()
+    spec = profile.model_pool()[line.member]
+    manner = manner_of(spec, sampling, settings.prompt.prompt(task, ()))
+    ask = partial(Request, manner.model, manner.revision)
+    for question in questions:
+        messages = assistant_messages(task, manner.prompt, question, [])
+        for replica in range(line.replicas):
+            request = ask(messages, manner.sampling, replica)
+            yield Draw(question, line.member, replica, request)

@@ -1,0 +1,177 @@
+"""Records the draws of draws.yaml from endpoints that are up, and publishes what is recorded.
+
+    python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1 --engine "..."
+    python -m lab.coder.record --publish
+
+A call that is recorded is not made again, so it can be stopped and started at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from lab.coder.draws import PLAN, Draw, Plan, draws_of, questions_of, read_plan
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.base.files import write_text
+from ttsgraph.base.state import STATE
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.openai_client import Retries
+from ttsgraph.models.cache import CachedClient
+from ttsgraph.models.client import Client, Completion
+from ttsgraph.models.recording import Call, write_calls
+from ttsgraph.runtime.clients import connect, open_cache
+from ttsgraph.settings.profile import Profile
+from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+
+PUBLISHED = Path("published")
+PATIENCE_S = 3600
+"""Of one attempt: the server may be halted for quiet timings of others."""
+
+EVERY_S = 60
+"""Between two lines of progress."""
+
+
+class Progress:
+    """Says now and then how far a line of the plan is, how fast, and when it will be done."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what = what
+        self._total = total
+        self._done = self._made = self._tokens = self._failed = 0
+        self._began = self._said = time.monotonic()
+
+    def add(self, found: Completion | None) -> None:
+        """A call came back; None for one that failed."""
+        self._done += 1
+        if found is None:
+            self._failed += 1
+        elif not found.cached:
+            self._made += 1
+            self._tokens += found.completion_tokens
+        if time.monotonic() - self._said >= EVERY_S or self._done == self._total:
+            self._said = time.monotonic()
+            say(self._line(self._said - self._began))
+
+    def _line(self, taken_s: float) -> str:
+        rate = self._made / taken_s if taken_s else 0.0
+        left = (self._total - self._done) / rate / 60 if rate else 0.0
+        return (
+            f"{datetime.now(UTC):%H:%M:%S} {self._what}: {self._done} of {self._total} calls,"
+            f" {rate:.2f} calls and {self._tokens / max(taken_s, 1e-9):.0f} tokens a second,"
+            f" {left:.0f} minutes left" + (f", {self._failed} failed" if self._failed else "")
+        )
+
+
+async def record(
+    plan: Plan, profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
+) -> None:
+    """Make the calls that are not recorded yet of the models that have a URL, line by line. Raises
+    RunStopped where an endpoint is given up.
+    """
+    pool = {
+        name: model.model_copy(update={"base_url": urls[name]})
+        for name, model in profile.pool.items()
+        if name in urls
+    }
+    asked = profile.model_copy(update={"pool": pool})
+    retries = Retries(timeout_s=PATIENCE_S)
+    policy = FailurePolicy(concurrency, PATIENCE_S, 0.1)
+    with closing(open_cache(profile, state)) as cache:
+        async with connect(asked, {}, retries, policy, state) as client:
+            cached = CachedClient(client, cache)
+            for line in plan.draws:
+                if line.member.partition(":")[0] not in urls:
+                    continue
+                questions = questions_of(profile, line.task, plan.seed)
+                draws = list(draws_of(profile, line, questions))
+                progress = Progress(f"{line.task} {line.member} x {line.replicas}", len(draws))
+                await _all(cached, draws, progress, concurrency)
+
+
+async def _all(client: Client, draws: Sequence[Draw], progress: Progress, concurrency: int) -> None:
+    """All draws, of so many questions at once, begun in their order.
+
+    A question's replicas follow one another: a server that finds a prompt in the place that has
+    just answered it reads it once.
+    """
+    waiting = groupby(draws, key=lambda draw: draw.question.id)
+
+    async def work() -> None:
+        while (found := next(waiting, None)) is not None:
+            for draw in list(found[1]):
+                try:
+                    progress.add(await client.complete(draw.request))
+                except (CallFailed, ContextOverflow) as failure:
+                    say(f"{draw.question.id} {draw.member} {draw.replica}: {failure}")
+                    progress.add(None)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(work())
+
+
+def publish(plan: Plan, profile: Profile, state: Path, notes: Mapping[str, Any]) -> None:
+    """Write what is recorded of the plan, a file per task, and what made it."""
+    folder = PUBLISHED / plan.profile
+    counts: dict[str, int] = {}
+    files = {}
+    with closing(open_cache(profile, state)) as cache:
+        for task in dict.fromkeys(line.task for line in plan.draws):
+            calls: dict[str, Call] = {}
+            questions = questions_of(profile, task, plan.seed)
+            asked = hashlib.sha256()
+            for line in plan.draws:
+                if line.task != task:
+                    continue
+                draws = list(draws_of(profile, line, questions))
+                found = {d.request.key(): cache.get(d.request.key()) for d in draws}
+                calls |= {key: Call(draws[0].request.model, c) for key, c in found.items() if c}
+                counts[f"{task} {line.member}"] = sum(c is not None for c in found.values())
+                asked.update("".join(found).encode())
+            if calls:
+                path = folder / f"{task}.parquet"
+                write_calls(calls, path)
+                files[path.name] = {
+                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                    "calls": len(calls),
+                    "questions": len(questions),
+                    "keys_asked_sha256": asked.hexdigest(),
+                }
+                say(f"{path}: {len(calls)} calls, {path.stat().st_size / 1e6:.2f} MB")
+    manifest = {**notes, "files": files, "draws": counts}
+    write_text(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
+    parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of an endpoint that is up")
+    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--publish", action="store_true", help="write published/<profile>/ instead")
+    options = parser.parse_args()
+
+    def run() -> None:
+        plan, profile = read_plan()
+        if options.publish:
+            notes = json.loads(PLAN.with_name("recorded.json").read_text(encoding="utf-8"))
+            publish(plan, profile, options.state, notes)
+            return
+        urls = dict(pair.split("=", 1) for pair in options.url)
+        asyncio.run(record(plan, profile, urls, options.state, options.concurrency))
+
+    guarded(run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What `make study` runs: the paper's study on the simulated pool, over many seeds and in several
+processes; resumable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lab.study.pilots import run_pilots
+from lab.study.plan import (
+    Cell,
+    StudySettings,
+    all_cells,
+    cell_digest,
+    digest,
+    load_study,
+    require_simulated,
+)
+from lab.study.report import write_study
+from lab.study.run import Laboratory, grade_replies, run_cell
+from ttsgraph.base.files import keep, kept
+from ttsgraph.base.wording import counted
+from ttsgraph.evaluation.progress import Answered, Publish, run_state
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph_flows.ending import guarded
+from ttsgraph_flows.live import live
+
+KEPT = Path("results/study-simulated")
+REPORT = Path("reports/study")
+
+
+def study(seeds: int, workers: int, first_seed: int = 0) -> None:
+    """Run what is not kept yet, then write reports/study/, or a folder of its own for seeds that do
+    not start at 0.
+    """
+    began = time.monotonic()
+    settings = load_study()
+    profile = load_profile(settings.profile)
+    require_simulated(profile, settings)
+    cells = all_cells(settings, profile, range(first_seed, first_seed + seeds))
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.task, cell.seed), []).append(cell)
+    with live(
+        run_state(f"study of {counted(seeds, 'seed')} (simulated)", len(cells) + len(groups))
+    ) as publish:
+        if "humaneval" in settings.questions:
+            _grades(settings, profile, "humaneval")
+        rows, pilots = _run(groups, workers, publish)
+    folder = REPORT.with_name(f"{REPORT.name}-from-seed-{first_seed}") if first_seed else REPORT
+    path = write_study(folder, settings, profile, pd.DataFrame(rows), pd.DataFrame(pilots))
+    cpu = sum(row["cpu_s"] for row in rows)
+    print(
+        f"{path}: {len(rows)} searches, {cpu:.0f} CPU s in them, {time.monotonic() - began:.0f}"
+        " s now",
+        file=sys.stderr,
+    )
+
+
+def _run(
+    groups: dict[tuple[str, int], list[Cell]], workers: int, publish: Publish
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    pilots: list[dict[str, Any]] = []
+    # Processes start afresh, with one thread of linear algebra each: there are as many of them as
+    # there are cores.
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        futures: list[Future[tuple[list[dict[str, Any]], list[dict[str, Any]]]]] = [
+            pool.submit(run_group, task, seed, cells) for (task, seed), cells in groups.items()
+        ]
+        for future in as_completed(futures):
+            found, piloted = future.result()
+            rows += found
+            pilots += piloted
+            for _ in range(len(found) + 1):
+                publish(Answered())
+    order = {
+        cell.name: k for k, cell in enumerate(cell for cells in groups.values() for cell in cells)
+    }
+    rows.sort(key=lambda row: order[row["cell"]])
+    pilots.sort(key=lambda row: (row["task"], row["seed"]))
+    return rows, pilots
+
+
+def run_group(
+    task: str, seed: int, cells: list[Cell]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All searches and pilots of one task and seed, in a process of its own; each is kept as soon
+    as it is done.
+    """
+    settings = load_study()
+    profile = load_profile(settings.profile)
+    laboratory: list[Laboratory] = []
+
+    def bench() -> Laboratory:
+        if not laboratory:
+            laboratory.append(Laboratory(settings, profile, task, _grades(settings, profile, task)))
+        return laboratory[0]
+
+    def search(cell: Cell) -> dict[str, Any]:
+        return asyncio.run(run_cell(bench(), cell)) | {"cell": cell.name}
+
+    rows = [_kept(cell_digest(settings, profile, cell), partial(search, cell)) for cell in cells]
+    key = digest(settings, profile, {"pilots": task, "seed": seed})
+    return rows, _kept(key, lambda: asyncio.run(run_pilots(bench(), seed)))
+
+
+def _grades(settings: StudySettings, profile: Profile, task: str) -> Any:
+    """Grades of HumanEval's replies, whose programs are run only once; the other tasks grade as
+    they go.
+    """
+    if profile.task(task).kind != "humaneval":
+        return None
+    key = digest(settings, profile, {"grades": task})
+    return _kept(key, lambda: asyncio.run(grade_replies(settings, profile, task)))
+
+
+def _kept(key: str, make: Callable[[], Any]) -> Any:
+    path = KEPT / f"{key}.json"
+    found = kept(path)
+    if found is None:
+        found = make()
+        keep(path, found)
+    return found
+
+
+def main() -> None:
+    """The command line: `--seeds` and `--workers`."""
+    parser = argparse.ArgumentParser(description=(study.__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--seeds", type=int, default=20, help="searches per cell (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--first-seed",
+        type=int,
+        default=0,
+        help="to confirm on seeds that nothing was chosen by (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=min(4, os.cpu_count() or 1),
+        help="processes (default: %(default)s)",
+    )
+    options = parser.parse_args()
+    if options.seeds < 1 or options.workers < 1 or options.first_seed < 0:
+        parser.error(
+            "expected at least one seed and one worker, and no negative first seed, found"
+            f" {vars(options)}"
+        )
+    guarded(lambda: study(options.seeds, options.workers, options.first_seed))

@@ -1,0 +1,241 @@
+"""The study's plots, as Vega-Lite specifications like the report's. Each says in its title, and in
+its file's name, that its figures are simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lab.study import paper
+from ttsgraph.base.style import by_name, plot_config
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.evaluation.stats import mean_of
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.chart import SCHEMA, Chart, Spec, quantity
+from ttsgraph.reporting.pictures import chart_svg, graph_svg, write_picture
+
+TITLE = "simulated pool"
+PANEL = 280
+"""Pixels that one of several panels is wide."""
+
+SIDE = 36
+"""Pixels of a cell of a heat map."""
+
+
+def plot_methods(table: pd.DataFrame, path: Path) -> Path:
+    """Table 1 and 3: score against search seconds, with intervals, one panel per block."""
+    bounds = ("seconds_low", "seconds_high", "score_low", "score_high")
+    values = []
+    for row in table.to_dict("records"):
+        value = {name: row[name] for name in ("block", "name", "seconds", "score")}
+        known = all(math.isfinite(row[bound]) for bound in bounds)
+        values.append(value | ({bound: row[bound] for bound in bounds} if known else {}))
+    x = quantity("seconds", "search, model seconds", scale={"type": "log"})
+    y = quantity("score", "test score, %", scale={"zero": False})
+    look = _looks(list(dict.fromkeys(table["name"])), "name", "color", "shape")
+    across = {"x": x | {"field": "seconds_low"}, "x2": {"field": "seconds_high"}, "y": y}
+    upright = {"x": x, "y": y | {"field": "score_low"}, "y2": {"field": "score_high"}}
+    spans = [
+        {
+            "transform": [{"filter": "datum.seconds_low > 0"}],  # the axis has no other place
+            "mark": "rule",
+            "encoding": ends | {"color": look["color"]},
+        }
+        for ends in (across, upright)
+    ]
+    points = {
+        "mark": {"type": "point", "filled": True, "size": 60},
+        "encoding": {"x": x, "y": y, **look},
+    }
+    return _save(values, _panels(values, "block", [*spans, points], 230), "Score and search", path)
+
+
+def plot_curves(rows: pd.DataFrame, length: int, path: Path) -> Path:
+    """Figure 9: the best validation score by iteration, mean and interval over seeds; a search that
+    stopped keeps its score.
+    """
+    values: list[dict[str, Any]] = []
+    names = []
+    for method in (paper.OURS, *paper.RIVALS):
+        curves = [_padded(curve, length) for curve in rows[rows["method"] == method]["curve"]]
+        if not curves:
+            continue
+        names.append(method)
+        for i in range(length):
+            mean = mean_of([100 * curve[i] for curve in curves])
+            value = {"method": method, "iteration": i + 1, "score": mean.value}
+            values.append(value | ({"low": mean.low, "high": mean.high} if len(curves) > 1 else {}))
+    look = _looks(names, "method", "color", "strokeDash")
+    x = quantity("iteration", "iteration", axis={"format": "d", "tickMinStep": 1})
+    y = quantity("score", "best validation score, %", scale={"zero": False})
+    low = {"field": "low", "type": "quantitative", "title": y["title"]}
+    layers = [
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": {"type": "area", "opacity": 0.12},
+            "encoding": {"x": x, "y": low, "y2": {"field": "high"}, "color": look["color"]},
+        },
+        {"mark": "line", "encoding": {"x": x, "y": y, **look}},
+    ]
+    return _save(values, {"height": 260, "width": 460, "layer": layers}, f"MATH ({TITLE})", path)
+
+
+def _padded(curve: list[float], length: int) -> list[float]:
+    return (curve + [curve[-1]] * length)[:length]
+
+
+def plot_pilots(table: pd.DataFrame, folder: Path) -> list[Path]:
+    """Figures 1 (the data of table 4), 3, 4a, 4b and 4c."""
+    paths = []
+    for name, rows in table.groupby("figure", sort=False):
+        path = folder / f"{str(name).replace(' ', '_')}_simulated.svg"
+        draw = _heat_map if name == "figure 4c" else _dots
+        paths.append(draw(str(name), rows, path))
+    return paths
+
+
+def _dots(name: str, rows: pd.DataFrame, path: Path) -> Path:
+    """A line for each graph: the mean here with its interval, and the paper's."""
+    values = [
+        {
+            "task": row["task"],
+            "graph": f"{row['label']} {row['topology']}".strip(),
+            "simulated": row["accuracy"],
+            "paper": None if pd.isna(row["paper_accuracy"]) else float(row["paper_accuracy"]),
+            "low": row["accuracy_low"] if math.isfinite(row["accuracy_low"]) else None,
+            "high": row["accuracy_high"] if math.isfinite(row["accuracy_high"]) else None,
+        }
+        for row in rows.to_dict("records")
+    ]
+    y = {"field": "graph", "type": "nominal", "title": None, "sort": None}
+    whose = {"field": "whose", "type": "nominal", "legend": {"title": None}}
+    scales = by_name(["simulated", "paper"])
+    low = {"field": "low", "type": "quantitative", "title": "accuracy, %", "scale": {"zero": False}}
+    layers: list[Spec] = [
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": "rule",
+            "encoding": {"x": low, "x2": {"field": "high"}, "y": y},
+        },
+        {
+            "transform": [
+                {"fold": ["simulated", "paper"], "as": ["whose", "accuracy"]},
+                {"filter": "isValid(datum.accuracy)"},
+            ],
+            "mark": {"type": "point", "filled": True, "size": 60},
+            "encoding": {
+                "x": quantity("accuracy", "accuracy, %", scale={"zero": False}),
+                "y": y,
+                "color": whose | {"scale": scales["color"]},
+                "shape": whose | {"scale": scales["shape"]},
+            },
+        },
+    ]
+    tall = 22 * len({value["graph"] for value in values}) + 10
+    return _save(values, _panels(values, "task", layers, tall), name, path)
+
+
+def _heat_map(name: str, rows: pd.DataFrame, path: Path) -> Path:
+    values = []
+    for row in rows.dropna(subset=["accuracy"]).to_dict("records"):
+        width, depth = (int(side) for side in row["label"].split(" x "))
+        values.append({"w": width, "d": depth, "accuracy": row["accuracy"]})
+    found = [value["accuracy"] for value in values]
+    middle = (min(found) + max(found)) / 2
+    x = {"field": "w", "type": "ordinal", "title": "width", "axis": {"labelAngle": 0}}
+    y = {"field": "d", "type": "ordinal", "title": "depth of each branch"}
+    shades = quantity("accuracy", "accuracy", scale={"scheme": "viridis"}, legend=None)
+    test = f"datum.accuracy > {middle}"
+    tone = {"condition": {"test": test, "value": "#111111"}, "value": "#f5f5f5"}
+    number = {"field": "accuracy", "type": "quantitative", "format": ".0f"}
+    layers = [
+        {"mark": "rect", "encoding": {"x": x, "y": y, "color": shades}},
+        {"mark": "text", "encoding": {"x": x, "y": y, "text": number, "color": tone}},
+    ]
+    size = {"width": {"step": SIDE}, "height": {"step": SIDE}}
+    title = f"{name}: MATH, LLaMA 1B, accuracy % ({TITLE})"
+    return _save(values, size | {"layer": layers}, title, path)
+
+
+def plot_front(rows: pd.DataFrame, path: Path) -> Path:
+    """Accuracy and latency of every validated graph of the accuracy and joint searches on MATH, and
+    their Pareto front.
+    """
+    points = [(accuracy, latency) for front in rows["front"] for accuracy, latency in front]
+    best = {points[k] for k in pareto_front(points)}
+    values = [
+        {"score": 100 * accuracy, "seconds": latency, "front": (accuracy, latency) in best}
+        for accuracy, latency in sorted(points)
+    ]
+    x = quantity("seconds", "s a question")
+    y = quantity("score", "validation score, %", scale={"zero": False})
+    ours = by_name(["every graph", "Pareto front"])["color"]
+    whose = {"type": "nominal", "scale": ours, "legend": {"title": None}}
+    all_of_them = {
+        "mark": {"type": "point", "filled": True, "size": 20, "opacity": 0.4},
+        "encoding": {"x": x, "y": y, "color": whose | {"datum": "every graph"}},
+    }
+    front = {
+        "transform": [{"filter": "datum.front"}],
+        "mark": {"type": "line", "point": True},
+        "encoding": {"x": x, "y": y, "color": whose | {"datum": "Pareto front"}},
+    }
+    title = f"MATH, agent_reinforce ({TITLE})"
+    body = {"height": 240, "width": 400, "layer": [all_of_them, front]}
+    return _save(values, body, title, path)
+
+
+def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:
+    """What tells names apart, with one legend."""
+    scales = by_name(list(names))
+    return {
+        channel: {
+            "field": field,
+            "type": "nominal",
+            "scale": scales[channel],
+            "legend": {"title": None},
+        }
+        for channel in channels
+    }
+
+
+def _panels(values: Sequence[Mapping[str, Any]], by: str, layers: list[Spec], tall: int) -> Spec:
+    """A panel beside the other for each value of a column, with axes of their own."""
+    panels = [
+        {
+            "title": {"text": f"{name} ({TITLE})", "anchor": "middle"},
+            "width": PANEL,
+            "height": tall,
+            "transform": [{"filter": f"datum.{by} === {name!r}"}],
+            "layer": layers,
+        }
+        for name in dict.fromkeys(str(value[by]) for value in values)
+    ]
+    return {"hconcat": panels}
+
+
+def _save(values: Sequence[Mapping[str, Any]], body: Spec, title: str, path: Path) -> Path:
+    """Write a plot of these values."""
+    known = {"$schema": SCHEMA, "config": plot_config(), "padding": 4}
+    spec = known | {"data": {"values": list(values)}} | body
+    chart = Chart(path.stem, title, title, spec, width=None)
+    return write_picture(chart_svg(chart, simulated=True), path)
+
+
+def draw_best(rows: pd.DataFrame, path: Path) -> str:
+    """Figure 6: draw the found graph with the best test score; returns what it is in words."""
+    best = rows.sort_values(["score", "budget_units"], ascending=[False, True]).iloc[0]
+    graph = CollaborationGraph.from_json(str(best["graph"]))
+    write_picture(graph_svg(graph, told="The best graph", simulated=True), path)
+    models = ", ".join(f"{count} x {model}" for model, count in graph.model_counts().items())
+    units = best["budget_units"]
+    score = 100 * best["score"]
+    return (
+        f"{models}; width {graph.width}, depth {graph.depth}, {units:.1f} units, test score"
+        f" {score:.1f} %"
+    )

@@ -1,0 +1,222 @@
+"""What the study runs: its settings (lab/study.yaml) and, from them, each table's searches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import PositiveInt
+
+from lab import code_digest
+from lab.study.paper import OURS, RIVALS
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed, load
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs.budget import Metric
+from ttsgraph.methods import searcher_class
+from ttsgraph.settings.profile import Profile, SearchSettings
+from ttsgraph.settings.stages import ContestSettings, InitSettings
+from ttsgraph.stages.identity import settings_identity
+
+STUDY = Path("lab/study.yaml")
+ABLATIONS = ("insight_1", "insight_2", "insight_3", "roles")
+CONTEST_ABLATIONS = ("mixes", "response_model")
+LOOP_ABLATIONS = ("insight_2", "insight_3")
+BASELINES = ("single", "majority", "fan", "chain", "grid", "mixed vote")
+DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "research"}
+"""Sections of the profile that the study sets itself, or does not look at."""
+
+
+class StudyQuestions(Closed):
+    """Questions of one task: the first `pool` of its source; the last `test` of those are the test
+    questions of every search.
+
+    `train` and `val` are drawn from the others with a search's seed; `pilot` from all.
+    """
+
+    pool: PositiveInt
+    train: PositiveInt
+    val: PositiveInt
+    test: PositiveInt
+    pilot: PositiveInt
+
+
+class StudyBudget(Closed):
+    """One column of table 3."""
+
+    metric: Metric
+    limit: float
+
+
+class StudySettings(Closed):
+    """lab/study.yaml."""
+
+    profile: str
+    questions: dict[str, StudyQuestions]
+    search: SearchSettings
+    init: InitSettings
+    contest: ContestSettings
+    budgets: dict[str, StudyBudget]
+    joint: Objective
+
+
+Way = Literal["contest", "paper", "none"]
+"""What a method starts with: the contest's contenders, the paper's init stages where it uses them,
+or, a baseline, nothing.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One search: task, method, what it starts with, which switches are off, budget and objective,
+    and the seed.
+
+    `without` names a switch of the agent or of the contest. With `loop` Agent-REINFORCE goes on
+    after a contest. A baseline is a plain graph, named in place of a method.
+    """
+
+    task: str
+    method: str
+    metric: Metric
+    budget: float
+    seed: int
+    without: str = ""
+    objective: Objective = field(default_factory=Objective)
+    way: Way = "paper"
+    loop: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        parts = [
+            self.task,
+            self.method,
+            f"without {self.without}" if self.without else "",
+            f"{self.metric} {self.budget:g}",
+        ]
+        parts += [
+            "joint" if self.objective.joint else "",
+            "with contenders" if self.way == "contest" else "",
+        ]
+        return " ".join(
+            part for part in [*parts, "loop" if self.loop else "", f"seed {self.seed}"] if part
+        )
+
+
+def load_study(path: Path = STUDY) -> StudySettings:
+    """Read lab/study.yaml. Raises SettingsError."""
+    return load(StudySettings, path)
+
+
+def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
+    """On every task, at the profile's budget: every method with the contest's contenders and
+    without them, and the baselines.
+    """
+    where = profile.budget.metric, profile.budget.limit, seed
+    found = []
+    for task in settings.questions:
+        found += [Cell(task, method, *where, way="contest") for method in (OURS, *RIVALS)]
+        found += [Cell(task, method, *where) for method in (OURS, *RIVALS)]
+        found += [Cell(task, baseline, *where, way="none") for baseline in BASELINES]
+    return found
+
+
+def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
+    """Agent-REINFORCE as in the paper without each insight, and without roles."""
+    tasks = [task for task in settings.questions if task in ("math", "mmlu")]
+    budget = profile.budget
+    return [
+        Cell(task, OURS, budget.metric, budget.limit, seed, without)
+        for task in tasks
+        for without in ("", *ABLATIONS)
+    ]
+
+
+def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
+    """The contest, without each of its parts, in the paper's way instead, and with the loop after
+    it.
+    """
+    where = profile.budget.metric, profile.budget.limit, seed
+    found = []
+    for task in settings.questions:
+        found += [
+            Cell(task, OURS, *where, without, way="contest") for without in ("", *CONTEST_ABLATIONS)
+        ]
+        found += [
+            Cell(task, OURS, *where, without, way="contest", loop=True)
+            for without in ("", *LOOP_ABLATIONS)
+        ]
+        found.append(Cell(task, OURS, *where))
+    return found
+
+
+def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
+    """On MATH under each other budget: the methods, the contest, and the contest for accuracy and
+    latency.
+    """
+    return {
+        name: [Cell("math", method, b.metric, b.limit, seed) for method in (*RIVALS, OURS)]
+        + [Cell("math", OURS, b.metric, b.limit, seed, way="contest")]
+        + [Cell("math", OURS, b.metric, b.limit, seed, objective=settings.joint, way="contest")]
+        for name, b in settings.budgets.items()
+        if "math" in settings.questions
+    }
+
+
+def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[Cell]:
+    """Every search of the study once, those of a task and seed together."""
+    found: dict[str, Cell] = {}
+    for seed in seeds:
+        cells = (
+            table_1(settings, profile, seed)
+            + table_2(settings, profile, seed)
+            + contest_table(settings, profile, seed)
+        )
+        cells += [cell for column in table_3(settings, seed).values() for cell in column]
+        found |= {cell.name: cell for cell in cells}
+    for cell in found.values():
+        if cell.way != "none":
+            searcher_class(cell.method)
+    return sorted(found.values(), key=lambda cell: (cell.seed, cell.task))
+
+
+def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -> str:
+    """The key under which an outcome is kept: it changes with the settings, the simulated pool, and
+    the code that is run.
+    """
+    data = {
+        "study": settings.model_dump(mode="json", exclude={"budgets", "joint"}),
+        "profile": {
+            name: value for name, value in settings_identity(profile).items() if name not in DECIDED
+        },
+        "code": _code(),
+        "what": what,
+    }
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def cell_digest(settings: StudySettings, profile: Profile, cell: Cell) -> str:
+    """`digest` of one search."""
+    return digest(settings, profile, asdict(cell) | {"objective": cell.objective.model_dump()})
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    return code_digest("lab.study.pilots", "lab.study.run")
+
+
+def require_simulated(profile: Profile, settings: StudySettings) -> None:
+    """Raises SettingsError unless the profile's pool is simulated and has the study's tasks and
+    roles to switch off.
+    """
+    if profile.engine.kind != "simulated":
+        raise SettingsError(
+            f"the study needs a profile whose engine is simulated, found {profile.engine.kind}"
+        )
+    for task in settings.questions:
+        profile.task(task)

@@ -1,0 +1,287 @@
+"""reports/study/: the tables as CSV, the plots, and what they come to, as Markdown and as a
+page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lab.study import figures, paper, tables
+from lab.study.page import Picture, Section, picture, section, write_page
+from lab.study.plan import StudySettings
+from ttsgraph.base.files import write_text
+from ttsgraph.base.wording import counted
+from ttsgraph.evaluation.stats import TEST, smallest_p
+from ttsgraph.settings.profile import Profile
+
+SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {
+    "block": ("on", 0),
+    "name": ("method", 0),
+    "score": ("score, %", 1),
+    "paper_score": ("paper", 0),
+    "calls": ("calls", 0),
+    "tokens": ("tokens", 0),
+    "seconds": ("search, model s", 0),
+    "paper_search_s": ("paper, s", 0),
+    "latency_s": ("s a query", 1),
+    "paper_latency_s": ("paper", 1),
+    "difference": ("points above the reference", 1),
+    "p_score": ("p (score)", 4),
+    "p_seconds": ("p (search)", 4),
+}
+ABOUT = (
+    "All figures are simulated. {seeds}; means with 95 % Student intervals; the paper's figures"
+    " beside them are of real models. Search costs are those of calls that were made for the"
+    " search: init stages where a method starts from them, training batches and validation; a call"
+    " that is asked for twice is made once. Model seconds add up the calls' latencies. p-values and"
+    " differences are against agent_reinforce in tables 1 and 3 and against the full method in the"
+    " ablations; p is of {test}. All searches of a task are tested on the same questions.{power}"
+)
+PILOT_COLUMNS: Mapping[str, tuple[str, int]] = {
+    "figure": ("of", 0),
+    "task": ("task", 0),
+    "label": ("what", 0),
+    "topology": ("topology", 0),
+    "accuracy": ("accuracy, %", 1),
+    "paper_accuracy": ("paper", 0),
+}
+HEADS = {
+    "table_1": "Table 1: every method at the main budget",
+    "contest": "The contest, without its parts, and what the loop adds to it",
+    "table_2": "Table 2: Agent-REINFORCE as in the paper, without an insight or roles",
+    "table_3": "Table 3: MATH under other budgets, and for accuracy and latency",
+}
+BEST = "Figure 6: the best graph found on MATH"
+PILOTS = "Figures 1, 3 and 4, table 4: pilots"
+PILOT_FIGURES = ("figure_1", "figure_3", "figure_4a", "figure_4b", "figure_4c", "table_4")
+SCATTER = "Test score against what the search took"
+
+
+def write_study(
+    folder: Path,
+    settings: StudySettings,
+    profile: Profile,
+    rows: pd.DataFrame,
+    pilots: pd.DataFrame,
+) -> Path:
+    """Write everything; returns the Markdown report's path. Raises DataError when methods were not
+    on the same terms.
+    """
+    budget = profile.budget.limit
+    columns = {label: (b.metric, b.limit) for label, b in settings.budgets.items()}
+    found = {
+        "table_1": tables.table_1(rows, budget),
+        "contest": tables.contest_table(rows, budget),
+        "table_2": tables.table_2(rows, budget),
+        "table_3": tables.table_3(rows, columns),
+    }
+    pilot = tables.pilot_table(pilots)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in {**found, "pilots": pilot}.items():
+        table.to_csv(folder / f"{name}_simulated.csv", index=False)
+    rows.drop(columns=["terms", "curve", "front"]).to_csv(
+        folder / "searches_simulated.csv", index=False
+    )
+    for name in ("table_1", "table_3"):
+        if len(found[name]):
+            figures.plot_methods(_without_twins(found[name]), folder / f"{name}_simulated.svg")
+    figures.plot_pilots(pilot, folder)
+    math = rows[(rows["task"] == "math") & (rows["without"] == "")]
+    at_budget = math[
+        (math["metric"] == "flops") & (math["budget"] == budget) & ~math["joint"] & ~math["loop"]
+    ]
+    main = at_budget[at_budget["way"] == "paper"]
+    best = ""
+    if len(main):
+        figures.plot_curves(main, settings.search.max_iterations, folder / "figure_9_simulated.svg")
+        contested = at_budget[(at_budget["method"] == paper.OURS) & (at_budget["way"] == "contest")]
+        best = figures.draw_best(
+            contested if len(contested) else main[main["method"] == paper.OURS],
+            folder / "figure_6_simulated.svg",
+        )
+        figures.plot_front(
+            math[(math["method"] == paper.OURS) & (math["way"] == "paper")],
+            folder / "pareto_front_simulated.svg",
+        )
+    seeds = int(rows["seed"].nunique())
+    about = ABOUT.format(
+        seeds=counted(seeds, "seed"), test=TEST, power=power(seeds, found["table_1"])
+    )
+    holds = [*ranking(found["table_1"]), *ablation(found["contest"]), *ablation(found["table_2"])]
+    write_page(
+        folder / "study_simulated.html",
+        about,
+        holds,
+        _sections(folder, found, pilot, best),
+        rows["seed"].nunique(),
+    )
+    path = folder / "study_simulated.md"
+    write_text(path, _markdown(found, pilot, best, about, holds))
+    return path
+
+
+def _sections(
+    folder: Path, found: Mapping[str, pd.DataFrame], pilot: pd.DataFrame, best: str
+) -> list[Section]:
+    """The page's sections; those without a row or a plot are left out."""
+
+    def plots(alts: Mapping[str, str]) -> list[Picture]:
+        return [shown for name, alt in alts.items() for shown in picture(folder, name, alt)]
+
+    by_iteration = {
+        "figure_9": "Best validation score by iteration",
+        "pareto_front": "Validation score and latency, and their front",
+    }
+    graph = (
+        [
+            Section(
+                "figure_6",
+                "Graph",
+                BEST,
+                best_found(best),
+                plots({"figure_6": "The best graph found on MATH"}),
+            )
+        ]
+        if best
+        else []
+    )
+    return [
+        section(
+            "table_1",
+            "Methods",
+            HEADS["table_1"],
+            found["table_1"],
+            SEARCH_COLUMNS,
+            plots({"table_1": SCATTER, **by_iteration}),
+        ),
+        section("contest", "Contest", HEADS["contest"], found["contest"], SEARCH_COLUMNS),
+        section("table_2", "Ablation", HEADS["table_2"], found["table_2"], SEARCH_COLUMNS),
+        section(
+            "table_3",
+            "Budgets",
+            HEADS["table_3"],
+            found["table_3"],
+            SEARCH_COLUMNS,
+            plots({"table_3": SCATTER}),
+        ),
+        *graph,
+        section(
+            "pilots",
+            "Pilots",
+            PILOTS,
+            pilot,
+            PILOT_COLUMNS,
+            plots({name: name.replace("_", " ").capitalize() for name in PILOT_FIGURES}),
+        ),
+    ]
+
+
+def best_found(best: str) -> str:
+    """The best graph beside the paper's, in words."""
+    return f"Here: {best}. The paper's {paper.BEST_GRAPH}."
+
+
+def _markdown(
+    found: Mapping[str, pd.DataFrame],
+    pilot: pd.DataFrame,
+    best: str,
+    about: str,
+    holds: Sequence[str],
+) -> str:
+    parts = [
+        "# The study, on the simulated pool",
+        about,
+        "## What holds",
+        "\n".join(f"- {line}" for line in holds),
+    ]
+    for name, head in HEADS.items():
+        parts += [f"## {head}", tables.markdown(found[name], SEARCH_COLUMNS)]
+    parts += [f"## {BEST}", best_found(best), f"## {PILOTS}", tables.markdown(pilot, PILOT_COLUMNS)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
+    """A table's lines but the rivals with contenders, which would cover each other in a picture."""
+    return table[~table["name"].str.endswith(tables.WITH_CONTENDERS)]
+
+
+def power(seeds: int, table: pd.DataFrame) -> str:
+    """A sentence where so few seeds can't show anything, whatever the scores; else nothing."""
+    comparisons = int(table.groupby("block")["name"].nunique().max()) - 1 if len(table) else 0
+    least = smallest_p(seeds, comparisons)
+    if least < 0.05 or not comparisons:
+        return ""
+    return (
+        f" With {counted(seeds, 'seed')} nothing can be significant in table 1: no p there can be"
+        f" below {least:.2g}."
+    )
+
+
+def ranking(table: pd.DataFrame) -> list[str]:
+    """Per task: whether agent_reinforce has the best score of the methods without its contenders
+    and the baselines, against whom that is significant, whom it costs less than; and how far rivals
+    with the contenders are from it.
+    """
+    lines = []
+    for block, group in table.groupby("block", sort=False):
+        by_name: dict[str, Any] = {row["name"]: row for row in group.to_dict("records")}
+        if paper.OURS not in by_name:
+            continue
+        ours = by_name[paper.OURS]
+        twins = {
+            name: row for name, row in by_name.items() if name.endswith(tables.WITH_CONTENDERS)
+        }
+        rivals = {
+            name: row for name, row in by_name.items() if name != paper.OURS and name not in twins
+        }
+        clear = [
+            name
+            for name, row in rivals.items()
+            if ours["score"] > row["score"] and row["p_score"] < 0.05
+        ]
+        unclear = [name for name in rivals if name not in clear]
+        place = 1 + sum(row["score"] > ours["score"] for row in rivals.values())
+        cheaper = [name for name, row in rivals.items() if ours["seconds"] < row["seconds"]]
+        line = (
+            f"{block}: agent_reinforce is number {place} of {1 + len(rivals)} by test score"
+            f" ({ours['score']:.1f} %), better with p < 0.05 than {', '.join(clear) or 'none'}; not"
+            f" so against {', '.join(unclear) or 'none'}. Its search takes fewer model seconds than"
+            f" that of {', '.join(cheaper) or 'none'}."
+        )
+        if twins:
+            apart = [row["difference"] for row in twins.values()]
+            line += (
+                f" Rivals that get its contenders are {min(apart):+.1f} to {max(apart):+.1f} points"
+                " from it."
+            )
+        lines.append(line)
+    return lines
+
+
+def ablation(table: pd.DataFrame) -> list[str]:
+    """Per task and switch: what removing it does to score and search effort, and whether that is
+    significant.
+    """
+    lines = []
+    for block, group in table.groupby("block", sort=False) if len(table) else []:
+        by_name: dict[str, Any] = {row["name"]: row for row in group.to_dict("records")}
+        full = by_name["full"]
+        for name, row in by_name.items():
+            if name == "full":
+                continue
+            score = row["score"] - full["score"]
+            effort = row["seconds"] / full["seconds"] - 1
+            lines.append(
+                f"{block}, {name if ' ' in name else f'without {name}'}: score {score:+.1f} points"
+                f" ({_clear(row['p_score'])}), search {100 * effort:+.0f} %"
+                f" ({_clear(row['p_seconds'])})"
+            )
+    return lines
+
+
+def _clear(p: float) -> str:
+    return f"p = {p:.3f}" if p < 0.05 else f"not significant, p = {p:.2f}"

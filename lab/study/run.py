@@ -1,0 +1,372 @@
+"""One search of the study, from its questions to its test score; everything in one process and in
+memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lab.study.ledger import Ledger, LedgerClient
+from lab.study.paper import OURS
+from lab.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Brief, Counts, family_size_trials
+from ttsgraph.contest.baselines import baselines
+from ttsgraph.contest.contenders import Contender, Contenders
+from ttsgraph.contest.contest import Contest
+from ttsgraph.evaluation.archive import Archive
+from ttsgraph.evaluation.environment import Environment, Grader
+from ttsgraph.methods import Problem, searcher_class
+from ttsgraph.methods.base import plain_terms
+from ttsgraph.methods.driver import Driver
+from ttsgraph.response.learnt import Learnt
+from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
+from ttsgraph.settings.stages import ContestSettings, RacingSettings
+from ttsgraph.simulated.client import SimulatedClient
+from ttsgraph.stages.brief import brief_of, scores_of
+from ttsgraph.stages.trials import (
+    evaluate_cases,
+    evaluate_trials,
+    single_cases,
+    start_trial,
+    trial_cases,
+    trials_of,
+)
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions
+from ttsgraph.tasks.synthetic import named_in
+
+Grades = dict[str, list[bool]]
+"""Question id -> the grade of each reply that the simulated pool can give to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the init stages came to: single-model accuracies, the multiset, the ledger of their
+    calls, and the contenders.
+    """
+
+    singles: Mapping[str, float]
+    counts: Counts
+    ledger: Ledger
+    contenders: tuple[Contender, ...] = ()
+    learnt: Learnt | None = None
+
+
+class Laboratory:
+    """One task of the study: its simulated client, questions, grader and the starts found so
+    far.
+    """
+
+    def __init__(
+        self, settings: StudySettings, profile: Profile, task: str, grades: Grades | None = None
+    ) -> None:
+        self.settings = settings
+        self.profile = profile
+        self.task = task
+        self.sizes = settings.questions[task]
+        self.section = profile.task(task)
+        kind = get_task(self.section.kind)
+        self.pool = load_questions(kind, self.section.source, seed=0)[: self.sizes.pool]
+        self.kind = kind
+        self.prompt = self.section.prompt.prompt(kind, ())
+        self.grader = Grader(kind)
+        for question in self.pool if grades is not None else []:
+            for reply, right in zip(replies_to(question), (grades or {})[question.id], strict=True):
+                self.grader.remember(question, reply, right)
+        lengths = {section.kind: section.lengths.value() for section in profile.tasks.values()}
+        self.client = SimulatedClient(profile.simulation, profile.model_pool(), lengths)
+        self._starts: dict[str, Start] = {}
+
+    def questions(self, seed: int) -> dict[str, list[Question]]:
+        """Train and val of a seed, disjoint, and the test questions, which are the same for every
+        seed.
+        """
+        sizes = self.sizes
+        others = self.pool[: -sizes.test]
+        test = self.pool[-sizes.test :]
+        order = np.random.default_rng([seed, 2]).permutation(len(others)).tolist()
+        drawn = [others[k] for k in order[: sizes.train + sizes.val]]
+        return {"train": drawn[: sizes.train], "val": drawn[sizes.train :], "test": test}
+
+    def environment(self, ledger: Ledger) -> Environment:
+        """An environment that notes calls in the ledger."""
+        pool = self.profile.model_pool()
+        sampling = self.section.sampling.sampling()
+        return Environment(
+            self.kind,
+            self.prompt,
+            sampling,
+            pool,
+            LedgerClient(self.client, ledger),
+            grader=self.grader,
+        )
+
+    async def start(
+        self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]
+    ) -> Start:
+        """The init stages for these settings and this budget, run once: the contest, or the paper's
+        (section 5.2).
+        """
+        contest = self.settings.contest
+        if cell.loop:
+            contest = contest_share(contest, self.settings.search.loop_share)
+        if cell.without in CONTEST_ABLATIONS:
+            contest = contest.model_copy(update={cell.without: False})
+        chosen = (
+            contest.model_dump()
+            if cell.way == "contest"
+            else [agent.insight_1, self.settings.search.racing.model_dump()]
+        )
+        asked = [
+            cell.seed,
+            cell.metric,
+            cell.budget,
+            brief.objective.model_dump(),
+            list(brief.roles),
+            cell.way,
+            chosen,
+        ]
+        key = json.dumps(asked)
+        if key not in self._starts:
+            ledger = Ledger()
+            environment = self.environment(ledger)
+            brief = await with_singles(brief, environment, questions["train"])
+            if cell.way == "contest":
+                self._starts[key] = await self._contest(
+                    contest, cell, brief, environment, ledger, questions
+                )
+            else:
+                counts = await self._multiset(cell, agent, brief, environment, questions["train"])
+                self._starts[key] = Start(brief.single_scores, counts, ledger)
+        return self._starts[key]
+
+    async def _contest(
+        self,
+        settings: ContestSettings,
+        cell: Cell,
+        brief: Brief,
+        environment: Environment,
+        ledger: Ledger,
+        questions: dict[str, list[Question]],
+    ) -> Start:
+        rng = np.random.default_rng([cell.seed, 1])
+        contest = Contest(brief, questions["train"], questions["val"], settings, rng)
+        await contest.run(environment.with_node_grades())
+        contenders = contest.contenders(settings.kept)
+        counts = contenders[0].graph.model_counts()
+        return Start(brief.single_scores, counts, ledger, contenders, contest.learnt())
+
+    async def _multiset(
+        self,
+        cell: Cell,
+        agent: AgentSettings,
+        brief: Brief,
+        environment: Environment,
+        train: list[Question],
+    ) -> Counts:
+        """The paper's: multisets judged by random topologies."""
+        init = self.settings.init
+        rng = np.random.default_rng([cell.seed, 1])
+        questions = train[: init.questions]
+        chooser = make_agent(agent, rng)
+        cases = trial_cases(family_size_trials(brief), brief, init.topologies, rng)
+        tried = await evaluate_trials(cases, environment, brief, questions, RacingSettings())
+        preference = chooser.select_family_size(brief, trials_of(tried, brief.objective))
+        cases = trial_cases(
+            chooser.select_instances(brief, preference, init.candidates),
+            brief,
+            init.topologies,
+            rng,
+        )
+        return start_trial(
+            await evaluate_trials(
+                cases, environment, brief, questions, self.settings.search.racing
+            ),
+            brief,
+            "paper",
+        ).counts
+
+
+async def with_singles(brief: Brief, environment: Environment, train: list[Question]) -> Brief:
+    """The brief with each model's accuracy alone, as the profile stage measures it."""
+    profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
+    return replace(brief, single_scores=scores_of(profile))
+
+
+async def run_cell(
+    laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Search, then test: a flat row of figures, the found graph, the validation curve, and the
+    terms.
+
+    `parameters` are a method's own, for tuning. Costs are those of calls made for the search: init
+    stages (for methods that start from them), training batches and validation, not the test.
+    """
+    began = time.process_time()
+    profile = _profile_of(laboratory.profile, cell)
+    settings = laboratory.settings
+    agent = profile.agent
+    questions = laboratory.questions(cell.seed)
+    brief = brief_of(profile, cell.task, {}, questions["train"])
+    cost = brief.cost
+    if cell.way == "none":
+        return await _baseline(laboratory, cell, agent, brief, questions) | {
+            "cpu_s": time.process_time() - began
+        }
+    method = searcher_class(cell.method)
+    ledger = Ledger()
+    start = Start({}, {}, Ledger())
+    if method.uses_start or cell.way == "contest":
+        start = await laboratory.start(cell, agent, brief, questions)
+        brief = replace(brief, single_scores=start.singles)
+        ledger = start.ledger.copy()
+    init_calls = ledger.calls
+    search = settings.search
+    if cell.way == "paper" and cell.method == OURS:
+        search = search.model_copy(update={"way": "paper"})
+        agent = agent.model_copy(update={"evidence": False, "proposes": False})
+    problem = Problem(
+        brief,
+        search,
+        agent,
+        dict(start.counts),
+        cell.seed,
+        contenders=start.contenders,
+        learnt=start.learnt,
+        calls=_calls_left(settings, cell, start),
+    )
+    searcher = method(problem, **parameters) if parameters else method.of(problem)
+    archive = Archive(None)
+    driver = Driver(cost, search, archive)
+    environment = laboratory.environment(ledger)
+    if cell.loop:
+        environment = environment.with_node_grades()
+    found = await driver.run(searcher, environment, questions["train"], questions["val"])
+    test = await laboratory.environment(Ledger()).evaluate(found.graph, questions["test"])
+    table = archive.table()
+    return {
+        "task": cell.task,
+        "method": cell.method,
+        "without": cell.without,
+        "metric": cell.metric,
+        "budget": cell.budget,
+        "joint": cell.objective.joint,
+        "way": cell.way,
+        "loop": cell.loop,
+        "contender": found.contender,
+        "seed": cell.seed,
+        "score": test.accuracy,
+        "latency_s": test.latency_s,
+        "val_score": found.val_accuracy,
+        "calls": ledger.calls,
+        "naive_calls": int(table["calls"].sum()),
+        "tokens": ledger.tokens,
+        "seconds": ledger.seconds,
+        "init_calls": init_calls,
+        "candidates": int((table["split"] == "train").sum()),
+        "iterations": int(found.trajectory["iteration"].max()),
+        "found_iteration": found.iteration,
+        "budget_units": cost.graph_cost(found.graph),
+        "nodes": len(found.graph.nodes),
+        "width": found.graph.width,
+        "depth": found.graph.depth,
+        "start": json.dumps(start.counts),
+        "graph": found.graph.to_json(),
+        "curve": found.trajectory["best_val_value"].tolist(),
+        "front": _front_points(table),
+        "terms": plain_terms(found.terms),
+        "cpu_s": time.process_time() - began,
+    }
+
+
+def _calls_left(settings: StudySettings, cell: Cell, start: Start) -> int:
+    """The calls that the loop has after the contest, if it is to go on."""
+    if not cell.loop or start.learnt is None:
+        return 0
+    return loop_calls(settings.contest, settings.search.loop_share, start.learnt.calls)
+
+
+def _profile_of(profile: Profile, cell: Cell) -> Profile:
+    """The profile with what a cell sets: agent, budget and objective."""
+    switched_off = {cell.without: False} if cell.without in ABLATIONS else {}
+    agent = profile.agent.model_copy(update=switched_off)
+    budget = profile.budget.model_copy(update={"metric": cell.metric, "limit": cell.budget})
+    changes = {"agent": agent, "budget": budget, "objective": cell.objective}
+    return profile.model_copy(update=changes)
+
+
+async def _baseline(
+    laboratory: Laboratory,
+    cell: Cell,
+    agent: AgentSettings,
+    brief: Brief,
+    questions: dict[str, list[Question]],
+) -> dict[str, Any]:
+    """The row of a plain graph of the models that score best alone; what it took is asking each
+    model alone.
+    """
+    ledger = Ledger()
+    brief = await with_singles(brief, laboratory.environment(ledger), questions["train"])
+    graph = baselines(Contenders(brief))[cell.method]
+    test = await laboratory.environment(Ledger()).evaluate(graph, questions["test"])
+    return {
+        "task": cell.task,
+        "method": cell.method,
+        "without": "",
+        "metric": cell.metric,
+        "budget": cell.budget,
+        "joint": False,
+        "way": cell.way,
+        "loop": False,
+        "seed": cell.seed,
+        "score": test.accuracy,
+        "latency_s": test.latency_s,
+        "calls": ledger.calls,
+        "tokens": ledger.tokens,
+        "seconds": ledger.seconds,
+        "budget_units": brief.cost.graph_cost(graph),
+        "nodes": len(graph.nodes),
+        "width": graph.width,
+        "depth": graph.depth,
+        "graph": graph.to_json(),
+        "curve": [],
+        "front": [],
+        "terms": None,
+    }
+
+
+def _front_points(table: pd.DataFrame) -> list[list[float]]:
+    rows = table[(table["split"] == "val") & (table["status"] == "ok")]
+    return rows[["accuracy", "latency_s"]].drop_duplicates().to_numpy().tolist()
+
+
+async def grade_replies(settings: StudySettings, profile: Profile, task: str) -> Grades:
+    """The grade of every reply that the simulated pool can give to a task's questions, by the real
+    grader.
+    """
+    laboratory = Laboratory(settings, profile, task)
+
+    async def graded(question: Question) -> list[bool]:
+        return [
+            bool(await laboratory.grader.grade(question, reply)) for reply in replies_to(question)
+        ]
+
+    rows = await asyncio.gather(*(graded(question) for question in laboratory.pool))
+    return {question.id: row for question, row in zip(laboratory.pool, rows, strict=True)}
+
+
+def replies_to(question: Question) -> tuple[str, ...]:
+    """What the simulated pool can reply to a synthetic question."""
+    problem = named_in(question.text)
+    assert problem is not None, question.text
+    return problem.replies

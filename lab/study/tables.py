@@ -1,0 +1,251 @@
+"""The study's tables: each cell a mean with its 95 % interval over seeds, beside the paper's
+figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from lab.study import paper
+from ttsgraph.evaluation.stats import Mean, holm, mean_of, paired_p
+from ttsgraph.methods.base import require_equal_terms
+
+COSTS = ("calls", "tokens", "seconds")
+AS_PAPER = "agent_reinforce as in the paper"
+WITH_CONTENDERS = "with contenders"
+Rows = pd.DataFrame
+
+
+def searches_table(
+    groups: Mapping[str, Rows], paper_row: Callable[[str, str], Sequence[float] | None]
+) -> Rows:
+    """One row per block and name: score, search cost and latency with intervals, the paper's, and p
+    against the block's reference.
+
+    `groups` maps a block to its rows, whose column `name` tells the lines apart; the reference is
+    the line `agent_reinforce` or `full`. p-values are of paired tests over seeds against the
+    reference, for the score and for the search seconds.
+    """
+    lines = []
+    for block, table in groups.items():
+        names = list(dict.fromkeys(table["name"]))
+        reference = "full" if "full" in names else paper.OURS
+        against = {
+            column: _p_values(table, names, reference, column) for column in ("score", "seconds")
+        }
+        for name in names:
+            mine = table[table["name"] == name]
+            published = paper_row(block, name)
+            line: dict[str, Any] = {"block": block, "name": name, "seeds": len(mine)}
+            line |= _cells("score", mean_of([100 * score for score in mine["score"]]))
+            line["paper_score"] = published[0] if published else None
+            for column in COSTS:
+                line |= _cells(column, mean_of(list(mine[column])))
+            line["paper_search_s"] = published[1] if published else None
+            line |= _cells("latency_s", mean_of(list(mine["latency_s"])))
+            line["paper_latency_s"] = published[2] if published and len(published) > 2 else None
+            line |= _cells("difference", _difference(table, reference, name))
+            line["p_score"] = against["score"].get(name)
+            line["p_seconds"] = against["seconds"].get(name)
+            lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _difference(table: Rows, reference: str, name: str) -> Mean:
+    """How many points of score a line is above the reference, over the seeds that both have."""
+    values = table.pivot_table(index="seed", columns="name", values="score")
+    if reference not in values or name == reference:
+        return mean_of([])
+    return mean_of((100 * (values[name] - values[reference])).dropna().tolist())
+
+
+def _cells(name: str, mean: Mean) -> dict[str, float]:
+    return {name: mean.value, f"{name}_low": mean.low, f"{name}_high": mean.high}
+
+
+def _p_values(table: Rows, names: Sequence[str], reference: str, column: str) -> dict[str, float]:
+    """Holm-corrected p of each other line against the reference, over the seeds that both have."""
+    values = table.pivot_table(index="seed", columns="name", values=column)
+    found = {}
+    for name in names:
+        if name != reference and reference in values:
+            pairs = values[[reference, name]].dropna()
+            found[name] = paired_p(pairs[reference].tolist(), pairs[name].tolist())
+    return holm(found)
+
+
+def named(rows: Rows) -> Rows:
+    """Rows with the column `name`: the method and what it starts with, or `joint`, or a
+    baseline.
+    """
+
+    def name(method: str, way: str, joint: bool) -> str:
+        if joint:
+            return "joint"
+        if way == "none":
+            return method
+        if method == paper.OURS:
+            return method if way == "contest" else AS_PAPER
+        return f"{method} {WITH_CONTENDERS}" if way == "contest" else method
+
+    return rows.assign(
+        name=[
+            name(*values) for values in zip(rows["method"], rows["way"], rows["joint"], strict=True)
+        ]
+    )
+
+
+def _blocks(rows: Rows) -> dict[str, Rows]:
+    return {str(task): table for task, table in rows.groupby("task", sort=False)}
+
+
+def _require_equal_terms(table: Rows) -> None:
+    """Raises DataError when two methods that start alike were not searched on the same terms under
+    one seed.
+    """
+    for _, same in table[table["way"] != "none"].groupby(["seed", "way"]):
+        require_equal_terms(dict(zip(same["name"], same["terms"], strict=True)))
+
+
+def table_1(rows: Rows, budget: float) -> Rows:
+    """Every method on every task at the main budget, with and without the contest's contenders, and
+    the baselines.
+    """
+    mine = rows[
+        (rows["without"] == "")
+        & ~rows["joint"]
+        & ~rows["loop"]
+        & (rows["metric"] == "flops")
+        & (rows["budget"] == budget)
+    ]
+    groups = _blocks(named(mine))
+    for table in groups.values():
+        _require_equal_terms(table)
+    return searches_table(
+        groups, lambda task, name: paper.TABLE_1.get(task, {}).get(_published(name))
+    )
+
+
+def _published(name: str) -> str:
+    """The line of the paper's tables that a name stands for: the paper has no contest."""
+    return {AS_PAPER: paper.OURS, paper.OURS: ""}.get(name, name)
+
+
+def _ours(rows: Rows, budget: float) -> Rows:
+    return rows[
+        (rows["method"] == paper.OURS)
+        & ~rows["joint"]
+        & (rows["metric"] == "flops")
+        & (rows["budget"] == budget)
+    ]
+
+
+def table_2(rows: Rows, budget: float) -> Rows:
+    """Agent-REINFORCE as in the paper, and what it lacks."""
+    ours = _ours(rows, budget)
+    ours = ours[ours["way"] == "paper"]
+    ours = ours.assign(name=ours["without"].where(ours["without"] != "", "full"))
+    groups = {task: table for task, table in _blocks(ours).items() if table["name"].nunique() > 1}
+    return searches_table(groups, lambda task, name: paper.TABLE_2.get(task, {}).get(name))
+
+
+def contest_table(rows: Rows, budget: float) -> Rows:
+    """The contest, what it lacks, what the loop after it adds, and the paper's way in its place."""
+    ours = _ours(rows, budget)
+    ours = ours[(ours["way"] == "contest") | (ours["without"] == "")]
+
+    def name(way: str, without: str, loop: bool) -> str:
+        if way == "paper":
+            return AS_PAPER
+        parts = [
+            "with the loop" if loop else "",
+            f"without {without.replace('_', ' ')}" if without else "",
+        ]
+        return ", ".join(part for part in parts if part) or "full"
+
+    names = [
+        name(*values) for values in zip(ours["way"], ours["without"], ours["loop"], strict=True)
+    ]
+    groups = {
+        task: table
+        for task, table in _blocks(ours.assign(name=names)).items()
+        if table["name"].nunique() > 1
+    }
+    return searches_table(groups, lambda task, name: None)
+
+
+def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
+    """MATH under other budgets."""
+    groups = {}
+    for label, (metric, budget) in columns.items():
+        mine = rows[
+            (rows["task"] == "math")
+            & (rows["metric"] == metric)
+            & (rows["budget"] == budget)
+            & (rows["without"] == "")
+        ]
+        if len(mine):
+            groups[label] = named(mine)
+            _require_equal_terms(groups[label][groups[label]["name"] != "joint"])
+    return searches_table(
+        groups, lambda label, name: paper.TABLE_3.get(label, {}).get(_published(name))
+    )
+
+
+def pilot_table(pilots: Rows) -> Rows:
+    """Figures 1, 3 and 4 and table 4: accuracy with its interval over seeds, beside the paper's."""
+    lines = []
+    for (figure, task, label, topology), group in pilots.groupby(
+        ["figure", "task", "label", "topology"], sort=False
+    ):
+        published = paper.PILOTS.get((str(figure), str(task), str(label)))
+        if figure == "table 4":
+            published = paper.TABLE_4[str(task)][str(label)][str(topology)]
+        line: dict[str, Any] = {
+            "figure": figure,
+            "task": task,
+            "label": label,
+            "topology": topology,
+            "seeds": len(group),
+        }
+        line |= _cells("accuracy", mean_of([100 * value for value in group["accuracy"]]))
+        lines.append(line | {"paper_accuracy": published})
+    return pd.DataFrame(lines)
+
+
+Columns = Mapping[str, tuple[str, int]]
+"""Column -> its heading, and how many digits its figures have."""
+
+
+def cells(table: Rows, columns: Columns) -> list[list[str]]:
+    """A table as it is shown; a column with `_low` and `_high` beside it shows its interval."""
+    return [
+        [_shown(row, name, digits) for name, (_, digits) in columns.items()]
+        for row in table.to_dict("records")
+    ]
+
+
+def markdown(table: Rows, columns: Columns) -> str:
+    """A table in Markdown."""
+    lines = [
+        [heading for heading, _ in columns.values()],
+        ["---"] * len(columns),
+        *cells(table, columns),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _shown(row: Mapping[Any, Any], name: str, digits: int) -> str:
+    value = row[name]
+    if value is None or value != value:
+        return ""
+    if isinstance(value, str):
+        return value
+    text = f"{value:.{digits}f}"
+    if f"{name}_low" in row:
+        half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+        text += f" ± {half:.{digits}f}"
+    return text

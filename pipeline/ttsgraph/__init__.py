@@ -1,0 +1,31 @@
+"""Find the graph of model calls that answers best within a budget.
+
+    result = ttsgraph.search(models=[...], questions="qa.jsonl", grade="exact", budget="$0.002")
+    result.graph; result.compare(); result.ask("..."); result.save("folder")
+    ttsgraph.load("folder").serve()
+
+The library is in this folder: graphs, budgets, search and evaluation. It imports no prefect, mlflow
+or dvc, and nothing of ttsgraph_flows but the commands that need them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for those who check the types of what they write
+    from ttsgraph.api.result import Comparison as Comparison
+    from ttsgraph.api.result import Result as Result
+    from ttsgraph.api.result import load as load
+    from ttsgraph.api.result import search as search
+
+IN_PYTHON = ("search", "load", "Result", "Comparison")
+"""What is imported when it is asked for: `import ttsgraph` itself brings no tables, plots or
+clients.
+"""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in IN_PYTHON:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".api.result", __name__), name)

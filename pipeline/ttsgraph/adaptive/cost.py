@@ -1,0 +1,149 @@
+"""Theorem 1 in expectation: what a question costs on average, from how the answers to training
+questions agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.adaptive.settle import answered, needs
+from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.stopping import run_times
+
+Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]
+"""What every node of a graph answers if it is asked: node id -> (C,) classes, questions running
+fastest.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Of one question: the mean cost with its standard error, the cost in the worst case, and the
+    calls of both.
+    """
+
+    mean: float
+    error: float
+    worst: float
+    calls: float
+    most_calls: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Two standard errors to both sides, within 0 and the worst case."""
+        return max(0.0, self.mean - 2 * self.error), min(self.worst, self.mean + 2 * self.error)
+
+
+class Agreement:
+    """What questions need of a graph, as far as it is known how answers agree: on `questions`
+    questions, in as many samples of what is not known as columns of `classes` hold.
+    """
+
+    def __init__(self, classes: Classes, questions: int) -> None:
+        self._classes = classes
+        self._questions = questions
+
+    def expected(self, graph: CollaborationGraph, cost: CostModel) -> Expected:
+        """What a question costs. The error is that of the mean over other questions, and over
+        samples of what is not known.
+        """
+        worst = CostModel.branch_cost(cost, graph)
+        costs = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+        most = sum(get_role(node.role).calls_model for node in graph.nodes)
+        if not graph.adaptive:
+            return Expected(worst, 0.0, worst, most, most)
+        wanted = needs(graph, self._classes(graph))
+        weights = wanted.weights(costs)
+        each = (
+            run_times(graph, wanted.stages, weights)
+            if cost.metric == "runtime"
+            else np.sum(list(weights.values()), axis=0)
+        )
+        by_sample = each.reshape(-1, self._questions)
+        samples = len(by_sample)
+        spread = float(by_sample.mean(axis=1).std(ddof=1)) if samples > 1 else 0.0
+        error = float(by_sample.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
+        return Expected(
+            float(each.mean()), math.hypot(error, spread), worst, float(wanted.count().mean()), most
+        )
+
+
+class MeanCost(CostModel):
+    """A CostModel whose graphs cost what a question costs on average, so that a budget of means
+    holds them.
+    """
+
+    def __init__(self, cost: CostModel, agreement: Agreement) -> None:
+        super().__init__(cost.pool, cost.task, cost.metric)
+        self._agreement = agreement
+        self._known: dict[CollaborationGraph, Expected] = {}
+
+    def expected(self, graph: CollaborationGraph) -> Expected:
+        """The mean with its uncertainty, and the worst case."""
+        found = self._known.get(graph)
+        if found is None:
+            found = self._known[graph] = self._agreement.expected(graph, self)
+        return found
+
+    def branch_cost(self, graph: CollaborationGraph) -> float:
+        """Budget units of one question on average; of a graph that always asks all, the same as in
+        the worst case.
+        """
+        return self.expected(graph).mean if graph.adaptive else super().branch_cost(graph)
+
+
+class RecordedDraws:
+    """Answers to questions alone that were recorded: model -> (k, Q) classes. `samples` orders of
+    the draws are looked at.
+
+    Draws of one model are exchangeable, so that each order is as good as the one they were made in.
+    """
+
+    def __init__(
+        self, draws: Mapping[str, IntArray], rng: np.random.Generator, samples: int = 16
+    ) -> None:
+        self.questions = next(iter(draws.values())).shape[1]
+        self.samples = samples
+        self._shuffled = {
+            model: np.hstack([_shuffled(known, rng) for _ in range(samples)])
+            for model, known in draws.items()
+        }
+
+    def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
+        """What the nodes of a graph answer whose calls ask the question alone. Raises BudgetError
+        where one reads, or where a model has too few draws.
+        """
+        used: dict[str, int] = {}
+        found: dict[int, IntArray] = {}
+        for i in graph.order:
+            node = graph.node(i)
+            if not get_role(node.role).calls_model:
+                found[i] = answered(graph, i, found, lambda: np.empty(0, dtype=np.intp))
+                continue
+            draws = self._shuffled[node.model]
+            number = used.get(node.model, 0)
+            if graph.predecessors[i] or number >= len(draws):
+                raise BudgetError(
+                    f"node {i}: expected a call that asks the question alone, with one of"
+                    f" {len(draws)} draws of {node.model}"
+                )
+            found[i] = draws[number]
+            used[node.model] = number + 1
+        return found
+
+    def agreement(self) -> Agreement:
+        """What questions need, by these draws."""
+        return Agreement(self.classes, self.questions)
+
+
+def _shuffled(draws: IntArray, rng: np.random.Generator) -> IntArray:
+    """Each question's draws in an order of its own."""
+    return np.asarray(rng.permuted(draws, axis=0))

@@ -1,0 +1,220 @@
+"""Stops and gates on many questions at once: the same rules as in the executor, over arrays of
+answers' classes.
+
+What a stop rule or a gate would have cost and answered is known for nothing once the answers are
+known that the nodes give if they are asked. Classes are numbers from 0; a negative one is an answer
+without a form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.stopping import Stop, confidence
+
+RUNS = -1
+"""In place of a predecessor: the node does what its role does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Per question (C,): the place of the predecessor whose answer a node takes, or RUNS, and how
+    many stages it waits for.
+    """
+
+    taken: IntArray
+    used: IntArray
+
+
+def settle(graph: CollaborationGraph, node_id: int, classes: Mapping[int, IntArray]) -> Settled:
+    """What a node with a gate, or one that calls no model, comes to, by the classes (C,) of its
+    predecessors' answers.
+
+    Classes don't say which answers pass a check nor what they weigh, so that a verifier and a
+    weighted vote count as a vote.
+    """
+    node = graph.node(node_id)
+    before = graph.predecessors[node_id]
+    stages = graph.stages[node_id]
+    place = {p: k for k, p in enumerate(before)}
+    count = len(classes[before[0]])
+    taken: IntArray = np.full(count, RUNS)
+    used: IntArray = np.full(count, len(stages))
+    is_open = np.ones(count, dtype=bool)
+    first = 0
+    if node.gate:
+        watched = np.stack([classes[p] for p in stages[0]])
+        leader, votes = leading(watched)
+        closed = 1 - votes / len(watched) <= node.gate.over
+        taken = np.where(closed, np.array([place[p] for p in stages[0]])[leader], taken)
+        used = np.where(closed, 1, used)
+        is_open = ~closed
+        first = 1
+    if get_role(node.role).calls_model:
+        return Settled(taken, used)
+    later = stages[first:] or (graph.reads[node_id],)
+    members = [p for stage in later for p in stage]
+    places = np.array([place[p] for p in members])
+    ballot = Votes(np.stack([classes[p] for p in members]))
+    heard = 0
+    for k, stage in enumerate(later, first):
+        heard += len(stage)
+        stopping = is_open & ballot.stops(node.stop, heard)
+        taken = np.where(stopping, places[ballot.leader(heard)], taken)
+        used = np.where(stopping, min(k + 1, len(stages)), used)
+        is_open &= ~stopping
+    return Settled(taken, used)
+
+
+def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
+    """(C,) the first place of the most frequent class of inputs (d, C), the earliest on a tie, and
+    its votes.
+    """
+    ballot = Votes(inputs)
+    return ballot.leader(len(inputs)), ballot.most(len(inputs))
+
+
+class Votes:
+    """Votes (d, C) counted as they come in, each form's first place with them."""
+
+    def __init__(self, inputs: IntArray) -> None:
+        self.total, count = inputs.shape
+        same = inputs[None] == np.arange(max(int(inputs.max()), 0) + 1)[:, None, None]
+        self._votes = same.cumsum(axis=1, dtype=np.int32)
+        self._first = np.where(same.any(axis=1), same.argmax(axis=1), self.total)
+        self._columns = np.arange(count)
+
+    def _leading_form(self, heard: int) -> IntArray:
+        # Most votes first, then the earliest; a form that was not heard has no votes.
+        rank = self._votes[:, heard - 1] * (self.total + 1) - self._first
+        return np.asarray(
+            np.where(self._votes[:, heard - 1] > 0, rank, -self.total - 1).argmax(axis=0)
+        )
+
+    def leader(self, heard: int) -> IntArray:
+        """(C,) the first place of the leading form among the first `heard` votes; 0 where none has
+        a form.
+        """
+        place = self._first[self._leading_form(heard), self._columns]
+        return np.where(self.most(heard) > 0, place, 0)
+
+    def most(self, heard: int) -> IntArray:
+        """(C,) votes of the leading form."""
+        return np.asarray(self._votes[:, heard - 1].max(axis=0))
+
+    def stops(self, stop: Stop, heard: int) -> BoolArray:
+        """(C,) whether the vote stops after its first `heard` answers, as `stopping.stops` says."""
+        count = len(self._columns)
+        left = self.total - heard
+        if not left or stop.rule == "none":
+            return np.full(count, not left)
+        votes = self._votes[:, heard - 1]
+        form = self._leading_form(heard)
+        most = self.most(heard)
+        # As in `decided`: a rival gets all that is missing, and wins a tie if it was named first.
+        reach = votes + left
+        beaten = (reach > most) | (
+            (reach == most) & (self._first < self._first[form, self._columns])
+        )
+        rivals = (votes > 0) & (np.arange(len(votes))[:, None] != form)
+        decided = (most > 0) & (left <= most) & ~(beaten & rivals).any(axis=0)
+        return decided | _sure(stop, votes) if stop.confident else decided
+
+
+def _sure(stop: Stop, votes: IntArray) -> BoolArray:
+    """(C,) whether a confidence rule is sure of the leader, by votes (F, C)."""
+    if stop.rule == "beta":  # which looks at the leader and the runner-up alone
+        top = (
+            np.partition(votes, -2, axis=0)[-2:]
+            if len(votes) > 1
+            else np.vstack([0 * votes, votes])
+        )
+        base = int(votes.max()) + 1
+        codes = top[1] * base + top[0]
+        found = np.zeros(base * base, dtype=bool)
+        for code in np.flatnonzero(np.bincount(codes)).tolist():
+            most, rival = divmod(code, base)
+            found[code] = most > 0 and confidence(stop.rule, (most, rival)) >= stop.level
+        return np.asarray(found[codes])
+    patterns, which = np.unique(-np.sort(-votes, axis=0), axis=1, return_inverse=True)
+    known = [tuple(int(n) for n in pattern if n) for pattern in patterns.T]
+    sure = np.array(
+        [bool(pattern) and confidence(stop.rule, pattern) >= stop.level for pattern in known]
+    )
+    return np.asarray(sure[which.reshape(-1)])
+
+
+def answered(
+    graph: CollaborationGraph,
+    node_id: int,
+    classes: Mapping[int, IntArray],
+    run: Callable[[], IntArray],
+) -> IntArray:
+    """(C,) classes of a node's answers: what it takes from a predecessor, and elsewhere what `run`
+    says.
+    """
+    node = graph.node(node_id)
+    if not node.adaptive and get_role(node.role).calls_model:
+        return run()
+    settled = settle(graph, node_id, classes)
+    passed = np.stack([classes[p] for p in graph.predecessors[node_id]])[
+        settled.taken, np.arange(len(settled.taken))
+    ]
+    runs = settled.taken == RUNS
+    return np.where(runs, run(), passed) if runs.any() else passed
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Per node (C,): how many of its stages a question asked for, 0 where it needs the node not,
+    and whether it makes a call.
+    """
+
+    stages: Mapping[int, IntArray]
+    calls: Mapping[int, BoolArray]
+
+    def count(self) -> IntArray:
+        """(C,) calls of each question."""
+        return np.sum(list(self.calls.values()), axis=0)
+
+    def weights(self, costs: Mapping[int, float]) -> dict[int, FloatArray]:
+        """Node id -> (C,) what it costs each question, by what it costs where it makes a call."""
+        nothing = np.zeros(len(next(iter(self.stages.values()))))
+        return {
+            i: np.multiply(self.calls[i], costs[i], dtype=np.float64)
+            if i in self.calls
+            else nothing
+            for i in self.stages
+        }
+
+
+def needs(graph: CollaborationGraph, classes: Mapping[int, IntArray]) -> Needs:
+    """What each question needs of a graph, by the classes (C,) that its nodes answer if they are
+    asked.
+    """
+    count = len(classes[graph.sink])
+    asked = {i: np.zeros(count, dtype=bool) for i in graph.order}
+    asked[graph.sink][:] = True
+    stages: dict[int, IntArray] = {}
+    calls = {}
+    for i in reversed(graph.order):
+        role = get_role(graph.node(i).role)
+        used: IntArray = np.full(count, len(graph.stages[i]))
+        runs = asked[i]
+        if graph.node(i).adaptive:
+            settled = settle(graph, i, classes)
+            used = settled.used
+            runs = asked[i] & (settled.taken == RUNS)
+        for k, stage in enumerate(graph.stages[i]):
+            for p in stage:
+                asked[p] = asked[p] | (asked[i] & (used > k))
+        stages[i] = np.where(asked[i], used, 0)
+        if role.calls_model:
+            calls[i] = runs
+    return Needs(stages, {i: calls[i] for i in graph.order if i in calls})

@@ -1,0 +1,416 @@
+"""A language model as the search agent: asked in prompts that are files, answered in typed JSON
+(paper, section 5.2 and A.12).
+
+An answer that is not legal is sent back with the exact errors, at most `reasks` times; of the last
+one the legal part is used and the rest dropped. Every exchange is kept for the journal. How the
+model is reached is not known here: the agent is given `speak`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jinja2
+
+from ttsgraph.agent import context
+from ttsgraph.agent.answers import read_answer, shown
+from ttsgraph.agent.base import (
+    AgentAnswer,
+    AgentReply,
+    Brief,
+    Chat,
+    Combinations,
+    Counts,
+    EdgeEdit,
+    Edits,
+    Exchange,
+    ModelEdit,
+    Preference,
+    ProposedGraph,
+    ProposedNode,
+    Ranking,
+    RoleEdit,
+    SearchAgent,
+    Trial,
+    WiringEdits,
+    affordable,
+    check_edits,
+    counts_problem,
+    same_counts,
+)
+from ttsgraph.agent.history import Scored
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.models.client import Message
+from ttsgraph.settings.profile import AgentSettings
+
+PROMPTS = Path(__file__).with_name("prompts")
+FIRST_SHARE = 0.7
+"""Share of the context that the first prompt may fill; the rest is for an answer that is sent back
+and its problems.
+"""
+
+PROBLEMS_SHOWN = 12
+ANSWER_KEPT = 20_000
+PROBLEMS_KEPT = 200
+"""Characters of an answer, and problems, that the trace keeps."""
+
+A = TypeVar("A", bound=AgentAnswer)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAnswer:
+    """What came of an answer: its legal part as plain data, and why the rest was refused."""
+
+    applied: Mapping[str, Any]
+    refused: Sequence[str]
+
+
+class LLMAgent:
+    """Guides a search by what a language model answers.
+
+    Without insight 1 the init stages don't ask it: `rules`, which lack the insight too, draw the
+    start at random. They also step in where the init stages get nothing legal: a search must start
+    somewhere. In the loop there is no stand-in; an update without a legal part changes nothing.
+    """
+
+    def __init__(self, speak: Chat, settings: AgentSettings, rules: SearchAgent) -> None:
+        self._speak = speak
+        self._settings = settings
+        self._rules = rules
+        self._exchanges: list[Exchange] = []
+
+    def take_exchanges(self) -> list[Exchange]:
+        """The exchanges since this was last called."""
+        taken = self._exchanges
+        self._exchanges = []
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        """That of its rules; an answer is forgotten once it is applied."""
+        return self._rules.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self._rules.restore(state)
+
+    def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
+        """Ask for a ranking of the models that fit the budget; those it leaves out follow by their
+        accuracy alone.
+        """
+        if not self._settings.insight_1:
+            return self._rules.select_family_size(brief, trials)
+        candidates = affordable(brief)
+
+        def check(answer: Ranking) -> CheckedAnswer:
+            legal, refused = _legal_ranking(answer.ranking, candidates)
+            return CheckedAnswer({"ranking": legal}, refused)
+
+        def prompt(room: int) -> str:
+            tables = {
+                "candidates": context.pool_table(brief, candidates, room * 4 // 10),
+                "trials": context.trial_table(trials, room * 4 // 10),
+                "pilot": context.pilot_table(brief, room * 2 // 10),
+            }
+            return self._render("family_size", brief, example=_quoted(candidates[:1]), **tables)
+
+        answer, verdict = self._converse("family_size", prompt, Ranking, check)
+        ranked = list(verdict.applied["ranking"])
+        if not ranked:
+            return self._rules.select_family_size(brief, trials)
+        missing = [model for model in candidates if model not in ranked]
+        missing.sort(key=lambda model: -brief.single_scores.get(model, 0.0))
+        return Preference((*ranked, *missing), answer.reason)
+
+    def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
+        """Ask for model combinations; the rules' own where none is legal."""
+        if not self._settings.insight_1:
+            return self._rules.select_instances(brief, preference, limit)
+
+        def check(answer: Combinations) -> CheckedAnswer:
+            legal: list[Counts] = []
+            refused = []
+            for combination in answer.combinations:
+                counts = combination.counts
+                if problem := counts_problem(counts, brief):
+                    refused.append(f"combination: {problem}")
+                elif any(same_counts(counts, other) for other in legal):
+                    refused.append(f"combination {dict(counts)} stands twice")
+                elif len(legal) == limit:
+                    refused.append(f"combination {dict(counts)} is beyond the {limit} asked for")
+                else:
+                    legal.append(counts)
+            return CheckedAnswer(
+                {"combinations": legal},
+                refused or ([] if legal else ["expected at least one combination, found none"]),
+            )
+
+        def prompt(room: int) -> str:
+            first = preference.models[:1]
+            tables = {
+                "candidates": context.pool_table(brief, affordable(brief), room * 4 // 10),
+                "pilot": context.pilot_table(brief, room * 2 // 10),
+                "preference": context.fit(
+                    preference.models,
+                    room * 4 // 10,
+                    lambda kept: f"({len(preference.models) - kept} more)",
+                    ", ",
+                ),
+            }
+            return self._render(
+                "instances",
+                brief,
+                example=_quoted(first),
+                limit=limit,
+                max_nodes=brief.budget.max_nodes,
+                **tables,
+            )
+
+        _, verdict = self._converse("instances", prompt, Combinations, check)
+        return list(verdict.applied["combinations"]) or self._rules.select_instances(
+            brief, preference, limit
+        )
+
+    def update(
+        self, distribution: GraphDistribution, history: Sequence[Scored], brief: Brief
+    ) -> Edits:
+        """Ask for changes to the distribution and a graph to try; what is illegal in the last
+        answer is left for `apply_edits`.
+
+        Where models are open it is told which were drawn, and may change their probabilities too.
+        """
+        open_models = bool(distribution.open_models().any())
+        knows_scaling = self._settings.insight_2 or self._settings.insight_3
+
+        def check(answer: WiringEdits) -> CheckedAnswer:
+            checked = check_edits(distribution, _edits(answer), brief)
+            return CheckedAnswer(checked.applied, checked.refused)
+
+        def prompt(room: int) -> str:
+            pilot = context.pilot_table(brief, room // 10) if knows_scaling else ""
+            left = room * 9 // 10 - context.estimate_tokens(pilot)
+            evidence = self._settings.evidence
+            tables = context.update_tables(distribution, history, brief, left, evidence)
+            tables["role_table"] = tables.pop("roles")
+            models = distribution.models if open_models else _assigned(distribution)
+            return self._render(
+                "update",
+                brief,
+                roles=distribution.roles,
+                sink=distribution.ids[-1],
+                pool=context.pool_table(brief, models, room // 10),
+                open_models=open_models,
+                pilot=pilot,
+                proposes=self._settings.proposes,
+                notes=context.fit(
+                    brief.notes, room // 10, lambda kept: f"({len(brief.notes) - kept} more)"
+                ),
+                example=_example(distribution, open_models),
+                **tables,
+            )
+
+        answer, _ = self._converse("update", prompt, Edits if open_models else WiringEdits, check)
+        return _edits(answer)
+
+    def _render(self, name: str, brief: Brief, **values: Any) -> str:
+        settings = self._settings
+        return _template(name).render(
+            task=brief.task,
+            budget=f"{brief.budget.limit:g}",
+            metric=brief.cost.metric,
+            joint=brief.joint,
+            weight=f"{brief.objective.weight:g}",
+            half_s=f"{brief.objective.half_s:g}",
+            insight_2=settings.insight_2,
+            insight_3=settings.insight_3,
+            scaling_rules=settings.scaling_rules,
+            **values,
+        )
+
+    def _converse(
+        self,
+        stage: str,
+        prompt: Callable[[int], str],
+        kind: type[A],
+        check: Callable[[A], CheckedAnswer],
+    ) -> tuple[A, CheckedAnswer]:
+        """Ask, and ask again with the errors while there are some; returns the last answer and what
+        came of it.
+        """
+        schema = json.dumps(kind.model_json_schema(mode="serialization"))
+        first = Message("user", self._bounded(prompt))
+        messages = [first]
+        news = [first]
+        for attempt in range(1, self._settings.reasks + 2):
+            reply = self._speak(messages, stage, schema)
+            text = reply.completion.text
+            answer, malformed = read_answer(text, kind)
+            if malformed and reply.completion.completion_tokens >= self._settings.max_tokens:
+                malformed.insert(
+                    0, f"the answer was cut off at {self._settings.max_tokens} tokens; write less"
+                )
+            verdict = check(answer)
+            refused = [*malformed, *(shown(problem) for problem in verdict.refused)]
+            last = not refused or attempt > self._settings.reasks
+            self._exchanges.append(
+                _exchange(stage, attempt, news, reply, verdict.applied if last else {}, refused)
+            )
+            if last:
+                break
+            news = self._sent_back(text, refused, context.estimate_tokens(first.content))
+            messages = [first, *news]
+        return answer, verdict
+
+    def _bounded(self, prompt: Callable[[int], str]) -> str:
+        """The prompt with its tables in the room that its fixed text leaves. Raises SettingsError
+        when there is too little.
+        """
+        limit = int(self._settings.context_tokens * FIRST_SHARE)
+        # Each table says in a line what it leaves out, which takes a little room also when there is
+        # none.
+        fixed = context.estimate_tokens(prompt(0))
+        if fixed > limit:
+            least = int(fixed / FIRST_SHARE) + 1
+            raise SettingsError(
+                f"agent.context_tokens: expected at least {least} for this prompt, found"
+                f" {self._settings.context_tokens}"
+            )
+        return prompt(limit - fixed)
+
+    def _sent_back(self, text: str, refused: Sequence[str], used: int) -> list[Message]:
+        """An invalid answer and its problems as the next two messages, within what is left of the
+        context.
+        """
+        problems = list(refused[:PROBLEMS_SHOWN])
+        again = _template("again").render(problems=problems, more=len(refused) - len(problems))
+        room = self._settings.context_tokens - used
+        while context.estimate_tokens(again) > room // 2 and len(problems) > 1:
+            problems.pop()
+            again = _template("again").render(problems=problems, more=len(refused) - len(problems))
+        return [
+            Message("assistant", _head(text, room - context.estimate_tokens(again))),
+            Message("user", again),
+        ]
+
+
+def _head(text: str, room: int) -> str:
+    """The text's beginning in at most `room` estimated tokens; an estimated token is at most three
+    letters.
+    """
+    text = text[: 3 * max(room, 1)]
+    while text and context.estimate_tokens(text) > room:
+        text = text[: len(text) * 3 // 4]
+    return text or "(no answer)"
+
+
+def _exchange(
+    stage: str,
+    attempt: int,
+    messages: Sequence[Message],
+    reply: AgentReply,
+    applied: Mapping[str, Any],
+    refused: Sequence[str],
+) -> Exchange:
+    done = reply.completion
+    text = done.text
+    if len(text) > ANSWER_KEPT:
+        text = f"{text[:ANSWER_KEPT]}... ({len(text)} characters in all)"
+    if len(refused) > PROBLEMS_KEPT:
+        refused = [*refused[:PROBLEMS_KEPT], f"and {len(refused) - PROBLEMS_KEPT} more"]
+    return Exchange(
+        stage,
+        attempt,
+        [{"role": message.role, "content": message.content} for message in messages],
+        text,
+        applied,
+        list(refused),
+        done.prompt_tokens,
+        done.completion_tokens,
+        reply.dollars,
+        done.latency_s,
+        done.cached,
+    )
+
+
+def _legal_ranking(
+    ranking: Sequence[str], candidates: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    legal: list[str] = []
+    refused = []
+    for model in ranking:
+        if model not in candidates:
+            refused.append(
+                f"ranking: {model!r} is not a candidate; expected {', '.join(candidates)}"
+            )
+        elif model in legal:
+            refused.append(f"ranking: {model!r} stands twice")
+        else:
+            legal.append(model)
+    missing = [model for model in candidates if model not in legal]
+    return legal, refused + ([f"ranking: {', '.join(missing)} not ranked"] if missing else [])
+
+
+def _assigned(distribution: GraphDistribution) -> list[str]:
+    """The models that the nodes have, each once."""
+    return list(dict.fromkeys(distribution.models[k] for k in distribution.psi.argmax(axis=-1)))
+
+
+def _edits(answer: WiringEdits) -> Edits:
+    """The answer as edits; where models are fixed there is no change of them in it."""
+    return answer if isinstance(answer, Edits) else Edits.model_validate(answer.model_dump())
+
+
+def _example(distribution: GraphDistribution, open_models: bool) -> str:
+    """An answer's form, with values as they are, so that repeating it changes nothing; the graph is
+    the last two nodes in a row.
+    """
+    tail = distribution.ids[-2:]
+    table = distribution.edge_probabilities()
+    models = [distribution.models[k] for k in distribution.psi.argmax(axis=-1)[-2:]]
+    role, p = _likeliest(distribution.roles, distribution.role_preferences()[-1])
+    edges = [list(tail)] if len(tail) > 1 else []
+    nodes = [
+        ProposedNode(id=i, role="assistant", model=model)
+        for i, model in zip(tail, models, strict=True)
+    ]
+    wiring = WiringEdits(
+        edge_changes=tuple(
+            EdgeEdit(source=a, target=b, probability=round(float(table[-2, -1]), 2), reason="...")
+            for a, b in edges
+        ),
+        role_changes=(RoleEdit(node=tail[-1], role=role, probability=p, reason="..."),),
+        graph=ProposedGraph(nodes=tuple(nodes), edges=tuple(edges)),
+        reason="...",
+    )
+    if not open_models:
+        return wiring.model_dump_json()
+    model, p = _likeliest(distribution.models, distribution.model_probabilities()[-1])
+    change = ModelEdit(node=tail[-1], model=model, probability=p, reason="...")
+    return _edits(wiring).model_copy(update={"model_changes": (change,)}).model_dump_json()
+
+
+def _likeliest(names: Sequence[str], probabilities: FloatArray) -> tuple[str, float]:
+    """The most probable name, and its probability as it is shown."""
+    k = int(probabilities.argmax())
+    return names[k], round(float(probabilities[k]), 2)
+
+
+def _quoted(models: Sequence[str]) -> str:
+    return ", ".join(json.dumps(model) for model in models)
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PROMPTS),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=False,
+    )
+    return environment.get_template(f"{name}.md.j2")

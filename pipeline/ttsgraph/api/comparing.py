@@ -1,0 +1,186 @@
+"""Methods compared over seeds: the same test questions, training and validation questions drawn
+anew with each seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ttsgraph.api.result import Result, result_of
+from ttsgraph.api.whole import METHOD, Searched, search_whole
+from ttsgraph.base.errors import InputError
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.evaluation.stats import TEST_OVER_SEEDS as TEST
+from ttsgraph.evaluation.stats import Mean, mean_of, paired_p, smallest_p
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods import searcher_class
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.trials import Case
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.sources import load_questions, split_questions
+
+
+@dataclass(frozen=True, slots=True)
+class MethodScores:
+    """One method over seeds: the found graph's test accuracy and cost per seed, their means, and p
+    against the first method.
+
+    p is of a paired two-sided Wilcoxon test over seeds; None for the first method itself.
+    """
+
+    method: str
+    accuracies: tuple[float, ...]
+    units: tuple[float, ...]
+    accuracy: Mean
+    p: float | None
+    seeds: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+    """Different calls that each search and its test asked for."""
+
+    def line(self) -> str:
+        """For people."""
+        mean = self.accuracy
+        units = sum(self.units) / len(self.units)
+        compared = "" if self.p is None else f"  p = {self.p:.3g}"
+        return (
+            f"{self.method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
+            f" per question  {sum(self.calls) / len(self.calls):.0f} calls{compared}"
+        )
+
+
+async def compare_methods(
+    profile: Profile,
+    task: str,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    publish: Publish = ignore,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[MethodScores]:
+    """Search with each method and seed, and test what it found; what is known is in the call cache.
+
+    Raises InputError for a method that is unknown or named twice, and as `search_whole`.
+    """
+    if len(set(methods)) < len(methods) or len(seeds) < 2:
+        raise InputError(
+            f"expected different methods and at least 2 seeds, found {', '.join(methods)} and"
+            f" {len(seeds)}"
+        )
+    for method in methods:
+        searcher_class(method)
+    found: dict[str, list[Searched]] = {method: [] for method in methods}
+    for seed in seeds:
+        splits = splits_of(profile, task, seed)
+        for method in methods:
+            searched = await search_whole(profile, task, splits, seed, method, publish=publish)
+            found[method].append(searched)
+            say(f"seed {seed} {method}: {searched.table['accuracy'].iloc[0]:.3f}")
+    scores = {
+        method: [float(each.table["accuracy"].iloc[0]) for each in all_]
+        for method, all_ in found.items()
+    }
+    units = {
+        method: [float(each.table["budget_units"].iloc[0]) for each in all_]
+        for method, all_ in found.items()
+    }
+    first = scores[methods[0]]
+    return [
+        MethodScores(
+            method,
+            tuple(scores[method]),
+            tuple(units[method]),
+            mean_of(scores[method]),
+            None if method == methods[0] else paired_p(first, scores[method]),
+            tuple(seeds),
+            tuple(each.calls for each in found[method]),
+        )
+        for method in methods
+    ]
+
+
+def told_of(profile: Profile, found: Sequence[MethodScores]) -> dict[str, Any]:
+    """A comparison of methods as plain data: each row with its seed."""
+    rows = [
+        {
+            "method": scores.method,
+            "seed": seed,
+            "accuracy": accuracy,
+            "units": units,
+            "calls": calls,
+        }
+        for scores in found
+        for seed, accuracy, units, calls in zip(
+            scores.seeds, scores.accuracies, scores.units, scores.calls, strict=True
+        )
+    ]
+    tests = [{"method": scores.method, "p": scores.p} for scores in found if scores.p is not None]
+    return {
+        "budget": profile.budget.model_dump(mode="json"),
+        "rows": rows,
+        "against": found[0].method,
+        "test": TEST,
+        "tests": tests,
+        "smallest_p": smallest_p(len(found[0].seeds), 1),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TeamTest:
+    """A team on the test questions beside what a search found that may cost as much, and whether it
+    is worth it.
+    """
+
+    result: Result
+    team: str
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        table = self.result.compare()
+        rows = [dict(row) for row in table]
+        return {
+            "team": self.team,
+            "seed": self.seed,
+            "rows": rows,
+            "used": table.used,
+            "reason": table.reason,
+            "verdict": table.verdict,
+        }
+
+
+async def compare_team(
+    profile: Profile,
+    task: str,
+    team: CollaborationGraph,
+    label: str,
+    seed: int,
+    method: str = METHOD,
+    publish: Publish = ignore,
+    say: Callable[[str], None] = lambda line: None,
+) -> TeamTest:
+    """Search within what a team costs, and test both on the same questions. Raises as
+    `search_whole`.
+    """
+    splits = splits_of(profile, task, seed)
+    case = Case(team, {"arm": "team", "label": label})
+    searched = await search_whole(
+        profile, task, splits, seed, method, publish=publish, say=say, team=case
+    )
+    return TeamTest(result_of(searched), label, seed)
+
+
+def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
+    """The questions by split: the test's are the same for every seed, the others are drawn from the
+    rest.
+    """
+    settings = profile.task(task)
+    questions = load_questions(settings.task, settings.source, 0)
+    sizes = settings.splits.sizes()
+    test = split_questions(questions, sizes, 0)["test"]
+    taken = {question.id for question in test}
+    rest = [question for question in questions if question.id not in taken]
+    drawn = split_questions(
+        rest, {split: size for split, size in sizes.items() if split != "test"}, seed
+    )
+    return drawn | {"test": test}

@@ -1,0 +1,266 @@
+"""`ttsgraph init` and `ttsgraph run`: a project in a folder of its own, and a whole search in it
+without the stages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from ttsgraph.api.given import budget_of
+from ttsgraph.api.result import Result, result_of
+from ttsgraph.api.whole import search_whole
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import parse
+from ttsgraph.base.state import STATE
+from ttsgraph.evaluation.progress import Publish, Spent
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.runtime.limits import PROJECT, Account
+from ttsgraph.scaffold.profile_text import flow
+from ttsgraph.scaffold.providers import (
+    AskedModel,
+    AskPrice,
+    Provider,
+    ask_each,
+    candidates,
+    lengths,
+    room_for,
+)
+from ttsgraph.scaffold.question_file import Looked, look_at
+from ttsgraph.scaffold.task import split_sizes
+from ttsgraph.settings.profile import Params, Profile, load_profile
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.tasks.sources import load_questions, split_questions
+
+PROFILE = "mine"
+SAMPLE = "sample"
+SAMPLES = 40
+TEMPERATURE = 0.9
+CALLS = 4
+"""Of the dearest model, that a question may cost where no budget is given."""
+
+SECONDS = "10 s"
+"""What a question may take where nothing is paid."""
+
+SCORES = "scores.json"
+"""What `dvc metrics show` shows of a task, beside the folder of what was found."""
+
+FOUND = "found"
+"""The folder of what `ttsgraph run` found, below results/<profile>/<task>/."""
+
+DVC = """\
+# `dvc repro` searches again when questions, settings or the seed have changed;
+# `dvc exp run -S seed=1` with another seed, and `dvc exp show` shows the scores of both.
+stages:
+  run:
+    matrix:
+      task: ${tasks}
+    cmd: ttsgraph run --task ${item.task}
+    deps: [inputs]
+    params:
+      - seed
+      - methods
+      - profiles/${profile}.yaml:
+    outs: ["results/${profile}/${item.task}/found"]
+    metrics: ["results/${profile}/${item.task}/scores.json"]
+"""
+
+PARAMS = """\
+# What is searched: the profile, its tasks, and the methods (`ttsgraph run` takes the first).
+profile: mine
+tasks: [{task}]
+methods: [agent_reinforce]
+seed: 0
+"""
+
+IGNORED = ".ttsgraph/\n/results/\n__pycache__/\n"
+
+
+def init(
+    folder: Path,
+    providers: Sequence[Provider],
+    prices: Mapping[str, Mapping[str, float]],
+    budget: str | None,
+    questions: Path | None = None,
+    kind: str | None = None,
+    ask: AskPrice | None = None,
+) -> list[str]:
+    """Write a project into a new folder: the providers' models, each asked once, and the questions
+    of a file, or sums without one. Returns what was made of each, in lines for people.
+
+    Raises InputError, and writes nothing, when there is something in the folder, an endpoint can't
+    be asked or lacks a model, or models, questions and budget don't go together.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: expected a new folder, found files in it; choose another name")
+    if questions is None:
+        looked = Looked(tuple(sample_rows()), "number", {}, ())
+        name = SAMPLE
+    else:
+        looked = look_at(questions, kind)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", questions.name.split(".")[0]).strip("-._")
+        name = name or "questions"
+    sizes = split_sizes(len(looked.rows))
+    pool = candidates(providers, prices, ask)
+    task = get_task(looked.kind, looked.grading)
+    first = task.parse(looked.rows[0], f"{name}: question 1")
+    speak = get_role("assistant").speak
+    assert speak is not None
+    messages = speak(task, Prompt(task.instruction), first, [])
+    found, left_out = asyncio.run(ask_each(pool, messages, TEMPERATURE))
+    limit, words = _budget(budget, found)
+    entry = {
+        "kind": looked.kind,
+        **({"grading": dict(looked.grading)} if looked.grading else {}),
+        "source": {"kind": "jsonl", "path": f"inputs/{name}.jsonl"},
+        "splits": sizes,
+        "prompt": {"style": "chat"},
+        "sampling": {"temperature": TEMPERATURE, "max_tokens": room_for(found)},
+        "lengths": {"measured": {name: told for each in found for name, told in lengths(each)}},
+    }
+    text = profile_text({model.name: model.entry for model in found}, name, entry, limit)
+    # What is wrong with it is said before anything is written.
+    parse(Profile, yaml.safe_load(text), "profiles/mine.yaml")
+    params = PARAMS.format(task=name)
+    parse(Params, yaml.safe_load(params), "params.yaml")
+    for path, content in {
+        "params.yaml": params,
+        "dvc.yaml": DVC,
+        ".gitignore": IGNORED,
+        f"profiles/{PROFILE}.yaml": text,
+        f"inputs/{name}.jsonl": looked.text,
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        write_text(folder / path, content)
+    asked = [model.completion for model in found]
+    tokens = sum(each.prompt_tokens + each.completion_tokens for each in asked)
+    spent = Spent(
+        sum(
+            model.dollars(each.completion_tokens) for model, each in zip(found, asked, strict=True)
+        ),
+        tokens,
+    )
+    Account(folder / STATE / "spent.json", PROJECT).write(spent)
+    return [*looked.lines, *(model.line for model in found), *left_out, words]
+
+
+def _budget(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, object], str]:
+    """What a question may cost, as settings and in words: dollars where anything is paid. Raises
+    InputError where not even the cheapest call fits.
+    """
+    calls = {model.name: model.dollars(model.completion.completion_tokens) for model in found}
+    cheapest = min(calls, key=lambda name: calls[name])
+    dearest = max(calls, key=lambda name: calls[name])
+    if budget is None:
+        most = calls[dearest]
+        given = f"${CALLS * most:.2g}" if most else SECONDS
+    else:
+        given = f"${budget}" if re.fullmatch(r"[0-9.]+(e-?\d+)?", budget) else budget
+    settings = budget_of(given)
+    limit = float(settings["limit"])
+    if settings["metric"] != "dollars":
+        return settings, f"a question may take {given}"
+    if calls[cheapest] > limit:
+        raise InputError(
+            f"--budget: expected dollars for at least one call, found {given} where one of"
+            f" {cheapest} took ${calls[cheapest]:.2g}"
+        )
+    own = "" if budget is not None else f", {CALLS} calls of {dearest}; --budget changes it"
+    few = [name for name, dollars in calls.items() if dollars > limit]
+    out = f"; too dear for it: {', '.join(few)}" if few else ""
+    return settings, f"a question may cost ${limit:g}{own}{out}"
+
+
+def sample_rows() -> list[dict[str, str]]:
+    """Questions to try a project on."""
+    return [
+        {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
+        for k in range(SAMPLES)
+    ]
+
+
+def profile_text(
+    pool: Mapping[str, Mapping[str, object]],
+    task: str,
+    entry: Mapping[str, object],
+    budget: Mapping[str, object],
+) -> str:
+    """A profile as people write them: one entry a line, with a comment where it helps."""
+    models = "\n".join(f"  {flow(name)}: {flow(each)}" for name, each in pool.items())
+    settings = "\n".join(f"    {key}: {flow(value)}" for key, value in entry.items())
+    return f"""\
+engine: {{kind: external}}
+
+# Prices are dollars per million tokens. `ttsgraph new-model` adds another one.
+pool:
+{models}
+
+# `ttsgraph new-task` adds further questions.
+tasks:
+  {flow(task)}:
+{settings}
+
+roles: [assistant, fuser, voter]
+
+# What a question may cost: dollars, or `flops` in calls of the cheapest model, or `runtime` in
+# seconds.
+budget: {flow(dict(budget))}
+
+# What the project may spend in all, over all starts: `dollars`, `tokens`, `wall_s`.
+limits: {{}}
+pilot: {{}}
+init: {{}}
+search: {{}}
+agent: {{}}
+"""
+
+
+async def run(
+    params: Params,
+    task: str,
+    publish: Publish,
+    say: Callable[[str], None],
+    method: str | None = None,
+    limit: float | None = None,
+) -> tuple[Result, Path]:
+    """Search a task of the project and save what is found below results/. `limit` are dollars that
+    the project may spend in all, over all its starts. Raises InputError, RunStopped.
+    """
+    profile = load_profile(params.profile)
+    if limit is not None:
+        limits = profile.limits.model_copy(update={"dollars": limit})
+        profile = profile.model_copy(update={"limits": limits})
+    settings = profile.task(task)
+    questions = load_questions(settings.task, settings.source, params.seed)
+    splits = split_questions(questions, settings.splits.sizes(), params.seed)
+    searched = await search_whole(
+        profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
+    )
+    result = result_of(searched)
+    folder = Path("results") / params.profile / task
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / SCORES, json.dumps(scores_of(result, params.seed), indent=1))
+    return result, result.save(folder / FOUND)
+
+
+def scores_of(result: Result, seed: int) -> dict[str, float]:
+    """The numbers of a search, for tables of several: the graph in use, and the one that was
+    found.
+    """
+    table = result.compare()
+    used = next(row for row in table if row["graph"] == table.used)
+    first = next(iter(table))
+    return {
+        "seed": seed,
+        "accuracy": used["accuracy"],
+        "cost": used["cost"],
+        "found_accuracy": first["accuracy"],
+        "found_cost": first["cost"],
+    }

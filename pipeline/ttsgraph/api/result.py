@@ -1,0 +1,348 @@
+"""What a search found, for Python code and notebooks: ask it, compare it, save it, serve it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ttsgraph.api.given import TASK, Models, profile_of, questions_file
+from ttsgraph.api.presets import preset_case
+from ttsgraph.api.whole import METHOD, Searched, search_whole, verdict_of
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.extras import missing
+from ttsgraph.base.files import read_json, write_text
+from ttsgraph.base.state import STATE
+from ttsgraph.deployment.bundle import Deployed, FileLoader
+from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.reporting.answer import sentence_for
+from ttsgraph.reporting.brief import drawn
+from ttsgraph.reporting.figures import plain
+from ttsgraph.reporting.sources import TableSource
+from ttsgraph.runtime.asking import ask_graph
+from ttsgraph.tasks.base import Task
+from ttsgraph.tasks.sources import JsonlSource, load_questions, load_rows, split_questions
+
+COMPARISON = "comparison.json"
+SAID = ("sentence", "verdict")
+COLUMNS = ("graph", "accuracy", "low", "high", "cost", "p")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The graphs that were tested on the same questions, one row each, the one in use first by its
+    name `used`.
+
+    Columns: what it is, its accuracy (or mean score) with its interval, what a question costs in
+    the budget's units, and p of the paired test against the graph that the search found.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    used: str
+    reason: str
+    sentence: str = ""
+    """Which graph to use, how good, how sure and what it costs, as a report says it."""
+
+    verdict: str = ""
+    """Whether the team that was compared is worth it; "" where there was none."""
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        width = max(len(str(row["graph"])) for row in self.rows)
+        lines = [f"{'graph':{width}}  accuracy  interval          cost      p"]
+        for row in self.rows:
+            interval = f"{row['low']:.3f} to {row['high']:.3f}"
+            used = "  <- in use" if row["graph"] == self.used else ""
+            lines.append(
+                f"{row['graph']:{width}}  {row['accuracy']:8.3f}  {interval:16} "
+                f" {row['cost']:<8.4g}  {row['p']:.3g}{used}"
+            )
+        return "\n".join([*lines, self.reason, *([self.verdict] if self.verdict else [])])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{column}</th>" for column in COLUMNS)
+        body = "".join(
+            f"<tr{' style=font-weight:bold' if row['graph'] == self.used else ''}>"
+            + "".join(f"<td>{escape(_shown(row[column]))}</td>" for column in COLUMNS)
+            + "</tr>"
+            for row in self.rows
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        verdict = f"<p>{escape(self.verdict)}</p>" if self.verdict else ""
+        return f"{table}<p>{escape(self.reason)}</p>{verdict}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _picture(graph: CollaborationGraph) -> str:
+    """A graph's picture, which notebooks show."""
+    from ttsgraph.reporting.pictures import graph_svg  # slow to import
+
+    return graph_svg(graph).strip()
+
+
+# Set from here, where notebooks begin: what draws a graph decides no result, and stages depend on
+# all that they can import.
+CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
+
+
+class Result:
+    """A graph with all that answering takes, and the test that it was chosen by."""
+
+    def __init__(
+        self,
+        deployed: Deployed,
+        comparison: Comparison,
+        spent: Spent | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.deployed = deployed
+        self._comparison = comparison
+        self.folder = folder
+        self.spent = spent or Spent()
+
+    @property
+    def sentence(self) -> str:
+        """Which graph to use, how good, how sure and what it costs."""
+        return self._comparison.sentence
+
+    def drawn(self) -> list[str]:
+        """The graph in characters, line by line."""
+        return drawn(self.graph, self.deployed.profile.model_pool())
+
+    @property
+    def graph(self) -> CollaborationGraph:
+        """The graph to use; a notebook draws it."""
+        return self.deployed.graph
+
+    def compare(self) -> Comparison:
+        """All graphs that were tested, on the same questions."""
+        return self._comparison
+
+    def ask(self, question: str) -> str:
+        """The graph's answer to a question. Raises RunStopped when a call failed for good."""
+        deployed = self.deployed
+        profile = deployed.serving_profile
+        answer = run(ask_graph(self.graph, question, profile, deployed.task, deployed.shots))
+        assert answer.text is not None
+        return answer.text
+
+    def save(self, folder: str | Path) -> Path:
+        """Write bundle.json, which `ttsgraph serve` takes too, and the comparison into a folder;
+        returns it.
+        """
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        self.deployed.write(place)
+        rows = [dict(row) for row in self._comparison.rows]
+        told = {"rows": rows, "used": self._comparison.used, "reason": self._comparison.reason}
+        told |= {name: getattr(self._comparison, name) for name in SAID}
+        write_text(place / COMPARISON, json.dumps(told, indent=1))
+        self.folder = place
+        return place
+
+    def export(self, file: str | Path, form: str = "python") -> Path:
+        """Write it as one readable Python file, or with form "langgraph" as a LangGraph program;
+        returns its path. Raises InputError that names what can't be written so.
+        """
+        from ttsgraph.api.export import export
+
+        path = Path(file)
+        write_text(path, export(self.deployed, form))
+        return path
+
+    def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
+        """Serve it as a model of an OpenAI-compatible server until interrupted. Raises
+        InputError.
+        """
+        if self.folder is None:
+            raise InputError("expected a saved result: result.save('folder'), then result.serve()")
+        try:
+            from ttsgraph.service import server
+        except ModuleNotFoundError as error:
+            raise InputError(missing(error)) from None
+        from ttsgraph.settings.service import ServiceSettings
+
+        loader = FileLoader((self.folder,))
+        server.serve(loader, loader.names, ServiceSettings(host=host, port=port), no_key)
+
+    def __repr__(self) -> str:
+        graph = self.graph
+        return (
+            f"<Result: {len(graph.nodes)} nodes, width {graph.width}, depth {graph.depth};"
+            f" {self._comparison.reason}>"
+        )
+
+    def _repr_html_(self) -> str:
+        said = f"<p>{escape(self.sentence)}</p>"
+        return f"{_picture(self.graph)}{said}{self._comparison._repr_html_()}"
+
+
+def search(
+    models: Models,
+    questions: Any,
+    grade: str | Task | None = None,
+    budget: str | float | None = None,
+    *,
+    team: Any = None,
+    grading: Mapping[str, Any] | None = None,
+    base_url: str | None = None,
+    price: Any = None,
+    api_key_env: str | None = None,
+    method: str = METHOD,
+    seed: int = 0,
+    progress: bool = True,
+    state: str | Path = STATE,
+    **sections: Any,
+) -> Result:
+    """Find the graph that answers best within a budget per question, and test it; works where an
+    event loop is running, too.
+
+    `models` are names, with `base_url` and `price` for all, or one mapping each with the keys of a
+    profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a DataFrame; `grade` is a
+    kind of task or a Task; `budget` is "$0.002", "3 s" or "12 units" (the default). A `team` of
+    yours (the keys of a preset, its file, or a graph) is tested too: a question may then cost what
+    the team costs, in the budget's unit (dollars by default), and `compare().verdict` says whether
+    it is worth it. `sections` replace those of a profile (`init=`, `limits=`, `task=`). Calls are
+    kept below `state`. Raises InputError that says in one line what to mend, RunStopped when calls
+    fail for good.
+    """
+    budget = budget or ("12 units" if team is None else "$1")
+    place = Path(state)
+    file = questions_file(questions, place)
+    count = len(load_rows(JsonlSource(kind="jsonl", path=file), 0))
+    make = partial(
+        profile_of,
+        models,
+        file,
+        grade=grade,
+        budget=budget,
+        grading=grading,
+        base_url=base_url,
+        price=price,
+        api_key_env=api_key_env,
+        sections=sections,
+    )
+    settings = make(count).task(TASK)
+    loaded = load_questions(settings.task, settings.source, seed)
+    profile = make(len(loaded))  # equal questions are one
+    splits = split_questions(loaded, profile.task(TASK).splits.sizes(), seed)
+    case = None if team is None else preset_case(team, profile)
+    with shown_progress(progress) as publish:
+        searched = run(
+            search_whole(
+                profile,
+                TASK,
+                splits,
+                seed,
+                method,
+                place,
+                publish,
+                print if progress else lambda line: None,
+                case,
+            )
+        )
+    return result_of(searched)
+
+
+def load(folder: str | Path) -> Result:
+    """What `Result.save` wrote. Raises InputError naming the file."""
+    place = Path(folder)
+    told = read_json(place / COMPARISON, "search")
+    said = {name: told.get(name, "") for name in SAID}
+    comparison = Comparison(tuple(told["rows"]), told["used"], told["reason"], **said)
+    return Result(Deployed.read(place / "bundle.json"), comparison, folder=place)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run async work to its end; in a thread of its own where this one has a running loop, as in a
+    notebook.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            found.append(asyncio.run(work))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=target, name="ttsgraph")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def result_of(searched: Searched) -> Result:
+    """What a whole search came to, for use."""
+    table = searched.table
+    rows = tuple(
+        {
+            "graph": row["label"],
+            "accuracy": float(row["accuracy"]),
+            "low": float(row["accuracy_low"]),
+            "high": float(row["accuracy_high"]),
+            "cost": float(row["budget_units"]),
+            "p": float(row["p_differs"]),
+        }
+        for row in table.to_dict("records")
+    )
+    used = rows[searched.choice.place]["graph"]
+    deployed = Deployed(
+        searched.task, searched.graph, searched.profile, searched.shots, tested=searched.figures
+    )
+    tested = TableSource("test", table)
+    pool = searched.profile.model_pool()
+    sentence = plain(sentence_for(tested, tested.rows[searched.choice.place], pool))
+    comparison = Comparison(rows, str(used), searched.choice.reason, sentence, verdict_of(searched))
+    return Result(deployed, comparison, searched.spent)
+
+
+@contextmanager
+def shown_progress(wanted: bool) -> Iterator[Publish]:
+    """A bar that counts answered questions, in a notebook too; nothing where none is wanted."""
+    if not wanted:
+        yield ignore
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("search"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f} questions answered"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("search", total=None)
+
+        def publish(event: Event) -> None:
+            if isinstance(event, Answered):
+                bar.advance(task)
+
+        yield publish

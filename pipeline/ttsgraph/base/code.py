@@ -1,0 +1,296 @@
+"""What code a module runs: its import closure, and a digest of that which comments and docstrings
+don't change.
+
+Static: files are parsed, never imported. A module depends on what it imports anywhere in it, lazy
+imports too, on the packages that it is in, and on the files beside it that it names in a string (a
+script that is run, a folder of templates).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.base.files import keep, kept
+from ttsgraph.base.state import STATE
+
+MEMORY = STATE / "code.json"
+"""Where a project's processes keep what they parsed, for each other."""
+
+PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck")
+"""What is read: the library, the stages and the checker of programs."""
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_BESIDE_THE_MEANING = ("ctx", "kind", "type_comment", "type_ignores", "lineno", "end_lineno")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a module's text says: its digest, the modules that it may import, and the strings in it
+    that may name files.
+    """
+
+    digest: str
+    imports: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A module as it was parsed, and the hash of what it was parsed from: its package and text."""
+
+    content: str
+    parsed: Parsed
+
+
+class Code:
+    """The modules of packages in some source roots, by their dotted names. Reads each file once;
+    what changes later is not seen.
+
+    What was parsed is kept in the file `memory`, if there is one, by the content that it was parsed
+    from: parsing takes a second. It is only a memory: where it is missing, damaged, another
+    version's or can't be written, files are parsed. Who may write it can falsify a digest, but also
+    the call cache beside it, and so the results themselves.
+    """
+
+    def __init__(
+        self, *roots: Path, memory: Path | None = None, packages: Sequence[str] = PACKAGES
+    ) -> None:
+        self.roots = tuple(dict.fromkeys(roots))
+        self.packages = packages
+        self.memory = memory
+        self._parsed: dict[str, Parsed] = {}
+        self._known = _remembered(memory) if memory else {}
+        self._seen: dict[str, Remembered] = {}
+
+    @cached_property
+    def modules(self) -> Mapping[str, Path]:
+        """Dotted name -> file."""
+        found = {}
+        for folder in (root / package for root in self.roots for package in self.packages):
+            for path in sorted(folder.rglob("*.py")):
+                parts = path.relative_to(folder.parent).with_suffix("").parts
+                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        return found
+
+    def _within(self, path: Path) -> Path:
+        """A file's path in its source root."""
+        return next(path.relative_to(root) for root in self.roots if path.is_relative_to(root))
+
+    def closure(self, *roots: str) -> tuple[str, ...]:
+        """The modules that these run, themselves included, and the other files that those name;
+        sorted.
+
+        Raises KeyError for a root that is no module.
+        """
+        found: set[str] = set()
+        files: set[str] = set()
+        waiting = list(roots)
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            path = self.modules[name]
+            found.add(name)
+            parsed = self._read(name)
+            package = name.rpartition(".")[0]
+            beside = [
+                f"{package}.{name}" for name in parsed.imports if "." not in name
+            ]  # what a script imports plainly
+            for wanted in (
+                package,
+                *parsed.imports,
+                *beside,
+                *self._named_modules(path, parsed.names),
+            ):
+                if wanted in self.modules:
+                    waiting.append(wanted)
+            files.update(self._within(file).as_posix() for file in _named_files(path, parsed.names))
+        return (*sorted(found), *sorted(files))
+
+    def digests(self, *roots: str) -> dict[str, str]:
+        """Each member of the closure -> its digest."""
+        return {name: self._digest(name) for name in self.closure(*roots)}
+
+    def digest(self, *roots: str) -> str:
+        """One digest of the closure."""
+        return hashlib.sha256(json.dumps(self.digests(*roots), sort_keys=True).encode()).hexdigest()
+
+    def _digest(self, name: str) -> str:
+        if name in self.modules:
+            return self._read(name).digest
+        found = next(root / name for root in self.roots if (root / name).is_file())
+        return _short(found.read_bytes())
+
+    def _read(self, name: str) -> Parsed:
+        if name not in self._parsed:
+            path = self.modules[name]
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            source = path.read_bytes()
+            known = self._known.get(name)
+            content = _short(f"{package}\n".encode() + source)
+            if known is None or known.content != content:
+                known = Remembered(content, parsed(source, package))
+            self._seen[name] = known
+            self._parsed[name] = known.parsed
+        return self._parsed[name]
+
+    def remember(self) -> None:
+        """Put what is parsed into the memory, if it is not there; another process may do the same,
+        and the last one is right too.
+        """
+        if self.memory and any(self._known.get(name) != new for name, new in self._seen.items()):
+            self._known |= self._seen
+            modules = {name: asdict(known) for name, known in self._known.items()}
+            with suppress(OSError):
+                keep(self.memory, {"made_by": _maker(), "modules": modules})
+
+    def _named_modules(self, path: Path, names: Iterable[str]) -> Iterator[str]:
+        """Modules that strings name: by file, as a script beside this one, or by dotted name, to be
+        run with -m.
+        """
+        for name in names:
+            if name.endswith(".py") and (path.parent / name).is_file():
+                yield ".".join(self._within(path.parent / name).with_suffix("").parts)
+            elif name in self.modules and "." in name:
+                yield name
+
+
+@lru_cache(maxsize=4)
+def own_code(memory: Path | None = None) -> Code:
+    """The code of this process, with a memory or without one."""
+    places = (find_spec(package) for package in PACKAGES)
+    folders = [Path(place.origin).parent for place in places if place and place.origin]
+    return Code(*(folder.parent for folder in folders), memory=memory)
+
+
+@lru_cache(maxsize=4096)
+def parsed(source: bytes, package: str) -> Parsed:
+    """A module of a package, parsed. Raises SyntaxError."""
+    tree = ast.parse(source)
+    _drop_docstrings(tree)
+    imports = tuple(dict.fromkeys(_imports(tree.body, package)))
+    texts = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    names = tuple(
+        dict.fromkeys(text for text in texts if 0 < len(text) <= 100 and "\n" not in text)
+    )
+    return Parsed(_short(_dumped(tree).encode("utf-8", "surrogatepass")), imports, names)
+
+
+def _drop_docstrings(tree: ast.Module) -> None:
+    """Remove every string that stands as a statement: docstrings of modules, classes, functions and
+    constants.
+    """
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(node, field, None)
+            if isinstance(body, list):
+                setattr(node, field, [statement for statement in body if not _is_text(statement)])
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _imports(body: Iterable[ast.AST], package: str) -> Iterator[str]:
+    """Dotted names that may be modules; what is imported for type checkers alone is left out, as it
+    is never run.
+    """
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            yield from _imports(node.orelse, package)
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
+            source = ".".join([*base, node.module] if node.module else base)
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+        yield from _imports(ast.iter_child_nodes(node), package)
+
+
+def _named_files(path: Path, names: Iterable[str]) -> Iterator[Path]:
+    """Files other than modules that strings name, beside the module or in a folder beside it that
+    is no package.
+    """
+    for name in names:
+        if "/" in name or name in (".", ".."):
+            continue
+        beside = path.parent / name
+        if beside.is_file() and beside.suffix != ".py":
+            yield beside
+        elif beside.is_dir() and not (beside / "__init__.py").exists():
+            yield from (
+                file
+                for file in beside.rglob("*")
+                if file.is_file() and "__pycache__" not in file.parts
+            )
+
+
+def _dumped(node: object) -> str:
+    """A syntax tree as text, the same for every version of Python that has these nodes: `ast.dump`
+    is not.
+    """
+    if isinstance(node, ast.AST):
+        fields = (
+            (name, getattr(node, name, None))
+            for name in node._fields
+            if name not in _BESIDE_THE_MEANING
+        )
+        shown = ",".join(
+            f"{name}={_dumped(value)}"
+            for name, value in fields
+            if value is not None and value != []
+        )
+        return f"{type(node).__name__}({shown})"
+    if isinstance(node, list):
+        return f"[{','.join(map(_dumped, node))}]"
+    return repr(node)
+
+
+def _remembered(path: Path) -> dict[str, Remembered]:
+    """What an earlier process with this code parsed; nothing where that can't be read."""
+    try:
+        data = kept(path)
+        if data["made_by"] != _maker():
+            return {}
+        return {
+            name: Remembered(each["content"], _as_parsed(each["parsed"]))
+            for name, each in data["modules"].items()
+        }
+    except (LookupError, TypeError, AttributeError):
+        return {}
+
+
+def _as_parsed(plain: Mapping[str, Any]) -> Parsed:
+    return Parsed(plain["digest"], tuple(plain["imports"]), tuple(plain["names"]))
+
+
+@lru_cache(maxsize=1)
+def _maker() -> str:
+    """What parses: this module and Python's own parser, each in its version."""
+    return f"{_short(Path(__file__).read_bytes())} {sys.implementation.cache_tag}"
+
+
+def _short(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

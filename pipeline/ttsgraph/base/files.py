@@ -1,0 +1,179 @@
+"""Small files between stages, written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.base.errors import DataError, InputError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file under a temporary name, then rename it."""
+    _write_through(path.with_name(path.name + ".part"), path, text)
+
+
+def _write_through(unfinished: Path, path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold a folder against other processes. Raises InputError that names the holder's process id,
+    or waits for it to end.
+
+    The lock is the kernel's (flock), so it ends with its holder, however that ends; a lock file
+    that is left over means nothing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise InputError(
+                f"{folder}: another run works here (process {holder}); wait for it, or stop it"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+        file.truncate(0)
+
+
+UNREADABLE = (OSError, ValueError, RecursionError)
+"""What Python raises of a file that is no JSON: damaged bytes, text or numbers, or brackets
+thousands deep.
+"""
+
+CHECKSUM = "checksum"
+
+
+def read_json(path: Path, made_by: str) -> Any:
+    """Read a JSON file of another stage. Raises DataError when it is missing (naming that stage) or
+    not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: expected a file, but there is none; {makes(made_by, path)}"
+        ) from None
+    except UNREADABLE as error:
+        raise DataError(
+            f"{path}: expected JSON, but it can't be read: {error}; {makes(made_by, path)}"
+        ) from None
+
+
+def checksum_of(data: Any) -> str:
+    """A hash of plain data; the same before it is written as JSON and after it is read."""
+    plain = json.loads(json.dumps(data))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def checked_text(data: Mapping[str, Any]) -> str:
+    """Plain data as JSON with its own checksum in it."""
+    return json.dumps({**data, CHECKSUM: checksum_of(data)}, indent=1)
+
+
+def checked_json(path: Path, made_by: str) -> dict[str, Any]:
+    """What `checked_text` made, without the checksum. Raises DataError when it is missing, or not
+    what was written.
+
+    Files from before there were checksums are read too.
+    """
+    data = read_json(path, made_by)
+    if not isinstance(data, dict):
+        raise DataError(
+            f"{path}: expected an object, found {type(data).__name__}; {makes(made_by, path)}"
+        )
+    checksum = data.pop(CHECKSUM, None)
+    if checksum not in (None, checksum_of(data)):
+        raise DataError(
+            f"{path}: its content is not what was written there; {makes(made_by, path)}"
+        )
+    return data
+
+
+def kept(path: Path) -> Any:
+    """What `keep` put there, or None: what is missing or damaged was never kept."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return data["value"] if data[CHECKSUM] == checksum_of(data["value"]) else None
+    except (*UNREADABLE, LookupError, TypeError):
+        return None
+
+
+def keep(path: Path, value: Any) -> None:
+    """Keep plain data that could be worked out again. Of processes that do so at once one's is
+    kept.
+    """
+    text = json.dumps({"value": value, CHECKSUM: checksum_of(value)})
+    _write_through(path.with_name(f"{path.name}.{os.getpid()}.part"), path, text)
+
+
+CLOSED_TO_US = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+"""What the system says of a place that can't be used as it has to be."""
+
+
+def closed_to_us(error: OSError) -> str:
+    """Which place that is, and what to do."""
+    why = error.strerror or type(error).__name__
+    return (
+        f"{error.filename}: expected to use this place, but {why}; correct its permissions, or move"
+        " away what stands there"
+    )
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is for want of disk space; databases say so in
+    words alone.
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if "database or disk is full" in str(error) or "disk I/O error" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def makes(stage: str, path: Path) -> str:
+    """Which stage makes what is missing or damaged, and the command that does."""
+    return (
+        f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all"
+        " before it"
+    )
+
+
+def command_of(stage: str, path: Path) -> str:
+    """The command that runs the stage that makes a file, its options as they follow from where the
+    file is.
+    """
+    tops = [
+        place for place, part in enumerate(path.parts) if part in ("data", "results", "research")
+    ]
+    below = path.parts[tops[-1] + 1 : -1] if tops else ()
+    names = (
+        ("profile", "task", "method") if stage in ("search", "evaluate") else ("profile", "task")
+    )
+    if stage == "report" or len(below) < len(names):
+        return f"python -m ttsgraph_flows.{stage}"
+    return f"python -m ttsgraph_flows.{stage}" + "".join(
+        f" --{name} {value}" for name, value in zip(names, below, strict=False)
+    )
+
+
+def md5(path: Path) -> str:
+    """MD5 of a file's bytes: the hash under which DVC knows it."""
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,107 @@
+"""Plain data as frozen, closed pydantic models, and what is wrong with it in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.secrets import refuse_secrets
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+class Closed(BaseModel):
+    """Frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def load(kind: type[Settings], path: Path) -> Settings:
+    """Read a YAML file as settings. Raises SettingsError in one line that names the file, the key,
+    and what was expected.
+
+    A file that holds a key is refused, too.
+    """
+    data = _read_yaml(path)
+    refuse_secrets(data, str(path))
+    return parse(kind, data, str(path))
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        hint = (
+            "run this in a project's folder, which has params.yaml and profiles/"
+            if not path.is_absolute()
+            else "correct the path"
+        )
+        raise SettingsError(
+            f"{path}: expected a settings file, but there is none; {hint}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: can't be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise SettingsError(
+            f"{path}: expected YAML, but {getattr(error, 'problem', error)}{where}"
+        ) from None
+
+
+def parse(kind: type[Settings], data: Any, where: str) -> Settings:
+    """Validate plain data. Raises SettingsError in one line that names `where`, the key, and what
+    was expected.
+    """
+    if not isinstance(data, Mapping):
+        raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise SettingsError(f"{where}: {_one_line(kind, error)}") from None
+
+
+def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
+    problems = error.errors(include_url=False)
+    # A misspelt key is unknown and missing at once; its name helps more.
+    first = next(
+        (problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0]
+    )
+    key = ".".join(str(part) for part in first["loc"]) or "top level"
+    if first["type"] == "extra_forbidden":
+        text = f"unknown key {key!r}{_suggestion(kind, first['loc'])}"
+    elif first["type"] == "missing":
+        text = f"missing key {key!r}"
+    else:
+        text = f"key {key!r}: {first['msg'].removeprefix('Value error, ')}"
+        if not isinstance(first["input"], Mapping | BaseModel) and first["type"] != "value_error":
+            text += f", found {first['input']!r}"
+    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
+
+
+def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """ ", did you mean ...?" from all keys that settings know: the misspelt one is nearly always
+    among them.
+    """
+    known: set[str] = set()
+    stack: list[type[BaseModel]] = [kind]
+    while stack:
+        model = stack.pop()
+        for name, info in model.model_fields.items():
+            known.add(name)
+            stack += [m for m in _models_in(info.annotation) if m.model_fields.keys() - known]
+    known.discard(str(location[-1]))  # which belongs elsewhere
+    close = difflib.get_close_matches(str(location[-1]), sorted(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in getattr(annotation, "__args__", ()) for model in _models_in(inner)]

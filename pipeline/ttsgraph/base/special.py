@@ -1,0 +1,120 @@
+"""The special functions and quantiles that a search needs.
+
+Own code, short, because SciPy would be more than half of a plain installation. Shapes are those of
+numpy: arrays in, arrays of the same shape out.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+
+from ttsgraph.base.arrays import FloatArray
+
+Alternative = Literal["two-sided", "greater", "less"]
+_HALVINGS = 100
+
+
+def expit(x: Any) -> FloatArray:
+    """1 / (1 + exp(-x)), exact in both tails."""
+    x = np.asarray(x, dtype=float)
+    small = np.exp(-np.abs(x))
+    return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
+
+
+def log_expit(x: Any) -> FloatArray:
+    """log(expit(x))."""
+    return np.asarray(-np.logaddexp(0.0, -np.asarray(x, dtype=float)))
+
+
+def logit(p: Any) -> FloatArray:
+    """log(p / (1 - p)); infinite at 0 and 1."""
+    p = np.asarray(p, dtype=float)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def log_softmax(x: Any, axis: int) -> FloatArray:
+    """x - log(sum(exp(x))) along an axis; entries may be -inf, though not all of them."""
+    x = np.asarray(x, dtype=float)
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
+
+
+def softmax(x: Any, axis: int) -> FloatArray:
+    """exp(x) / sum(exp(x)) along an axis."""
+    x = np.asarray(x, dtype=float)
+    weights = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=axis, keepdims=True))
+
+
+def normal_quantile(p: float) -> float:
+    """The standard normal distribution's; infinite at 0 and 1."""
+    if p in (0.0, 1.0):
+        return math.copysign(math.inf, p - 0.5)
+    return NormalDist().inv_cdf(p)
+
+
+@lru_cache(maxsize=4096)
+def student_quantile(p: float, freedom: int) -> float:
+    """Student's for whole degrees of freedom, by halving the angle atan(t / sqrt(freedom))."""
+    if p < 0.5:
+        return -student_quantile(1 - p, freedom)
+    low = 0.0
+    high = math.pi / 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if _student_between(middle, freedom) < 2 * p - 1:
+            low = middle
+        else:
+            high = middle
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _student_between(angle: float, freedom: int) -> float:
+    """P(-t < T < t) at t = sqrt(freedom) tan(angle): a finite sum (Abramowitz and Stegun, 26.7.3
+    and 26.7.4).
+    """
+    sine = math.sin(angle)
+    cosine = math.cos(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= cosine * cosine * (k - 1) / k
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+def fair_coin_p(heads: int, tosses: int, alternative: Alternative = "two-sided") -> float:
+    """p of so many heads of a fair coin, exactly; two-sided twice the smaller tail."""
+    if alternative == "two-sided":
+        return min(1.0, 2 * fair_coin_p(min(heads, tosses - heads), tosses, "less"))
+    fewest = tosses - heads if alternative == "greater" else heads
+    return sum(math.comb(tosses, k) for k in range(fewest + 1)) / 2**tosses
+
+
+def gamma_below(shape: int, x: FloatArray) -> FloatArray:
+    """P(X <= x) of a gamma variable of whole shape: the regularised incomplete gamma function."""
+    term = np.exp(-x)
+    above = term.copy()
+    for k in range(1, shape):
+        term = term * x / k
+        above += term
+    return np.asarray(1.0 - above)
+
+
+def gamma_quantile(shape: int, p: FloatArray) -> FloatArray:
+    """Its inverse for p in (0, 1), by halving."""
+    low = np.zeros_like(p)
+    high = np.full_like(p, shape + 40.0 * math.sqrt(shape) + 40.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        below = gamma_below(shape, middle) < p
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
+    return low

@@ -1,0 +1,595 @@
+"""The `ttsgraph` command line, thin, over the library; a command imports what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ttsgraph.api.project_commands import compare, init, run
+from ttsgraph.base.errors import InputError, LimitReached, TTSGraphError
+from ttsgraph.base.extras import missing
+from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, md5
+from ttsgraph.base.secrets import hide_secrets_in_output, redact
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.scaffold.commands import check, dags, new_model, new_task, schema
+from ttsgraph.scaffold.options import InOrder, ProfileName, TaskName
+from ttsgraph_flows.commands import register, verify
+
+if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
+    from ttsgraph.deployment.bundle import Deployed, Loader
+    from ttsgraph.settings.profile import Params, Profile
+
+BROKEN = 5
+"""Exit code of a lineage with a broken link."""
+
+app = typer.Typer(
+    help="Search, cost and run multi-LLM collaboration graphs.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
+app.add_typer(graph_app, name="graph")
+cache_app = typer.Typer(
+    help="Look at the cache of model calls, and bound it.", no_args_is_help=True
+)
+app.add_typer(cache_app, name="cache")
+for command in (
+    new_task,
+    new_model,
+    register,
+    verify,
+    check,
+    run,
+    compare,
+    dags,
+    schema,
+):
+    app.command()(command)
+app.command(cls=InOrder)(init)
+
+GRAPH = "a graph file, a results folder, or a version of the registry such as math@champion"
+VERSION = "a folder with results or a bundle.json, or a version such as math@champion"
+GraphName = Annotated[str, typer.Argument(help=GRAPH)]
+
+
+def _params() -> Params:
+    from ttsgraph.settings.profile import load_params
+
+    return load_params()
+
+
+def _profile(name: str | None) -> Profile:
+    """The profile asked for, or that of params.yaml."""
+    from ttsgraph.settings.profile import load_profile
+
+    return load_profile(name if name is not None else _params().profile)
+
+
+def _settings(profile: str | None, task: str | None) -> tuple[Profile, str]:
+    """The profile and task asked for, or those of params.yaml."""
+    from ttsgraph.stages.measured import known_by_now
+
+    params = _params() if profile is None or task is None else None
+    name = profile if profile is not None else (params or _params()).profile
+    loaded = _profile(name)
+    known = [name for name in params.tasks if name in loaded.tasks] if params else []
+    chosen = task if task is not None else (known or list(loaded.tasks))[0]
+    loaded.task(chosen)
+    return known_by_now(loaded, name, chosen), chosen
+
+
+def _read(path: Path, profile: Profile) -> CollaborationGraph:
+    """A graph whose roles are known and whose models are in the profile's pool."""
+    from ttsgraph.graphs.roles import check_roles
+
+    graph = CollaborationGraph.read(path)
+    pool = profile.model_pool()
+    check_roles(graph)
+    for node in graph.nodes:
+        _ = pool[node.model]
+    return graph
+
+
+def _found(
+    name: str, profile: str | None, task: str | None
+) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
+    """A graph with its profile and task. A results folder and a version bring their own, and are
+    told as such.
+    """
+    if _is_graph_file(name):
+        loaded, chosen = _settings(profile, task)
+        return _read(Path(name), loaded), loaded, chosen, None
+    deployed = _deployed(name)
+    return deployed.graph, deployed.profile, deployed.task, deployed
+
+
+def _is_graph_file(name: str) -> bool:
+    return Path(name).is_file() or Path(name).suffix == ".json"
+
+
+def _deployed(name: str) -> Deployed:
+    """What a results folder, a folder with a bundle.json, or a version of the registry holds."""
+    loader, names = _loader([name])
+    return loader.resolve(names[0])
+
+
+def _print(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=1))
+
+
+@graph_app.command()
+def validate(graph: GraphName, profile: ProfileName = None) -> None:
+    """Check a graph: acyclic, one sink, known roles and models.
+
+    Example: ttsgraph graph validate graph.json --profile paper
+    """
+    found, *_ = _found(graph, profile, None)
+    _print(
+        {
+            "valid": True,
+            "hash": found.content_hash,
+            "n_nodes": len(found.nodes),
+            "width": found.width,
+            "depth": found.depth,
+        }
+    )
+
+
+@graph_app.command()
+def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
+    """What a graph costs per question: FLOPs, budget units, dollars.
+
+    Example: ttsgraph graph cost graph.json --profile paper --task math
+    """
+    found, loaded, chosen, _ = _found(graph, profile, task)
+    flops = None if loaded.model_pool().unknown else loaded.cost_model(chosen, "flops")
+    _print(
+        {
+            "flops": None if flops is None else flops.graph_cost(found) * flops.unit,
+            "budget_units": loaded.cost_model(chosen, loaded.budget.metric).graph_cost(found),
+            "budget_metric": loaded.budget.metric,
+            "budget_limit": loaded.budget.limit,
+            "budget_of": loaded.budget.limits,
+            "dollars": loaded.cost_model(chosen, "dollars").graph_cost(found),
+            "width": found.width,
+            "depth": found.depth,
+            "n_nodes": len(found.nodes),
+        }
+    )
+
+
+@graph_app.command()
+def ask(
+    graph: GraphName,
+    question: Annotated[str, typer.Argument(help="the question, as text")],
+    profile: ProfileName = None,
+    task: TaskName = None,
+    trace: Annotated[bool, typer.Option(help="also print every node's answer")] = False,
+) -> None:
+    """Run a graph on one question; models are started or reached as the profile says.
+
+    Example: ttsgraph graph ask graph.json "12 + 7" --task math
+    """
+    from ttsgraph.deployment.bundle import read_shots
+    from ttsgraph.runtime.asking import ask_graph
+
+    found, loaded, chosen, deployed = _found(graph, profile, task)
+    shots = deployed.shots if deployed else read_shots(profile or _params().profile, loaded, chosen)
+    answer = asyncio.run(
+        ask_graph(found, question, deployed.serving_profile if deployed else loaded, chosen, shots)
+    )
+    shown: dict[str, Any] = {
+        "answer": answer.text,
+        "latency_s": answer.latency_s,
+        "calls": answer.usage.calls,
+    }
+    if trace:
+        shown["nodes"] = {str(i): text for i, text in answer.node_texts.items()}
+    _print(shown)
+
+
+@graph_app.command()
+def draw(
+    graph: GraphName,
+    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
+        "graph.svg"
+    ),
+) -> None:
+    """Draw a graph to a file.
+
+    Example: ttsgraph graph draw graph.json --out graph.png
+    """
+    from ttsgraph.reporting.pictures import FORMATS, graph_svg, of_simulation, write_picture
+
+    if out.suffix not in FORMATS:
+        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
+    if _is_graph_file(graph):
+        svg = graph_svg(CollaborationGraph.read(Path(graph)), simulated=of_simulation(out))
+    else:
+        version = _deployed(graph)
+        pool = version.profile.model_pool()
+        svg = graph_svg(version.graph, pool, simulated=of_simulation(out))
+    typer.echo(write_picture(svg, out))
+
+
+@app.command()
+def export(
+    graph: Annotated[str, typer.Argument(help=VERSION)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
+    form: Annotated[
+        str, typer.Option("--form", help="python (needs the openai package alone) or langgraph")
+    ] = "python",
+) -> None:
+    """Write a found graph as one readable Python file, or as a LangGraph program.
+
+    Example: ttsgraph export results/mine/sample/found --out answers.py
+    """
+    from ttsgraph.api.export import FORMS
+    from ttsgraph.api.export import export as written
+    from ttsgraph.base.files import write_text
+
+    if form not in FORMS:
+        raise InputError(f"expected --form as one of {', '.join(FORMS)}, found {form!r}")
+    write_text(out, written(_deployed(graph), form))
+    typer.echo(f'{out} answers questions: python {out} "a question"')
+
+
+@app.command()
+def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
+    """How many calls and dollars `ttsgraph run` is expected to take, with a range; and how many the
+    stages take at most, before anything is spent.
+
+    Example: ttsgraph estimate --profile paper --task math
+    """
+    from ttsgraph.stages.estimate import estimate_run
+    from ttsgraph.stages.expected import expected_run
+
+    loaded, chosen = _settings(profile, task)
+    _print(estimate_run(loaded, chosen) | {"expected": expected_run(loaded, chosen)})
+
+
+@app.command()
+def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
+    """Say in words what a graph does, what a question costs, and what each node was worth on the
+    test questions, if the graph was found here.
+
+    A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
+    """
+    from ttsgraph.reporting.explain import explain as in_words
+    from ttsgraph.reporting.explain import worth_of
+    from ttsgraph.stages.worth import kept_nodes
+
+    found, loaded, chosen, deployed = _found(graph, profile, task)
+    if deployed is not None and not Path(graph).is_dir():
+        from ttsgraph_flows.registry import origin
+
+        typer.echo(origin(_params().tracking_uri, deployed))
+    for line in in_words(found, loaded, chosen):
+        typer.echo(line)
+    path = Path(graph)
+    near = [path] if path.is_dir() else [path.parent]
+    elsewhere = sorted(Path("results").glob(f"*/{chosen}/*")) if deployed is not None else []
+    nodes = kept_nodes(found, [*near, *elsewhere])
+    for line in worth_of(found, nodes) if nodes is not None else []:
+        typer.echo(line)
+
+
+@app.command()
+def doctor(
+    profile: ProfileName = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of lines")] = False,
+) -> None:
+    """What a profile needs of this machine, what is missing and how to get it, and what a run of
+    each task takes at most.
+
+    Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
+    """
+    from ttsgraph.runtime.doctor import examine, in_lines
+    from ttsgraph.stages.estimate import estimate_all
+    from ttsgraph.stages.measured import known_by_now
+
+    name = profile if profile is not None else _params().profile
+    loaded = _profile(name)
+    findings = examine(loaded)
+    tasks = {task: known_by_now(loaded, name, task) for task in loaded.tasks} if loaded.pool else {}
+    estimates, unknown = estimate_all(tasks)
+    if as_json:
+        _print({"findings": [asdict(finding) for finding in findings], "estimates": estimates})
+    else:
+        for line in in_lines(findings, estimates, unknown):
+            typer.echo(line)
+    if not all(finding.ok for finding in findings):
+        sys.exit(2)
+
+
+@app.command()
+def prepare(profile: ProfileName = None) -> None:
+    """Make the weights of a profile's local models ready, so that no run has to wait for it; `make
+    setup` does it.
+
+    Example: ttsgraph prepare --profile laptop
+    """
+    from ttsgraph.runtime.clients import prepare_weights
+
+    loaded = _profile(profile)
+    if not loaded.hosted:
+        raise InputError(
+            "expected a profile with models that are served here; this one's engine is"
+            f" {loaded.engine.kind}"
+        )
+    _print(
+        {
+            name: prepare_weights(name, model, python=loaded.engine.python)
+            for name, model in loaded.hosted.items()
+        }
+    )
+
+
+@app.command()
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="<task>@<alias> of the registry, or folders: results or a bundle.json"),
+    ],
+    host: Annotated[
+        str | None, typer.Option(help="address to listen at (default: service.host of params.yaml)")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="processes (default: service.workers of params.yaml)", min=1)
+    ] = None,
+    no_key: Annotated[
+        bool, typer.Option("--no-key", help="let everybody ask who can reach the address")
+    ] = False,
+) -> None:
+    """Serve found graphs as models of an OpenAI-compatible server; an alias that moves is followed.
+
+    Example: ttsgraph serve math@champion
+    """
+    settings = _params().service
+    given = {
+        name: value
+        for name, value in (("host", host), ("port", port), ("workers", workers))
+        if value is not None
+    }
+    from ttsgraph.service import server
+
+    loader, names = _loader(models)
+    server.serve(loader, names, settings.model_copy(update=given), no_key)
+
+
+def _loader(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
+    """Where the models come from, and their names: folders if they all are, else the registry."""
+    from ttsgraph.deployment.bundle import FileLoader
+
+    folders = tuple(Path(model) for model in models if Path(model).is_dir())
+    if len(folders) == len(models):
+        files = FileLoader(folders)
+        return files, files.names
+    if missing := [
+        model for model in models if model.count("/") > 1 or Path(model).parts[:1] == ("results",)
+    ]:
+        raise InputError(
+            f"{missing[0]}: expected a results folder, but there is none; `make repro` makes it"
+        )
+    if folders:
+        raise InputError(
+            f"expected folders or names like math@champion, found both: {', '.join(models)}"
+        )
+    for model in models:
+        if "/" in model and "@" not in model and not model.rsplit("/", 1)[1].isdecimal():
+            raise InputError(
+                f"expected a folder or a name like math@champion, but there is no {model}; `make"
+                " repro` fills results/"
+            )
+    from ttsgraph_flows.registry import RegistryLoader
+
+    return RegistryLoader(_params().tracking_uri), tuple(models)
+
+
+@app.command()
+def served(
+    task: Annotated[str, typer.Argument(help="whose questions")],
+    path: Annotated[
+        Path | None, typer.Argument(help="the file (default: inputs/<task>-served.jsonl)")
+    ] = None,
+) -> None:
+    """Write served questions whose right answer is known into a file that a search can start from.
+
+    Example: ttsgraph served math
+    """
+    from ttsgraph_flows.served import SERVED, write_served
+
+    settings = _params().service.feedback
+    path = path or Path("inputs") / f"{task}-{SERVED}"
+    count = write_served(settings.path, settings.rows, task, path)
+    typer.echo(f"{path}: {count} questions; source: {{kind: jsonl, path: {path}}} takes them")
+
+
+@app.command()
+def capacity(
+    users: Annotated[float, typer.Option(help="how many there are")],
+    questions: Annotated[float, typer.Option(help="that each asks in an hour")],
+    calls: Annotated[float, typer.Option(help="of an answer")],
+    seconds: Annotated[float, typer.Option(help="that an answer takes")],
+    tokens: Annotated[float, typer.Option(help="that an answer's calls write")],
+    prompt_tokens: Annotated[float, typer.Option(help="that they read")] = 0.0,
+    dollars: Annotated[float, typer.Option(help="of an answer, where calls are paid for")] = 0.0,
+    peak: Annotated[float, typer.Option(help="busiest hour over the mean")] = 3.0,
+    replica_tokens: Annotated[
+        float | None, typer.Option(help="written a second by a model server (none: rented models)")
+    ] = None,
+    replica_prompt_tokens: Annotated[
+        float, typer.Option(help="read a second by a model server")
+    ] = float("inf"),
+    replica_dollars: Annotated[float, typer.Option(help="of a model server, an hour")] = 0.0,
+) -> None:
+    """How many servers a number of users takes, and what they cost; docs/capacity.md says how.
+
+    Example: ttsgraph capacity --users 1000 --questions 6 --calls 5 --seconds 8 --tokens 2000
+    """
+    from ttsgraph.service.capacity import Load, PerAnswer, Replica, plan
+
+    replica = (
+        None
+        if replica_tokens is None
+        else Replica(replica_tokens, replica_dollars, replica_prompt_tokens)
+    )
+    answer = PerAnswer(calls, seconds, tokens, prompt_tokens, dollars)
+    found = plan(Load(users, questions, peak), answer, replica)
+    typer.echo(
+        f"{found.per_s:.3g} questions a second in the busiest hour,"
+        f" {found.under_way} answers under way\n"
+        f"{found.processes} processes of ttsgraph serve, {found.replicas} model servers\n"
+        f"${found.server_dollars:,.0f} a month for model servers, ${found.call_dollars:,.0f} for"
+        " calls"
+    )
+
+
+@app.command()
+def lineage(
+    version: Annotated[
+        str | None, typer.Argument(help="math@champion, math@challenger or math/3")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="versions made with this dataset: a file, or its MD5")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="versions whose pool had this model: its name, or name@revision"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print JSON, with every candidate and exchange")
+    ] = False,
+) -> None:
+    """Where a version comes from, every link verified; or which versions a dataset or a model is
+    behind.
+
+    Ends with exit code 5 when a link is broken. Example: ttsgraph lineage math@champion
+    """
+    from ttsgraph_flows import lineage as lineages
+
+    uri = _params().tracking_uri
+    if (version is None) == (dataset is None and model is None):
+        raise InputError("expected a version, or else --dataset or --model")
+    if version is None:
+        found = lineages.dependents(
+            uri, md5(Path(dataset)) if dataset and Path(dataset).is_file() else dataset, model
+        )
+        _print([{"version": v.label, "aliases": v.aliases, "run_id": v.run_id} for v in found])
+        return
+    walked = lineages.lineage(version, uri)
+    if as_json:
+        _print(walked.to_dict())
+    else:
+        typer.echo(f"{walked.version} {' '.join('@' + alias for alias in walked.aliases)}".rstrip())
+        for link in walked.links:
+            typer.echo(f"{link.state:8} {link.name} {link.subject}: {link.detail}")
+    if walked.broken:
+        typer.echo(
+            f"broken: {', '.join(f'{link.name} {link.subject}' for link in walked.broken)}",
+            err=True,
+        )
+        sys.exit(BROKEN)
+
+
+@app.command()
+def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challenger")]) -> None:
+    """Make a version the champion of its task, whatever the rule says.
+
+    Example: ttsgraph promote math@challenger
+    """
+    from ttsgraph_flows.champion import refresh
+    from ttsgraph_flows.registry import Registry
+
+    registry = Registry(_params().tracking_uri)
+    wanted = registry.find(version)
+    before = registry.promote(wanted)
+    refresh()
+    _print({"champion": wanted.label, "before": before.label if before else None})
+
+
+@app.command()
+def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]) -> None:
+    """Make the version that the champion replaced the champion again.
+
+    Example: ttsgraph rollback math
+    """
+    from ttsgraph_flows.champion import refresh
+    from ttsgraph_flows.registry import Registry
+
+    left, now = Registry(_params().tracking_uri).rollback(task)
+    refresh()
+    _print({"champion": now.label, "before": left.label})
+
+
+@cache_app.command("stats")
+def cache_stats(profile: ProfileName = None) -> None:
+    """Calls and tokens by model, size, and whether an entry is damaged.
+
+    Example: ttsgraph cache stats
+    """
+    from ttsgraph.runtime.clients import open_cache
+
+    _print(open_cache(_profile(profile)).stats())
+
+
+@cache_app.command("prune")
+def cache_prune(
+    profile: ProfileName = None,
+    max_gib: Annotated[
+        float | None, typer.Option(help="drop what was not used for longest above this size", min=0)
+    ] = None,
+    unused_days: Annotated[
+        float | None, typer.Option(help="drop what was not used for so many days", min=0)
+    ] = None,
+) -> None:
+    """Drop damaged entries and, if asked, old ones; a dropped call is made again, and paid again,
+    when it is needed.
+
+    Without --max-gib the profile's engine.cache_gib holds. Example: ttsgraph cache prune
+    --unused-days 90
+    """
+    from ttsgraph.models.cache import GIB
+    from ttsgraph.runtime.clients import open_cache
+
+    cache = open_cache(_profile(profile))
+    _print(cache.prune(cache.max_bytes if max_gib is None else int(max_gib * GIB), unused_days))
+
+
+def main() -> None:
+    """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped
+    early.
+    """
+    hide_secrets_in_output()
+    try:
+        app()
+    except InputError as error:
+        typer.echo(redact(f"error: {error}"), err=True)
+        sys.exit(2)
+    except CLOSED_TO_US as error:
+        typer.echo(redact(f"error: {closed_to_us(error)}"), err=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        typer.echo(f"error: {missing(error)}", err=True)
+        sys.exit(2)
+    except LimitReached as error:
+        typer.echo(redact(f"stopped: {error}"), err=True)
+        sys.exit(4)
+    except TTSGraphError as error:
+        typer.echo(redact(f"stopped: {error}"), err=True)
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Structured graphs that stop early: what stands beside the plain contenders where a budget is what
+a question costs on average.
+
+votes     in waves, lossless or by a confidence rule; as many as the mean budget holds
+cascades  a cheap vote first, and a vote of a dearer model alone where that is contested
+fusions   a dearer model fuses cheap answers only where they disagree
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ttsgraph.adaptive.cost import Agreement, Classes, MeanCost
+from ttsgraph.agent.base import Brief
+from ttsgraph.contest.contenders import MOST_VOTES, Contenders
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
+
+STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
+FIRST = 3
+THEN = 2
+"""Sizes of the first wave and of those that follow under a confidence rule: fewer can't be sure,
+more answer at once.
+"""
+
+CHEAP_VOTES = (2, 3, 5)
+OVER = (0.0, 0.34)
+"""Gates that open unless all agree, or unless about two thirds do."""
+
+LATER = (1, 3, 7)
+"""Votes of the dearer model that a cascade ends in."""
+
+LEADING = 4
+"""Models that score best alone, which cascades end in."""
+
+
+def on_average(brief: Brief, classes: Classes, questions: int) -> Brief:
+    """The brief whose budget holds graphs by what a question costs on average, as far as `classes`
+    say how answers agree.
+    """
+    cost = MeanCost(brief.cost, Agreement(classes, questions))
+    return replace(brief, budget=replace(brief.budget, cost=cost))
+
+
+def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
+    """Graphs within the mean budget, and what each is in words; none where the roles have no
+    vote.
+    """
+    if "voter" not in contenders.sinks:
+        return {}
+    found: dict[CollaborationGraph, str] = {}
+    for graph, label in (*_votes(contenders), *_cascades(contenders)):
+        if contenders.fits(graph):
+            found.setdefault(graph, label)
+    return found
+
+
+def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
+    """A vote in waves. A lossless one begins with a majority, as nothing less can decide it."""
+    waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
+    return _with_sink(topologies.parallel(models, models[0], "voter"), waves=waves, stop=stop)
+
+
+def in_waves(graph: CollaborationGraph) -> CollaborationGraph:
+    """The graph whose last vote begins with a majority and asks one by one then: the same answers
+    for no more calls. Itself where it ends in no such vote.
+    """
+    sink = graph.node(graph.sink)
+    voices = len(graph.predecessors[sink.id])
+    plain = get_role(sink.role).by_majority and not sink.adaptive and voices > 2
+    return _with_sink(graph, waves=(voices // 2 + 1, 1)) if plain else graph
+
+
+def cascade(cheap: str, count: int, over: float, dear: str, more: int) -> CollaborationGraph:
+    """`count` cheap answers, and where they disagree by more than `over` a vote of up to `more` of
+    a dearer model alone.
+    """
+    return gated([cheap] * count, over, [dear] * more)
+
+
+def gated(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
+    """A vote of the models `first`, and where they disagree by more than `over` of those `then`
+    alone.
+    """
+    graph = topologies.parallel([*first, *then], then[0], "voter")
+    gate = Gate(over, tuple(range(len(first))))
+    if len(then) < FIRST:
+        return _with_sink(graph, gate=gate)
+    return _with_sink(graph, gate=gate, waves=(FIRST, THEN), stop=STOPS[1])
+
+
+def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
+    """`count` cheap answers, fused by a dearer model where they disagree by more than `over`."""
+    return _with_sink(topologies.parallel([cheap] * count, dear, "fuser"), gate=Gate(over))
+
+
+def _with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
+    sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
+    return CollaborationGraph(
+        (*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges
+    )
+
+
+def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+    for model in contenders.ranked[:LEADING]:
+        if model in contenders.brief.greedy:
+            continue
+        for stop in STOPS:
+            largest = contenders.largest(
+                partial(_vote_of, model, stop),
+                3,
+                min(MOST_VOTES, contenders.brief.budget.max_nodes - 1),
+            )
+            for size in {largest, (largest + 1) // 2, 5} if largest else ():
+                if 3 <= size <= largest:
+                    yield (
+                        _vote_of(model, stop, size),
+                        f"majority of up to {size} x {model}{words(stop)}",
+                    )
+
+
+def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
+    return vote([model] * size, stop)
+
+
+def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+    brief = contenders.brief
+    leading = contenders.ranked[:LEADING]
+    scores = brief.single_scores
+    # Behind a gate even a model may fit whose call costs more than a question may on average.
+    for dear in sorted(brief.cost.pool, key=lambda model: -scores.get(model, 0.0))[:LEADING]:
+        for cheap in dict.fromkeys([contenders.cheapest, *leading]):
+            if cheap in brief.greedy or brief.cost.single(cheap) >= brief.cost.single(dear):
+                continue
+            for count in CHEAP_VOTES:
+                for over in OVER if count > 2 else OVER[:1]:
+                    yield from _gated(contenders, cheap, count, over, dear)
+
+
+def _gated(
+    contenders: Contenders, cheap: str, count: int, over: float, dear: str
+) -> Iterator[tuple[CollaborationGraph, str]]:
+    where = f"where {count} x {cheap} disagree by more than {over:g}"
+    if "fuser" in contenders.sinks and cheap != dear:
+        yield fused_where_contested(cheap, count, over, dear), f"fused by {dear} {where}"
+    if dear in contenders.brief.greedy:
+        yield cascade(cheap, count, over, dear, 1), f"{dear} {where}"
+        return
+    for more in LATER:
+        yield cascade(cheap, count, over, dear, more), f"majority of up to {more} x {dear} {where}"
+
+
+def words(stop: Stop | None) -> str:
+    """What a vote's rule adds to its label."""
+    if stop is None:
+        return ""
+    return ", lossless" if stop == LOSSLESS else f", {stop.rule} {stop.level:g}"

@@ -1,0 +1,219 @@
+"""Which models to let vote, and how often each: multisets of any subset of a pool, grown by what a
+vote gains for a unit of budget.
+
+Worked out on answers to questions, seen or simulated, so that it counts how errors overlap. From
+each of several first voices a multiset grows by the voice, or the pair of voices, that gains most
+for its price; then voices are exchanged for as long as that gains anything. All of it is arithmetic
+on tallies: no call is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement
+
+import numpy as np
+import numpy.typing as npt
+
+from ttsgraph.base.arrays import FloatArray, IntArray
+
+STARTS = 2
+PAIRED = 6
+"""Multisets grow from so many first voices, and pairs are made of the voices that gain most."""
+
+LEAST_GAIN = 1e-4
+"""In accuracy; less is not worth a voice."""
+
+BAGS = 7
+BAGGED = 250
+"""Resamples of the questions that multisets are grown on, and how large each is at most."""
+
+SIZES = (1.0, 0.5, 0.25)
+"""Shares of the budget that multisets are made for."""
+
+Tallies = npt.NDArray[np.int16]
+Voices = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ballots:
+    """What models answer: model -> (k, C) classes of k draws, 0 being right and negative ones
+    unreadable; what a call costs; and which models say the same each time.
+    """
+
+    draws: Mapping[str, IntArray]
+    prices: Mapping[str, float]
+    greedy: frozenset[str] = frozenset()
+
+    def found(self, limit: float, most: int, rng: np.random.Generator) -> list[Voices]:
+        """Different multisets of at most `most` voices for the whole limit and for parts of it, in
+        the order in which voices matter: of one that is too dear the first ones are as good.
+
+        What is grown on few questions fits these too well. So each multiset has the voices that it
+        gets most often on resampled questions (bagged ensemble selection, Caruana et al. 2004), and
+        one each of the best models, which nothing is fitted for, stand beside them.
+        """
+        columns = next(iter(self.draws.values())).shape[1]
+        samples = []
+        for _ in range(BAGS):
+            taken = rng.integers(columns, size=min(columns, BAGGED))
+            draws = {model: known[:, taken] for model, known in self.draws.items()}
+            samples.append(Ballots(draws, self.prices, self.greedy))
+        found = dict[Voices, None]()
+        for share in SIZES:
+            grown = [list(sample._for(share * limit, most)) for sample in samples]
+            for start in zip(*grown, strict=False):
+                found[self._agreed(start, share * limit, most)] = None
+            found[self._each(share * limit, most)] = None
+        return [voices for voices in found if len(voices) > 1]
+
+    def _agreed(self, grown: Sequence[Voices], limit: float, most: int) -> Voices:
+        """The voices that were taken most often, as far as the limit goes: the n-th of a model
+        counts where a multiset has n of it.
+        """
+        taken = Counter(
+            (model, n)
+            for voices in grown
+            for model, count in Counter(voices).items()
+            for n in range(count)
+        )
+        ranked = sorted(taken, key=lambda voice: (-taken[voice], -self._alone[voice[0]], voice))
+        return self._within([model for model, _ in ranked], limit, most)
+
+    def _each(self, limit: float, most: int) -> Voices:
+        """Each model as often as another, the best ones first."""
+        ranked = sorted(self.prices, key=lambda model: -self._alone[model])
+        rounds = most if len(ranked) > len(self.greedy) else 1
+        again = [model for model in ranked if model not in self.greedy]
+        return self._within([*ranked, *again * (rounds - 1)], limit, most)
+
+    def _within(self, voices: Sequence[str], limit: float, most: int) -> Voices:
+        kept: list[str] = []
+        for model in voices:
+            if len(kept) < most and self._price(kept) + self.prices[model] <= limit + 1e-9:
+                kept.append(model)
+        return tuple(kept)
+
+    def share(self, voices: Sequence[str]) -> float:
+        """How many questions a vote of these answers right, ties shared out evenly."""
+        return float(_right(self._tally(voices)[None])[0]) if voices else 0.0
+
+    @cached_property
+    def _alone(self) -> dict[str, float]:
+        return {model: float((draws == 0).mean()) for model, draws in self.draws.items()}
+
+    @cached_property
+    def _shown(self) -> dict[str, Tallies]:
+        """Model -> (k, F, C) which form each of its draws has."""
+        forms = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
+        each = np.arange(forms)[:, None]
+        return {
+            model: (draws[:, None, :] == each).astype(np.int16)
+            for model, draws in self.draws.items()
+        }
+
+    def _tally(self, voices: Sequence[str]) -> Tallies:
+        total = np.zeros_like(next(iter(self._shown.values()))[0])
+        for model, count in Counter(voices).items():
+            shown = self._shown[model]
+            for k in range(count):
+                total += shown[k % len(shown)]
+        return total
+
+    def _for(self, limit: float, most: int) -> Iterator[Voices]:
+        fit = [model for model, price in self.prices.items() if price <= limit]
+        starts = sorted(fit, key=lambda model: -self._alone[model])[:STARTS]
+        starts += sorted(fit, key=lambda model: self.prices[model])[:1]
+        for start in dict.fromkeys(starts):
+            yield self._exchanged(self._grown((start,), limit, most, fit), limit, fit)
+
+    def ordered(self, voices: Sequence[str]) -> Voices:
+        """The voices from the best alone to the worst: the earliest wins a tie."""
+        return tuple(sorted(voices, key=lambda model: (-self._alone[model], model)))
+
+    def _grown(self, voices: Voices, limit: float, most: int, fit: Sequence[str]) -> Voices:
+        while True:
+            left = limit - self._price(voices)
+            tally = self._tally(voices)
+            now = float(_right(tally[None])[0])
+            single = self._options(voices, left, most, [(model,) for model in fit])
+            gains = self._gains(voices, tally, now, single)
+            leading = sorted(single, key=lambda added: -gains[added])[:PAIRED]
+            pairs = combinations_with_replacement(sorted(m for (m,) in leading), 2)
+            gains |= self._gains(voices, tally, now, self._options(voices, left, most, list(pairs)))
+            best = max(
+                gains, key=lambda added: gains[added] / max(self._price(added), 1e-9), default=None
+            )
+            if best is None or max(gains.values()) < LEAST_GAIN:
+                return voices
+            if gains[best] < LEAST_GAIN:
+                best = max(gains, key=lambda added: gains[added])
+            voices = (*voices, *best)
+
+    def _options(
+        self, voices: Voices, left: float, most: int, options: Sequence[Voices]
+    ) -> list[Voices]:
+        """Those that may be added: a greedy model votes once."""
+        found = []
+        for added in options:
+            both = Counter((*voices, *added))
+            once = all(both[model] == 1 for model in added if model in self.greedy)
+            if once and len(voices) + len(added) <= most and self._price(added) <= left + 1e-9:
+                found.append(added)
+        return found
+
+    def _gains(
+        self, voices: Voices, tally: Tallies, now: float, options: Sequence[Voices]
+    ) -> dict[Voices, float]:
+        if not options:
+            return {}
+        counts = Counter(voices)
+        tallies = []
+        for added in options:
+            total = tally
+            more = Counter[str]()
+            for model in added:
+                shown = self._shown[model]
+                total = total + shown[(counts[model] + more[model]) % len(shown)]
+                more[model] += 1
+            tallies.append(total)
+        gains: FloatArray = _right(np.stack(tallies)) - now
+        return dict(zip(options, gains.tolist(), strict=True))
+
+    def _exchanged(self, voices: Voices, limit: float, fit: Sequence[str]) -> Voices:
+        """Voices changed one for another while the vote gains, within the limit."""
+        now = self.share(voices)
+        for _ in range(len(voices) + 2):
+            best: tuple[float, Voices] | None = None
+            for out in sorted(set(voices)):
+                rest = list(voices)
+                rest.remove(out)
+                kept = tuple(rest)
+                left = limit - self._price(kept)
+                options = self._options(kept, left, len(voices), [(model,) for model in fit])
+                gains = self._gains(kept, self._tally(kept), now, options)
+                for added, gain in gains.items():
+                    if added != (out,) and (best is None or gain > best[0]):
+                        best = gain, (*kept, *added)
+            if best is None or best[0] < LEAST_GAIN:
+                return voices
+            now += best[0]
+            voices = best[1]
+        return voices
+
+    def _price(self, voices: Sequence[str]) -> float:
+        return sum(self.prices[model] for model in voices)
+
+
+def _right(tallies: Tallies) -> FloatArray:
+    """(n,) the share of columns in which form 0 leads, by tallies (n, F, C); a tie counts as the
+    chance to be the one that is taken.
+    """
+    most = tallies[:, 1:].max(axis=1)
+    right = tallies[:, 0]
+    level = (right == most) & (right > 0)
+    rivals = (tallies[:, 1:] == right[:, None]).sum(axis=1)
+    return np.asarray(((right > most) + level / (1.0 + rivals)).mean(axis=1))

@@ -1,0 +1,310 @@
+"""Structured graphs that every search has to beat: single models, votes, fans, chains, grids,
+panels, of one model and of mixes.
+
+They fit the budget, in a few sizes each. A panel is drafts side by side, reviewers that each read
+all drafts, and a sink that makes one answer of what the reviewers say; where the sink reads the
+drafts too, reviewers can't spoil what all drafts agree on.
+
+Which of them answers best is for measurement to say (ttsgraph/contest/contest.py): nothing here
+knows more of a model than its score alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+
+from ttsgraph.agent.base import Brief, affordable
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.response.evidence import revisions
+
+MOST_SOURCES = 12
+"""The most answers that a model call reads here: prompts grow with each."""
+
+MOST_VOTES = 40
+LONGEST_CHAIN = 6
+
+SELECTORS = ("weighted", "verifier", "judge")
+"""Roles that select one of several answers, tried where a profile allows them."""
+
+WORDS = {
+    "voter": "majority",
+    "weighted": "weighted majority",
+    "verifier": "majority of what passes the check",
+}
+
+FEW = 3
+MANY = 7
+"""Reviewers of a panel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A graph that stands in a search beside the method's own results: what it is in words, and its
+    value in the contest.
+    """
+
+    graph: CollaborationGraph
+    label: str
+    value: float
+
+
+Form = tuple[int, str, bool]
+
+
+def form_of(graph: CollaborationGraph) -> Form:
+    """What is alike in graphs that differ in models and sizes: how often answers are revised (twice
+    or more is one form), the sink's role, and whether a call before the sink reads several answers.
+    Routes are one form.
+    """
+    several = graph.route is None and any(
+        len(graph.predecessors[node.id]) > 1
+        for node in graph.nodes
+        if node.id != graph.sink and get_role(node.role).calls_model
+    )
+    revised = 0 if graph.route else min(revisions(graph)[graph.sink], 2)
+    return revised, graph.node(graph.sink).role, several
+
+
+Make = Callable[[int], CollaborationGraph]
+
+
+class Contenders:
+    """The list for a brief, each graph with what it is in words. `graphs` maps a graph to its
+    label, cheap ideas first.
+
+    Without `mixes` each graph has one model alone.
+    """
+
+    def __init__(self, brief: Brief, mixes: bool = True) -> None:
+        self.brief = brief
+        self.mixes = mixes
+        self.graphs: dict[CollaborationGraph, str] = {}
+        self._costs: dict[CollaborationGraph, float] = {}
+        scores = brief.single_scores
+        self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
+        self.cheapest = min(self.ranked, key=brief.cost.single)
+        self.sinks = [role for role in ("fuser", "voter") if role in brief.roles]
+        self.selectors = [role for role in SELECTORS if role in brief.roles]
+        for model in self.ranked:
+            self._add(topologies.single(model), f"one call of {model}")
+        for model in self.ranked:
+            self._of_one(model)
+        self._panels()
+        if mixes:
+            self._mixes()
+
+    def fits(self, graph: CollaborationGraph) -> bool:
+        """Whether a graph keeps the budget and the limit of nodes."""
+        return graph.most_nodes <= self.brief.budget.max_nodes and self.brief.budget.fits(graph)
+
+    def _add(self, graph: CollaborationGraph, label: str) -> bool:
+        if not self.fits(graph):
+            return False
+        self.graphs.setdefault(graph, label)
+        return True
+
+    def _grow(
+        self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
+    ) -> None:
+        """The largest graph that fits, one of half that size, and those of the sizes `also`."""
+        largest = self.largest(make, least, most)
+        for size in sorted({largest, (largest + 1) // 2, *also}):
+            if least <= size <= largest:
+                self._add(make(size), label.format(size))
+
+    def largest(self, make: Make, least: int, most: int) -> int:
+        """The largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0
+        where none does.
+        """
+        if not self.fits(make(least)):
+            return 0
+        low = least
+        high = most
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.fits(make(middle)) else (low, middle - 1)
+        return low
+
+    def _helpers(self, model: str) -> list[str]:
+        """Models that may read what `model` says: itself, the cheapest, and the two that score best
+        alone.
+        """
+        return (
+            list(dict.fromkeys([model, self.cheapest, *self.ranked[:2]])) if self.mixes else [model]
+        )
+
+    def _of_one(self, model: str) -> None:
+        """Votes, fans and chains of answers by one model; a chain's end and a fan's sink may be
+        another.
+        """
+        repeats = model not in self.brief.greedy
+        if "voter" in self.sinks and repeats:
+            vote = f"majority of {{}} x {model}"
+            self._grow(partial(_fan, model, model, "voter"), vote, 2, MOST_VOTES)
+        for sink in self._helpers(model) if "fuser" in self.sinks and repeats else []:
+            fan = f"{{}} x {model}, fused by {sink}"
+            self._grow(partial(_fan, model, sink, "fuser"), fan, 2, MOST_SOURCES)
+        for role in self.selectors if repeats else []:
+            if role != "weighted":  # answers of one model weigh the same
+                for sink in self._helpers(model) if get_role(role).calls_model else [model]:
+                    several = f"{{}} x {model}, {_ends(role, sink)}"
+                    self._grow(partial(_fan, model, sink, role), several, 2, MOST_SOURCES)
+        self._grow(
+            partial(_chain, model, []), f"chain of {{}} x {model}", 2, LONGEST_CHAIN, (2, 3, 4)
+        )
+        for end in self._helpers(model) if "fuser" in self.sinks else []:
+            self._add(topologies.parallel([model], end), f"{model}, fused by {end}")
+        for end in self._helpers(model)[1:]:
+            self._add(topologies.chain([model, end]), f"{model}, refined by {end}")
+            refined = f"chain of {{}} x {model}, then {end}"
+            self._grow(partial(_chain, model, [end]), refined, 2, LONGEST_CHAIN - 2, ())
+
+    def _panels(self) -> None:
+        """Grids and panels of the three models that score best alone and the cheapest."""
+        leading = list(dict.fromkeys([*self.ranked[:3], self.cheapest]))
+        for model in leading:
+            repeats = model not in self.brief.greedy
+            for role in self.sinks if repeats else []:
+                sinks = [model, self.cheapest] if role == "fuser" and self.mixes else [model]
+                for sink in dict.fromkeys(sinks):
+                    grid = f"{{}} chains of 2 x {model}, {_ends(role, sink)}"
+                    self._grow(partial(_chains, [model] * 2, sink, role), grid, 2, MOST_SOURCES)
+            if "voter" in self.sinks and self.mixes:
+                self._two_refiners(model, [other for other in leading if other != model])
+            for helper in leading if self.mixes else [model]:
+                if helper != model or not self.mixes:
+                    self._panel(model, helper, repeats)
+
+    def _two_refiners(self, model: str, others: Sequence[str]) -> None:
+        """One answer, refined by two other models, and a vote of both or of all three."""
+        for first, second in combinations(others, 2):
+            for counts, also in ((False, ""), (True, " with it")):
+                graph = topologies.panel(
+                    [model], [first, second], first, "voter", drafts_count=counts
+                )
+                self._add(graph, f"{model} refined by {first} and by {second}, majority{also}")
+
+    def _panel(self, model: str, helper: str, repeats: bool) -> None:
+        if "voter" in self.sinks:
+            if repeats:
+                refined = f"{{}} x {model}, each refined by {helper}, majority"
+                self._grow(
+                    partial(_chains, [model, helper], helper, "voter"), refined, 2, MOST_SOURCES, ()
+                )
+            for drafts in (1, 2) if repeats else (1,):
+                for reviewers in (2, 4):
+                    graph = topologies.panel(
+                        [model] * drafts, [helper] * reviewers, helper, "voter", drafts_count=True
+                    )
+                    self._add(
+                        graph,
+                        f"{drafts} x {model} and {reviewers} x {helper} that read it, majority",
+                    )
+        if "fuser" not in self.sinks or not repeats:
+            return
+        for role in self.sinks:
+            for reviewers in (FEW, MANY) if role == "voter" else (FEW,):
+                read = f"{{}} x {model}, read by {reviewers} x {helper}, {_ends(role, helper)}"
+                self._grow(
+                    partial(_read, model, [helper] * reviewers, helper, role),
+                    read,
+                    2,
+                    MOST_SOURCES,
+                    (),
+                )
+
+    def _mixes(self) -> None:
+        """Votes and fans over pairs and triples of the four models that score best alone, in
+        several proportions.
+        """
+        leading = self.ranked[:4]
+        for first, second in combinations(leading, 2):
+            for share in (0.5, 0.75, 0.25):
+                for role, sink in self._sinks_of(first):
+                    self._mix(first, second, share, role, sink)
+            for role, sink in self._sinks_of(first):
+                for counts in ((1, 1), (2, 1), (2, 2)):
+                    models = [first] * counts[0] + [second] * counts[1]
+                    if role != "voter" or len(models) > 2:
+                        self._add(
+                            topologies.parallel(models, sink, role),
+                            f"{named(models)}, {_ends(role, sink)}",
+                        )
+        for three in combinations(leading, 3):
+            for role, sink in self._sinks_of(self.cheapest):
+                for times in (1, 2):
+                    models = list(three) * times
+                    self._add(
+                        topologies.parallel(models, sink, role),
+                        f"{named(models)}, {_ends(role, sink)}",
+                    )
+
+    def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
+        for role in (*self.sinks, *self.selectors):
+            for sink in dict.fromkeys(
+                [model, self.cheapest] if get_role(role).calls_model else [model]
+            ):
+                yield role, sink
+
+    def _mix(self, first: str, second: str, share: float, role: str, sink: str) -> None:
+        """As many calls of `first` as take about this share of the budget, and of `second` as fit
+        beside them.
+        """
+        price = self.brief.cost.single(first)
+        count = min(
+            MOST_SOURCES,
+            int(share * self.brief.budget.limit / price) if price > 0 else MOST_SOURCES,
+        )
+        while count >= 1:
+            make = partial(_pair, first, count, second, sink, role)
+            if n := self.largest(make, 1, MOST_SOURCES):
+                self._add(make(n), f"{count} x {first} and {n} x {second}, {_ends(role, sink)}")
+                return
+            count -= 1
+
+
+def _fan(model: str, sink: str, role: str, count: int) -> CollaborationGraph:
+    return topologies.parallel([model] * count, sink, role)
+
+
+def _chain(model: str, end: Sequence[str], count: int) -> CollaborationGraph:
+    return topologies.chain([model] * count + [*end])
+
+
+def _chains(chain: Sequence[str], sink: str, role: str, count: int) -> CollaborationGraph:
+    return topologies.branches([chain] * count, sink, role)
+
+
+def _read(
+    model: str, reviewers: Sequence[str], sink: str, role: str, count: int
+) -> CollaborationGraph:
+    return topologies.panel([model] * count, reviewers, sink, role)
+
+
+def _pair(
+    first: str, count: int, second: str, sink: str, role: str, more: int
+) -> CollaborationGraph:
+    return topologies.parallel([first] * count + [second] * more, sink, role)
+
+
+def contenders(brief: Brief) -> dict[CollaborationGraph, str]:
+    """The structured graphs of a brief within its budget, and what each is in words. None where the
+    budget holds no call.
+    """
+    return Contenders(brief).graphs
+
+
+def _ends(role: str, sink: str) -> str:
+    if role in WORDS:
+        return WORDS[role]
+    return f"{'chosen' if role == 'judge' else 'fused'} by {sink}"
+
+
+def named(models: Sequence[str]) -> str:
+    """A multiset of models in words."""
+    return " + ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))

@@ -1,0 +1,542 @@
+"""The contest: which graph answers best within the budget, found with few calls, by evidence of
+every node.
+
+1. Each model alone on all training questions: what the profile stage asked, so from the cache.
+   From these a router of single calls is learnt, which stands in every search.
+2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
+   for the models that lead.
+3. Rounds: the response model predicts every contender, and changed copies of the best; those that
+   are promising for the new calls they take are run on the next questions, in the first round the
+   best of each form. Each call teaches the model something about all graphs with such nodes, so a
+   vote is run with few of the answers that it hears alike (ttsgraph/contest/thinning.py), for as
+   long as predictions hold.
+   From the second round on, a route over the best of them is among them: which question goes to
+   which graph, learnt from all that is known by then (ttsgraph/contest/routes.py).
+4. Finals: the leader is run whole on validation questions, a few at a time, for as long as it
+   leads. So what is found is seldom a graph that was never run, which is where predictions fail.
+
+A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
+by the more, the more questions those were and the further predictions have been off in this contest
+beyond what chance explains. What chance explains is in the model already, which was fitted to the
+same answers. So where the model's form is wrong, running graphs corrects it: of most graphs a
+little, of the rare one that is nothing like predicted almost wholly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.arrays import IntArray
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.contest.adaptive import adaptive_contenders, on_average
+from ttsgraph.contest.contenders import Contender, Contenders, form_of
+from ttsgraph.contest.mixes import mixed
+from ttsgraph.contest.mutations import changed
+from ttsgraph.contest.probes import probes
+from ttsgraph.contest.racing import joined
+from ttsgraph.contest.routes import FORMS, HOPEFUL, of_single_calls, over_graphs
+from ttsgraph.contest.thinning import thinned
+from ttsgraph.evaluation.environment import Evaluator, Feedback
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.response.calibration import Forecast, misfit, opportunity_cost
+from ttsgraph.response.constant import ConstantModel
+from ttsgraph.response.evidence import Evidence, Planned
+from ttsgraph.response.learnt import Leader, Learnt
+from ttsgraph.response.model import Prediction, Predictor, ResponseModel
+from ttsgraph.response.valuation import latency_along, valued
+from ttsgraph.settings.stages import ContestSettings
+from ttsgraph.tasks.base import Question
+
+RELIED_ON = 0.05
+"""Votes are thinned while predictions of graphs are off by less than this standard deviation, in
+accuracy, beyond chance.
+"""
+
+DECIDED = 40
+"""The best standings, among which a contest is decided."""
+
+WATCHED = 120
+"""Contenders that are predicted anew in each round: the best of the first prediction."""
+
+PROBE_SHARE = 0.3
+"""The most of all calls that probes may take."""
+
+ROUTE_SHARE = 0.3
+"""The most of all calls that the router of single calls may take to be learnt on more questions."""
+
+HOPE = 0.5
+PRICE = 0.002
+"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per
+question has to be worth.
+"""
+
+THRIFT = 0.01
+"""Under a budget of means, the value that all of it has to be worth: of graphs that nearly tie the
+cheaper one leads.
+"""
+
+FINAL_SAMPLES = 16
+"""Samples of the predictions in the finals, which decide."""
+
+WITHIN_REACH = 0.06
+"""Graphs that are expected to be worse than the best by more are not run."""
+
+FORMS_WITHIN_REACH = 0.15
+FORMS_SHARE = 0.5
+"""As `WITHIN_REACH` for the first round, where the best of each form is run, and the share of the
+calls left that it may take.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of one contender: its label, value with standard deviation and how much of that
+    is of the graph alone, prediction, and the questions that it was run on.
+    """
+
+    graph: CollaborationGraph
+    label: str
+    units: float
+    value: float
+    spread: float
+    own: float
+    predicted: float
+    observed: float
+    n_scored: int
+
+
+@dataclass(slots=True)
+class Contest:
+    """One contest, on training and validation questions, in an environment that grades every node.
+    `rng` is its own.
+    """
+
+    brief: Brief
+    train: Sequence[Question]
+    val: Sequence[Question]
+    settings: ContestSettings
+    rng: np.random.Generator
+    evidence: Evidence = field(init=False)
+    labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
+    feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
+    calls: int = field(init=False, default=0)
+    standings: list[Standing] = field(init=False, default_factory=list)
+    forecasts: list[Forecast] = field(init=False, default_factory=list)
+    router: CollaborationGraph | None = field(init=False, default=None)
+    """The router of single calls, where one is shown to gain."""
+    _order: IntArray = field(init=False)
+    _predictor: Predictor | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.evidence = Evidence([*self.train, *self.val], self.brief.greedy)
+        shuffled = self.rng.permutation(len(self.train))
+        self._order = np.concatenate([shuffled, len(self.train) + np.arange(len(self.val))]).astype(
+            np.intp
+        )
+
+    async def run(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
+        """Run all of it; returns the standings, the best first. Raises RunStopped when a graph lost
+        too many questions.
+        """
+        await self.begin(environment, publish)
+        for number in range(self.settings.rounds):
+            if number:
+                self._rank()
+                if self._decided():
+                    break
+                self._route()
+                self._vary()
+                self._mix_again()
+            await self._round(number, environment, publish)
+        await self._finals(environment, publish)
+        return self.standings
+
+    def contenders(self, count: int) -> tuple[Contender, ...]:
+        """The best graphs so far, which stand in every search after it."""
+        return tuple(
+            Contender(standing.graph, standing.label, standing.value)
+            for standing in self.standings[:count]
+        )
+
+    def predicted(self, graph: CollaborationGraph) -> Prediction:
+        """What is predicted of a graph by all that was learnt, once the contest has begun; `own`
+        holds what forecasts were off by.
+        """
+        assert self._predictor is not None, "expected a contest that has begun"
+        prediction = self._predictor.predict(graph)
+        return replace(prediction, own=math.hypot(prediction.own, misfit(self.forecasts)))
+
+    async def begin(self, environment: Evaluator, publish: Publish = ignore) -> list[Standing]:
+        """Each model alone, and the probes; returns the standings after them. Raises as `run`."""
+        await self._alone(environment, publish)
+        contenders = Contenders(self.brief, self.settings.mixes)
+        self.labels = dict(contenders.graphs)
+        if self.settings.routes:
+            await self._route_calls(contenders, environment, publish)
+        await self._probe(contenders, environment, publish)
+        learnt = self._response() if self.settings.response_model else None
+        if self.brief.budget.of == "mean":
+            self._price(learnt or self._response())
+            self.labels |= adaptive_contenders(Contenders(self.brief, self.settings.mixes))
+        if learnt is not None:
+            self._mix(learnt)
+        self._rank()
+        return self.standings
+
+    def _mix(self, learnt: ResponseModel) -> None:
+        """Add votes over all subsets of the pool that are expected to gain most."""
+        if self.settings.mixes:
+            for graph, label in mixed(self.brief, learnt.drawn, self.rng).items():
+                self.labels.setdefault(graph, label)
+
+    async def _alone(self, environment: Evaluator, publish: Publish) -> None:
+        singles = [topologies.single(model) for model in self.brief.cost.pool]
+        places = np.arange(len(self.train))
+        await self._evaluate([(graph, places) for graph in singles], environment, publish)
+        self.calls = 0
+
+    async def _route_calls(
+        self, contenders: Contenders, environment: Evaluator, publish: Publish
+    ) -> None:
+        """Learn the router of single calls; where training questions are promising, on validation
+        questions too.
+        """
+        first = of_single_calls(self.evidence, self.brief, contenders.ranked, HOPEFUL)
+        if first is None:
+            return
+        places = self._order[len(self.train) :]
+        jobs = [
+            (topologies.single(branch.nodes[0].model), places) for branch in first.graph.branches
+        ]
+        price = sum(self.evidence.new_calls(graph, places) for graph, places in jobs)
+        if price <= ROUTE_SHARE * self.settings.calls:
+            await self._evaluate(jobs, environment, publish)
+        models = [graph.nodes[0].model for graph, _ in jobs]
+        found = of_single_calls(self.evidence, self.brief, models)
+        if found is not None:
+            self.router = found.graph
+            self.labels = {found.graph: found.label} | self.labels
+
+    def _route(self) -> None:
+        """Add a route over the best standings, if one is shown to gain."""
+        if not (self.settings.routes and self.settings.response_model) or self._predictor is None:
+            return
+        plain = [s for s in self.standings if s.graph.route is None]
+        best = [s for s in plain if len(s.graph.nodes) > 1][:FORMS]
+        singles = [s for s in plain if len(s.graph.nodes) == 1]
+        graphs = [(s.graph, s.label, self._predictor.predict(s.graph)) for s in (*best, *singles)]
+        found = over_graphs(self.evidence, self.brief, graphs) if len(graphs) > 1 else None
+        if found is not None and found.graph not in self.labels:
+            self.labels[found.graph] = found.label
+            self._rank()
+
+    async def _probe(
+        self, contenders: Contenders, environment: Evaluator, publish: Publish
+    ) -> None:
+        places = self._order[: self.settings.block]
+        planned: Planned = {}
+        jobs = []
+        spent = 0
+        for graph, label in probes(contenders).items():
+            price = self.evidence.new_calls(graph, places, planned)
+            if spent + price <= PROBE_SHARE * self.settings.calls:
+                self.labels.setdefault(graph, label)
+                self.evidence.plan(graph, places, planned)
+                jobs.append((graph, places))
+                spent += price
+        await self._evaluate(jobs, environment, publish)
+
+    async def _round(self, number: int, environment: Evaluator, publish: Publish) -> None:
+        settings = self.settings
+        # Where the questions are used up, the first ones are asked again: of graphs that were not
+        # run on them.
+        places = np.take(
+            self._order,
+            (number + 1) * settings.block + np.arange(min(settings.block, len(self._order))),
+            mode="wrap",
+        )
+        left = settings.search_share * settings.calls - self.calls
+        prices = {
+            s.graph: self.evidence.new_calls(self._tried(s.graph), places) / len(places)
+            for s in self.standings
+        }
+        hopes = {
+            s.graph: s.value + HOPE * s.spread - PRICE * prices[s.graph] for s in self.standings
+        }
+        promising = sorted(hopes, key=lambda g: -hopes[g])
+        if number:
+            await self._run_best(
+                promising,
+                hopes,
+                places,
+                settings.picks,
+                WITHIN_REACH,
+                left / (settings.rounds - number),
+                environment,
+                publish,
+            )
+        else:
+            best_of = {form_of(graph): graph for graph in reversed(promising)}
+            forms = sorted(best_of.values(), key=promising.index)
+            await self._run_best(
+                forms,
+                hopes,
+                places,
+                len(forms),
+                FORMS_WITHIN_REACH,
+                left * FORMS_SHARE,
+                environment,
+                publish,
+            )
+
+    async def _run_best(
+        self,
+        promising: Sequence[CollaborationGraph],
+        hopes: Mapping[CollaborationGraph, float],
+        places: IntArray,
+        most: int,
+        reach: float,
+        allowed: float,
+        environment: Evaluator,
+        publish: Publish,
+    ) -> None:
+        """Try at most `most` of these graphs, the best first, as far as the allowed calls go and
+        the hopes are within reach. All are chosen before any of them runs, so that they run side
+        by side, and are the same however many places there are.
+        """
+        planned: Planned = {}
+        jobs: list[tuple[CollaborationGraph, IntArray]] = []
+        spent = 0
+        picked = 0
+        for whole in promising:
+            if picked >= most or hopes[whole] < hopes[promising[0]] - reach:
+                break
+            graph = self._tried(whole)
+            price = self.evidence.new_calls(graph, places, planned)
+            if spent + price > allowed or any(graph == known for known, _ in jobs):
+                continue
+            self.evidence.plan(graph, places, planned)
+            jobs.append((graph, places))
+            spent += price
+            picked += price > 0
+        await self._evaluate(jobs, environment, publish)
+
+    def _tried(self, graph: CollaborationGraph) -> CollaborationGraph:
+        """What is run to learn about a graph: it thinned, or itself where predictions don't hold
+        or nothing is predicted.
+        """
+        relied_on = self.settings.response_model and misfit(self.forecasts) < RELIED_ON
+        return thinned(graph) if relied_on else graph
+
+    async def _finals(self, environment: Evaluator, publish: Publish) -> None:
+        validation = self._order[len(self.train) :]
+        while True:
+            self._rank(FINAL_SAMPLES)
+            if self._decided():
+                return
+            leader = self.standings[0].graph
+            places = self.evidence.missing(leader, validation)[: self.settings.final_block]
+            left = self.settings.calls - self.calls
+            if not len(places) or self.evidence.new_calls(leader, places) > left:
+                return
+            await self._evaluate([(leader, places)], environment, publish)
+
+    def _decided(self) -> bool:
+        """Whether no other contender is expected to be better than the leader by more than the
+        margin, if it were taken where it is better: the largest expected opportunity cost.
+        """
+        margin = self.settings.margin
+        return margin > 0 and self.opportunity_cost() <= margin
+
+    def opportunity_cost(self) -> float:
+        """What is expected to be lost by taking the leader instead of the rival for which that is
+        most. What their predictions share says nothing of which is better, so it is left out.
+        """
+        leader, *rivals = self.standings[:DECIDED]
+        assert self._predictor is not None, "expected a contest that has begun"
+        costs = [0.0]
+        for rival in rivals:
+            shared = self._predictor.difference(rival.graph, leader.graph).spread
+            spread = math.hypot(self._scale * shared, rival.own, leader.own)
+            costs.append(opportunity_cost(rival.value - leader.value, spread))
+        return max(costs)
+
+    async def _evaluate(
+        self,
+        jobs: Sequence[tuple[CollaborationGraph, IntArray]],
+        environment: Evaluator,
+        publish: Publish,
+    ) -> None:
+        """Run graphs on those questions that they were not run on, and take in the evidence."""
+        questions = self.evidence.questions
+        asked = []
+        planned: Planned = {}
+        for graph, places in jobs:
+            missing = self.evidence.missing(graph, places)
+            if len(missing):
+                self.calls += self.evidence.new_calls(graph, missing, planned)
+                self.evidence.plan(graph, missing, planned)
+                asked.append((graph, [questions[k] for k in missing.tolist()]))
+        for (graph, _), feedback in zip(
+            asked, await environment.evaluate_all(asked, publish), strict=True
+        ):
+            if environment.failed(feedback):
+                raise RunStopped(
+                    f"{self.labels.get(graph, 'a model alone')}: {feedback.n_unscored} of"
+                    f" {len(feedback.results)} questions unscored ({feedback.error}); start again"
+                    " to continue"
+                )
+            self._forecast(graph, feedback)
+            self.evidence.add(graph, feedback)
+            known = self.feedbacks.get(graph)
+            self.feedbacks[graph] = feedback if known is None else joined(known, feedback)
+
+    def _forecast(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """Note what was predicted of a graph that was never run before, and what it had."""
+        scored = len(feedback.results) - feedback.n_unscored
+        if self._predictor is not None and graph not in self.evidence.graphs and scored:
+            predicted = self._predictor.predict(graph)
+            self.forecasts.append(
+                Forecast(
+                    predicted.accuracy,
+                    math.hypot(predicted.spread, predicted.own),
+                    feedback.accuracy,
+                    scored,
+                    misfit(self.forecasts),
+                )
+            )
+
+    def _rank(self, samples: int | None = None) -> None:
+        """Predict all contenders that are watched and value them; `samples` instead of those of the
+        settings.
+        """
+        model = self._predictor = self._model(samples)
+        if self.brief.budget.of == "mean":
+            self._price(model)
+            self.labels = {
+                graph: label for graph, label in self.labels.items() if self._within(graph)
+            }
+        off = misfit(self.forecasts)
+        self.standings = sorted(
+            (self._standing(graph, model, off) for graph in self.labels), key=self._rank_of
+        )
+        kept = [s for k, s in enumerate(self.standings) if k < WATCHED or s.graph == self.router]
+        self.labels = {s.graph: s.label for s in kept}
+        self.standings = kept
+
+    def _rank_of(self, standing: Standing) -> float:
+        """By what standings are sorted: a value, less what its cost on average has to be worth."""
+        budget = self.brief.budget
+        thrift = THRIFT if budget.of == "mean" and math.isfinite(budget.limit) else 0.0
+        return thrift * standing.units / budget.limit - standing.value
+
+    def _model(self, samples: int | None) -> Predictor:
+        if self.settings.response_model:
+            return self._response(samples)
+        return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
+
+    def _response(self, samples: int | None = None) -> ResponseModel:
+        return ResponseModel(
+            self.evidence,
+            tuple(self.brief.cost.pool),
+            self.rng,
+            samples or self.settings.samples,
+        )
+
+    def _price(self, model: Predictor) -> None:
+        """Let graphs cost what a question costs on average, as the response model says that answers
+        agree.
+        """
+        known = model if isinstance(model, ResponseModel) else self._response()
+        self.brief = on_average(self.brief, known.classes, known.total)
+
+    def _within(self, graph: CollaborationGraph) -> bool:
+        return self.brief.budget.fits(graph)
+
+    def _standing(self, graph: CollaborationGraph, model: Predictor, off: float) -> Standing:
+        known = valued(graph, model, self.evidence, off)
+        value = known.accuracy
+        if self.brief.joint:
+            value = self.brief.objective.of(value, self._latency(graph))
+        return Standing(
+            graph,
+            self.labels[graph],
+            self.brief.cost.graph_cost(graph),
+            value,
+            self._scale * known.spread,
+            self._scale * known.own,
+            known.predicted,
+            known.observed,
+            known.n_scored,
+        )
+
+    @property
+    def _scale(self) -> float:
+        """By how much a graph's value grows with its accuracy."""
+        return 1 - self.brief.objective.weight if self.brief.joint else 1.0
+
+    def _latency(self, graph: CollaborationGraph) -> float:
+        """Seconds of a question: as measured, or along the critical path if each call takes what
+        its model takes alone.
+        """
+        if graph in self.feedbacks:
+            return self.feedbacks[graph].latency_s
+        if graph.route is not None:
+            shares = graph.route.router.shares
+            return sum(s * self._latency(b) for s, b in zip(shares, graph.branches, strict=True))
+        return latency_along(graph, self._latencies())
+
+    def _latencies(self) -> dict[str, float]:
+        """Model -> seconds of one call alone, as measured."""
+        alone = {model: topologies.single(model) for model in self.brief.cost.pool}
+        return {
+            model: self.feedbacks[graph].latency_s
+            for model, graph in alone.items()
+            if graph in self.feedbacks
+        }
+
+    def learnt(self) -> Learnt:
+        """What the loop after it starts from: all evidence, how far predictions are off, and the
+        standings.
+        """
+        return Learnt(
+            self.evidence,
+            misfit(self.forecasts),
+            tuple(
+                Leader(s.graph, s.label, s.value, s.spread)
+                for s in self.standings
+                if s.graph.route is None
+            ),
+            len(self.train),
+            self.calls,
+            self._latencies(),
+        )
+
+    def _mix_again(self) -> None:
+        """Mixes by what was learnt since."""
+        if isinstance(self._predictor, ResponseModel):
+            before = len(self.labels)
+            self._mix(self._predictor)
+            if len(self.labels) > before:
+                self._rank()
+
+    def _vary(self) -> None:
+        """Add changed copies of the best standings to the contenders, if they are expected to be as
+        good.
+        """
+        for _ in range(self.settings.variations):
+            rank = min(int(self.rng.exponential(2.0)), len(self.standings) - 1)
+            graph = changed(self.standings[rank].graph, self.brief, self.rng)
+            if graph is not None and graph not in self.labels:
+                self.labels[graph] = (
+                    f"variation of {self.standings[rank].label.removeprefix('variation of ')}"
+                )
+        if self.settings.variations:
+            self._rank()

@@ -1,0 +1,113 @@
+"""Routes in a contest: which question goes to which single call, or to which of the best graphs,
+learnt from what is known of them (ttsgraph/routing).
+
+Single calls are known by their answers, graphs by what the response model says of each question,
+corrected where they were run. Learning takes no call of its own; only where single calls look as if
+a route of them gained, these are asked the validation questions too, so that there is more to learn
+from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.arrays import FloatArray, IntArray
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.response.evidence import UNKNOWN, Evidence
+from ttsgraph.response.model import Prediction
+from ttsgraph.routing.learning import CHANCE, LearntRoute, ScoreTable
+
+PRICE = 0.01
+"""Accuracy that the dearest of the branches has to be worth more than one that costs nothing: what
+a baseline may have less of and still be put up.
+"""
+
+HOPEFUL = 0.3
+"""How likely a route of single calls may look as if it gained on training questions where it does
+not, to be learnt on validation questions too.
+"""
+
+FORMS = 16
+"""The best graphs, which may become branches."""
+
+SINGLE_CALLS = "router of single calls"
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A route with its graph, and what it is in words."""
+
+    graph: CollaborationGraph
+    label: str
+    route: LearntRoute
+
+
+def asked_alone(evidence: Evidence, model: str) -> IntArray:
+    """(Q,) what a model's first call with the question alone answered, UNKNOWN where it was not
+    asked.
+    """
+    draws = evidence.draws.get(model, {})
+    return draws.get(0, np.full(len(evidence.questions), UNKNOWN, dtype=np.intp))
+
+
+def of_single_calls(
+    evidence: Evidence, brief: Brief, models: Sequence[str], chance: float = CHANCE
+) -> Routed | None:
+    """The router of single calls of these models, by the questions that all of them were asked;
+    None where none is shown to gain.
+    """
+    answers = np.stack([asked_alone(evidence, model) for model in models], axis=1)
+    places = np.flatnonzero((answers != UNKNOWN).all(axis=1))
+    graphs = [topologies.single(model) for model in models]
+    scores = (answers[places] == 0).astype(float)
+    return _learnt(evidence, brief, places, graphs, scores, SINGLE_CALLS, chance)
+
+
+def over_graphs(
+    evidence: Evidence,
+    brief: Brief,
+    graphs: Sequence[tuple[CollaborationGraph, str, Prediction]],
+) -> Routed | None:
+    """A route over some of these graphs, by what is predicted of each on the questions that several
+    models were asked; None where none is shown to gain.
+    """
+    known = np.stack([asked_alone(evidence, model) != UNKNOWN for model in brief.cost.pool])
+    places = np.flatnonzero(known.sum(axis=0) > 1)
+    scores = []
+    for graph, _, predicted in graphs:
+        shares = predicted.shares.copy()
+        if (seen := evidence.graphs.get(graph)) is not None:
+            shares[seen.questions] = seen.right
+        scores.append(shares[places])
+    plain = [graph for graph, _, _ in graphs]
+    found = _learnt(evidence, brief, places, plain, np.stack(scores, axis=1), "")
+    if found is None:
+        return None
+    label = " | ".join(graphs[k][1] for k in found.route.branches)
+    return Routed(found.graph, f"route: {label}", found.route)
+
+
+def _learnt(
+    evidence: Evidence,
+    brief: Brief,
+    places: IntArray,
+    graphs: Sequence[CollaborationGraph],
+    scores: FloatArray,
+    label: str,
+    chance: float = CHANCE,
+) -> Routed | None:
+    questions = [evidence.questions[k] for k in places.tolist()]
+    costs = np.array([brief.cost.graph_cost(graph) for graph in graphs])
+    dearest = float(costs.max(initial=0.0))
+    prices = PRICE * costs / dearest if dearest > 0 else np.zeros(len(costs))
+    route = ScoreTable(questions, scores).best(prices, chance=chance)
+    if route is None:
+        return None
+    graph = topologies.routed(route.router, [graphs[k] for k in route.branches])
+    fits = graph.most_nodes <= brief.budget.max_nodes and brief.budget.fits(graph)
+    return Routed(graph, label, route) if fits else None

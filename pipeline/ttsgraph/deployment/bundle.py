@@ -1,0 +1,346 @@
+"""A found graph with all that answering takes: one value, and one JSON file (bundle.json) that a
+registry or a folder can hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from ttsgraph.base.errors import DataError, DeploymentError, InputError
+from ttsgraph.base.files import read_json, write_text
+from ttsgraph.base.parsing import parse
+from ttsgraph.deployment.ladder import Effort, Rung, front_of, read_ladder, rungs_of
+from ttsgraph.evaluation.executor import GraphRunner
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import check_roles, get_role, with_waves
+from ttsgraph.models.client import Client
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.lengths import as_measured
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.tasks.questions import questions_of, questions_path
+
+BUNDLE = "bundle.json"
+_KEYS = {"task", "graph", "profile", "shots"}
+_MORE = {"tested", "front", "found_by"}
+"""What service is held against and offers beside the graph, and who found it: a bundle may lack
+them, and its hash is not of them.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a version did on its test questions: accuracy, dollars of an answer, and how often two
+    of the nodes that its last one reads agree; None where that is not known.
+    """
+
+    accuracy: float | None = None
+    cost: float | None = None
+    agreement: float | None = None
+
+
+def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
+    """The share of pairs of answers that agree, by question: what two of those that the last node
+    reads do on average, whichever two are first. None where no question has two.
+    """
+    shares = []
+    for forms in answers:
+        if len(forms) > 1:
+            alike = sum(count * (count - 1) for form, count in Counter(forms).items() if form)
+            shares.append(alike / (len(forms) * (len(forms) - 1)))
+    return sum(shares) / len(shares) if shares else None
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One version of what answers a task: the graph, the settings it was found under, and the
+    worked examples of its prompts.
+
+    `version` is the registry's, or for files the start of the bundle's hash; the bundle contains
+    neither it nor `found_by` (ttsgraph/evaluation/found_by.py). Raises GraphError for an unknown
+    role, SettingsError for an unknown task or a model that is not in the profile's pool.
+    """
+
+    task: str
+    graph: CollaborationGraph
+    profile: Profile
+    shots: tuple[Question, ...] = ()
+    version: str = ""
+    tested: Figures = field(default=Figures(), compare=False)
+    front: tuple[Rung, ...] = field(default=(), compare=False)
+    found_by: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        self.profile.task(self.task)
+        check_roles(self.graph)
+        pool = self.profile.model_pool()
+        for node in self.graph.nodes:
+            _ = pool[node.model]
+
+    @property
+    def grader(self) -> Task:
+        """What its nodes read and check answers by. Raises IsolationError where a verifier of its
+        would run programs that can't be isolated here.
+        """
+        settings = self.profile.task(self.task)
+        if any(get_role(node.role).checks for node in self.graph.nodes):  # it may run programs
+            return get_grader(settings.kind, self.profile.sandbox.accept_weaker, settings.grading)
+        return settings.task
+
+    @property
+    def prompt(self) -> Prompt:
+        """How its nodes speak to models."""
+        settings = self.profile.task(self.task)
+        return settings.prompt.prompt(settings.task, self.shots)
+
+    @property
+    def used_models(self) -> tuple[str, ...]:
+        """Names of the pool's members, models and variants, that the graph calls."""
+        return tuple(
+            sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model})
+        )
+
+    @property
+    def serving_profile(self) -> Profile:
+        """The profile with only the models that the graph calls, so that no other server is
+        needed.
+        """
+        return self.profile_with()
+
+    def profile_with(self, *more: str) -> Profile:
+        """The profile with only the models that the graph calls, and these members of its pool.
+        Raises SettingsError for one that is not in it.
+        """
+        pool = self.profile.model_pool()
+        models = sorted({pool[name].model for name in (*self.used_models, *more)})
+        return self.profile.model_copy(
+            update={"pool": {name: self.profile.pool[name] for name in models}}
+        )
+
+    @property
+    def rungs(self) -> dict[Effort, Deployed]:
+        """The graphs of other cost that the same search left, each with its effort."""
+        return {
+            effort: replace(
+                self,
+                graph=rung.graph,
+                version=f"{self.version}-{effort}",
+                tested=Figures(),
+                front=(),
+            )
+            for effort, rung in rungs_of(self.front).items()
+        }
+
+    def runner(
+        self, client: Client, task: Task | None = None, prompt: Prompt | None = None
+    ) -> GraphRunner:
+        """The graph made ready to answer many questions, with its own task and prompt or others."""
+        sampling = self.profile.task(self.task).sampling.sampling()
+        graph = with_waves(self.graph, self.profile.budget.wave)
+        return GraphRunner(
+            graph,
+            task or self.grader,
+            prompt or self.prompt,
+            sampling,
+            self.profile.model_pool(self.task),
+            client,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, every setting spelled out, so that a default that changes later changes
+        nothing here.
+        """
+        return {
+            "task": self.task,
+            "graph": self.graph.to_dict(),
+            "profile": self.profile.model_dump(mode="json", exclude_none=True),
+            "shots": [
+                {"id": q.id, "text": q.text, "answer": q.answer, "meta": dict(q.meta)}
+                for q in self.shots
+            ],
+        }
+
+    @cached_property
+    def bundle_hash(self) -> str:
+        """SHA-256 of the bundle's canonical JSON, in hex."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+    def write(self, folder: Path) -> Path:
+        """Write bundle.json into a folder; returns its path."""
+        path = folder / BUNDLE
+        more = {
+            "tested": asdict(self.tested) if self.tested != Figures() else None,
+            "front": [rung.to_dict() for rung in self.front],
+            "found_by": self.found_by,
+        }
+        data = self.to_dict() | {name: value for name, value in more.items() if value}
+        write_text(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
+        return path
+
+    @classmethod
+    def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> Deployed:
+        """Read what `to_dict` made, or `write` wrote; without a version it gets one from its hash.
+        Raises InputError naming `where`.
+        """
+        if not isinstance(data, dict) or not _KEYS <= set(data) <= _KEYS | _MORE:
+            raise DataError(f"{where}: expected the keys {', '.join(sorted(_KEYS))}")
+        profile = parse(Profile, data["profile"], where)
+        front = read_ladder(json.dumps(data.get("front", [])), where)
+        try:
+            tested = Figures(**data.get("tested", {}))
+        except TypeError:
+            raise DataError(f"{where}: expected tested of accuracy, cost and agreement") from None
+        try:
+            shots = tuple(Question(**shot) for shot in data["shots"])
+        except TypeError:
+            raise DataError(f"{where}: expected shots with id, text, answer and meta") from None
+        graph = CollaborationGraph.from_dict(data["graph"], where)
+        read = cls(data["task"], graph, profile, shots, version, tested, front)
+        read = replace(read, found_by=str(data.get("found_by", "")))
+        return read if version else replace(read, version=read.bundle_hash[:12])
+
+    @classmethod
+    def read(cls, path: Path, version: str = "") -> Deployed:
+        """Read a bundle.json. Raises InputError naming the file."""
+        return cls.from_dict(read_json(path, "evaluate"), str(path), version)
+
+    @classmethod
+    def from_results(cls, folder: Path) -> Deployed:
+        """What a search left in results/<profile>/<task>/<method>/, with the profile and questions
+        of the working directory. Raises DataError for another folder.
+        """
+        try:
+            profile_name, task = folder.resolve().parts[-3:-1]
+        except ValueError:
+            raise DataError(
+                f"{folder}: expected a folder results/<profile>/<task>/<method>"
+            ) from None
+        profile = as_measured(load_profile(profile_name), task, folder.parent / "profile.parquet")
+        read = cls(
+            task,
+            CollaborationGraph.read(folder / "graph.json"),
+            profile,
+            read_shots(profile_name, profile, task),
+        )
+        return replace(
+            read,
+            version=read.bundle_hash[:12],
+            tested=_figures_in(folder, read.graph),
+            front=_front_in(folder),
+            found_by=_found_by_in(folder),
+        )
+
+
+def _found_by_in(folder: Path) -> str:
+    """Which part of the search its graph is from; nothing where it isn't known."""
+    path = folder / "search.json"
+    return str(read_json(path, "search").get("found_by", "")) if path.exists() else ""
+
+
+def _figures_in(folder: Path, graph: CollaborationGraph) -> Figures:
+    """What the graph of a results folder did in its test; nothing where it has not been tested."""
+    paths = folder / "test.parquet", folder / "answers.parquet"
+    if not all(path.exists() for path in paths):
+        return Figures()
+    from ttsgraph.stages.schemas import Answers, Evaluations, read_table  # of the stages alone
+
+    tested = read_table(Evaluations, paths[0], "evaluate")
+    mine = tested[tested["graph_hash"] == graph.content_hash].to_dict("records")
+    if not mine:
+        return Figures()
+    answers = read_table(Answers, paths[1], "evaluate")
+    its = answers[(answers["arm"] == mine[0]["arm"]) & (answers["label"] == mine[0]["label"])]
+    reads = {str(i) for i in graph.reads[graph.sink]}
+    forms = [
+        [said["form"] for i, said in json.loads(nodes).items() if i in reads]
+        for nodes in its["nodes"]
+    ]
+    return Figures(
+        float(mine[0]["accuracy"]) if mine[0]["n_scored"] else None,
+        float(mine[0]["dollars"]) / len(its) if len(its) else None,
+        agreement_of(forms),
+    )
+
+
+def _front_in(folder: Path) -> tuple[Rung, ...]:
+    """What the search of a results folder left; nothing where it has not been tested."""
+    archive = folder / "archive.parquet"
+    tested = folder / "test.parquet"
+    if not (archive.exists() and tested.exists()):
+        return ()
+    from ttsgraph.stages.schemas import Candidates, Evaluations, read_table  # of the stages alone
+
+    candidates = read_table(Candidates, archive, "search")
+    return front_of(candidates, read_table(Evaluations, tested, "evaluate"))
+
+
+def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
+    """The worked examples that the task's prompts need, from the sample stage's table; none if they
+    need none.
+    """
+    settings = profile.task(task)
+    styles = {
+        settings.prompt.style,
+        *(spec.variant.style for spec in profile.model_pool().values() if spec.variant),
+    }
+    if "few_shot" not in styles or settings.splits.shots == 0:
+        return ()
+    from ttsgraph.stages.schemas import Questions, read_table
+
+    return tuple(
+        questions_of(read_table(Questions, questions_path(profile_name, task), "sample"))["shots"]
+    )
+
+
+class Loader(Protocol):
+    """Where deployed versions come from, by name; a name may stand for another version later."""
+
+    def resolve(self, name: str) -> Deployed:
+        """The version that this name (`math@champion`) stands for now; may block, and be called
+        from several threads.
+
+        A loader keeps what does not change, so that asking often is cheap. Raises DeploymentError
+        when there is no such name (any more), another InputError when it can't be found out or read
+        now.
+        """
+        ...
+
+
+class FileLoader:
+    """Deployed versions from folders, without a registry: `<task>@<folder name>` -> a results
+    folder or one with a bundle.json. Raises InputError when two have one name.
+    """
+
+    def __init__(self, folders: tuple[Path, ...]) -> None:
+        found = [(folder, _read_folder(folder)) for folder in folders]
+        self._folders = {
+            f"{deployed.task}@{folder.resolve().name}": folder for folder, deployed in found
+        }
+        if len(self._folders) < len(folders):
+            raise InputError(
+                f"expected folders that give different names, found {', '.join(map(str, folders))}"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names it knows."""
+        return tuple(self._folders)
+
+    def resolve(self, name: str) -> Deployed:
+        """What the folder holds now. Raises DeploymentError for an unknown name."""
+        if name not in self._folders:
+            raise DeploymentError(f"unknown model {name!r}; known: {', '.join(self._folders)}")
+        return _read_folder(self._folders[name])
+
+
+def _read_folder(folder: Path) -> Deployed:
+    bundle = folder / BUNDLE
+    return Deployed.read(bundle) if bundle.exists() else Deployed.from_results(folder)

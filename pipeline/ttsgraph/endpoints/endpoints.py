@@ -1,0 +1,247 @@
+"""How much of one server is used, and whether it works: a limit on requests that adapts, a circuit
+breaker, and what went wrong.
+
+Own code rather than a circuit-breaker package: those refuse calls while a server is down, where a
+search should wait for it or go to its replica, and they know nothing of the limit that has to fall
+with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttsgraph.base.errors import CallFailed, RunStopped
+
+KEPT = "what was computed is kept, start again to continue"
+OPENS_AFTER = 10
+"""Failures without a success between them that open the breaker; one in three calls failing at
+random hardly ever gets there.
+"""
+
+FIRST_BREAK_S = 0.5
+LONGEST_BREAK_S = 30.0
+_OVERLOADED = (408, 429, 503)
+_TRANSIENT = (408, 409, 425, 429)
+
+
+class Fault(CallFailed):
+    """One attempt went wrong. `overload` says that the server had too much to do, `retry` that
+    another attempt may go better, `unreached` that no server was there to hear of it; `said` is
+    what the server says about it, if anything.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        retry: bool = True,
+        overload: bool = False,
+        retry_after_s: float | None = None,
+        unreached: bool = False,
+    ) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.retry = retry
+        self.overload = overload
+        self.retry_after_s = retry_after_s
+        self.unreached = unreached
+        self.said = ""
+
+    @property
+    def charged(self) -> bool:
+        """Whether whoever serves the model may charge for it: not where nobody heard of it, nor for
+        what ended with an error's status.
+        """
+        return not self.unreached and not self.kind.startswith("HTTP ")
+
+
+def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
+    """The fault that an HTTP status stands for. One that is neither a redirect nor the client's
+    doing may pass.
+    """
+    return Fault(
+        kind, not 300 <= status < 500 or status in _TRANSIENT, status in _OVERLOADED, retry_after_s
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """What is put up with: requests at once per server, seconds a server may stay without a
+    success, and the share of calls that may fail for good, once there are `least_calls`. `waits`
+    says whether calls wait for servers that are down; else they fail at once, but for the one now
+    and then that finds out whether a server is back.
+    """
+
+    concurrency: int = 32
+    down_s: float = 180
+    max_failed: float = 0.5
+    least_calls: int = 50
+    waits: bool = True
+
+
+class Server:
+    """One base URL.
+
+    The limit of requests under way halves when the server is overloaded (429, 503, a time-out), at
+    most once per round trip, and grows by one per limit's worth of answers up to the maximum: AIMD,
+    as in TCP. After OPENS_AFTER failures in a row, and as many as calls that are still out, the
+    breaker opens: nothing is sent for a while, then one call at a time until one succeeds; each
+    break is twice as long as the last.
+    """
+
+    def __init__(self, url: str, policy: FailurePolicy) -> None:
+        self.url = url
+        self.policy = policy
+        self.limit = float(policy.concurrency)
+        self.under_way = 0
+        self.finished = self.failed_for_good = 0
+        self.faults: Counter[str] = Counter()
+        self._waiting: deque[asyncio.Future[Server | None]] = deque()
+        self._failures_in_a_row = 0
+        self._is_open = False
+        self._down_since: float | None = None
+        self._closed_until = self._last_cut = 0.0
+        self._break_s = FIRST_BREAK_S
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a call may start now."""
+        if time.monotonic() < self._closed_until:
+            return False
+        return self.under_way < (1 if self._is_open else int(self.limit))
+
+    @property
+    def turns_away(self) -> bool:
+        """Whether the breaker is open, and calls are not to wait for its end."""
+        return self._is_open and time.monotonic() < self._closed_until and not self.policy.waits
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the breaker has been open for longer than is put up with."""
+        waited = 0.0 if self._down_since is None else time.monotonic() - self._down_since
+        return self._is_open and waited > self.policy.down_s
+
+    def succeeded(self) -> None:
+        """A call was answered."""
+        self._failures_in_a_row = 0
+        self._is_open = False
+        self._down_since = None
+        self._break_s = FIRST_BREAK_S
+        self.limit = min(float(self.policy.concurrency), self.limit + 1 / self.limit)
+
+    def failed(self, fault: Fault, started: float) -> None:
+        """An attempt that started then (monotonic seconds) went wrong."""
+        now = time.monotonic()
+        self.faults[fault.kind] += 1
+        if fault.overload and started >= self._last_cut:
+            self.limit = max(1.0, self.limit / 2)
+            self._last_cut = now
+        if fault.retry_after_s is not None:
+            self._close(fault.retry_after_s)
+        if not fault.retry:
+            return  # the server works, and refuses this call
+        self._failures_in_a_row += 1
+        self._down_since = self._down_since or now
+        # Failures come sooner than answers: of 200 calls that begin at once, dozens may have failed
+        # before the first is answered, by a server that works.
+        if self._failures_in_a_row >= max(OPENS_AFTER, self.under_way):
+            self._is_open = True
+        if self._is_open and now >= self._closed_until:
+            self._close(self._break_s)
+            self._break_s = min(LONGEST_BREAK_S, 2 * self._break_s)
+        if self.given_up or self.turns_away:
+            self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Tell all waiting calls to look again: there may be nothing left to wait for."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+
+    def _close(self, seconds: float) -> None:
+        self._closed_until = max(self._closed_until, time.monotonic() + seconds)
+        asyncio.get_running_loop().call_later(seconds + 0.001, self.wake)
+
+    def take(self) -> None:
+        """One more request is under way."""
+        self.under_way += 1
+
+    def release(self) -> None:
+        """A request ended; the longest waiting call gets its place."""
+        self.under_way -= 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Hand free places to waiting calls, first come first served."""
+        while self._waiting and self.has_room:
+            place = self._waiting.popleft()
+            if not place.done():
+                self.take()
+                place.set_result(self)
+
+    def queue(self, place: asyncio.Future[Server | None]) -> None:
+        """Wait here too; the first server with room takes the call."""
+        self._waiting.append(place)
+
+    def finish(self, failed: Fault | None) -> None:
+        """A call is over, after all its attempts. Raises RunStopped when too large a share of them
+        failed for good.
+        """
+        self.finished += 1
+        self.failed_for_good += failed is not None
+        share = self.failed_for_good / self.finished
+        if failed and self.finished >= self.policy.least_calls and share > self.policy.max_failed:
+            raise RunStopped(
+                f"{self.url}: {self.failed_for_good} of {self.finished} calls failed for good"
+                f" ({self.reasons()}); {KEPT}"
+            )
+
+    def reasons(self) -> str:
+        """What went wrong how often, most frequent first."""
+        return ", ".join(f"{kind}: {count}" for kind, count in self.faults.most_common(4))
+
+
+async def place(servers: Sequence[Server]) -> Server:
+    """A place for one call at the least busy server with room, waited for if need be; `release`
+    gives it back.
+
+    Raises RunStopped when all the servers have been down for longer than is put up with, Fault when
+    all turn calls away.
+    """
+    while True:
+        stop_if_given_up(servers)
+        if all(server.turns_away for server in servers):
+            raise Fault("down", retry=False)
+        free = [server for server in servers if server.has_room]
+        if free:
+            server = min(free, key=lambda s: s.under_way)
+            server.take()
+            return server
+        if (found := await _wait(servers)) is not None:
+            return found
+
+
+async def _wait(servers: Sequence[Server]) -> Server | None:
+    """The first of these servers that has a place for this call, or None to look again."""
+    waiting: asyncio.Future[Server | None] = asyncio.get_running_loop().create_future()
+    for server in servers:
+        server.queue(waiting)
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        if waiting.done() and not waiting.cancelled() and (held := waiting.result()) is not None:
+            held.release()
+        raise
+
+
+def stop_if_given_up(servers: Sequence[Server]) -> None:
+    """Raises RunStopped, with how each failed, when all these servers have been down for longer
+    than is put up with.
+    """
+    if all(server.given_up for server in servers):
+        how = "; ".join(f"{server.url} ({server.reasons()})" for server in servers)
+        raise RunStopped(f"no answer for {servers[0].policy.down_s:g} s from {how}; {KEPT}")

@@ -1,0 +1,506 @@
+"""The environment: a candidate graph and a batch of questions in, feedback out (paper, section
+5.2); what feedback says, and how answers are graded.
+
+Graders are pure, so the same answer to the same question is graded once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ttsgraph.base.errors import CallFailed, InputError, SettingsError
+from ttsgraph.base.special import normal_quantile, student_quantile
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
+from ttsgraph.evaluation.progress import Answered, Publish, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import check_roles, with_waves
+from ttsgraph.models.client import Client, Completion, Sampling, Usage
+from ttsgraph.pool.settings import judge_specs
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.tasks.base import (
+    AskingTask,
+    Question,
+    QuickTask,
+    Task,
+    can_vote,
+    read_answer,
+)
+from ttsgraph.tasks.prompts import Prompt
+
+CONFIDENCE = 0.95
+NO_CALL = Completion("", 0, 0, 0.0)
+
+LONGEST_FORM = 40
+"""Characters of an answer's form that are kept of it; a longer one is told apart by a digest."""
+
+MAX_REMEMBERED = 200_000
+"""Verdicts that a grader keeps; beyond it all are forgotten, which costs time only."""
+
+MOST_UNDER_WAY = 4096
+"""Questions of graphs answered at once by one environment: more than endpoints take, and a bound on
+memory (about 16 kB each).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """One node's answer to a question: its grade, and its extracted form, by which answers are told
+    apart; and what its call took, nothing where it made none.
+    """
+
+    correct: float
+    form: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    latency_s: float = 0.0
+
+
+def short_form(form: str) -> str:
+    """A form of bounded length, different for different forms."""
+    if len(form) <= LONGEST_FORM:
+        return form
+    digest = hashlib.blake2b(form.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{form[: LONGEST_FORM - 13]}\N{HORIZONTAL ELLIPSIS}{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in
+    [0, 1]. It is None when a call failed for good: unscored, never wrong.
+
+    `error` says why, or for a scored question that a node had no answer because its prompt did not
+    fit its model. `nodes` are the answers of all nodes by id, where the environment grades them.
+    """
+
+    question_id: str
+    correct: float | None
+    answer: str = ""
+    latency_s: float = math.nan
+    error: str = ""
+    nodes: Mapping[int, NodeResult] = field(default_factory=dict)
+
+
+class Counted(Protocol):
+    """How many questions were scored, and the sum of their grades."""
+
+    @property
+    def n_correct(self) -> float:
+        """The sum."""
+        ...
+
+    @property
+    def n_scored(self) -> int:
+        """The number."""
+        ...
+
+
+class Score:
+    """What follows from being Counted; a base of those who have them."""
+
+    __slots__ = ()
+
+    @property
+    def accuracy(self: Counted) -> float:
+        """Share of scored questions answered right; for graded kinds the mean score."""
+        return self.n_correct / self.n_scored if self.n_scored else math.nan
+
+    @property
+    def standard_error(self: Counted) -> float:
+        """Of the accuracy; NaN when nothing was scored."""
+        return standard_error(self.n_correct, self.n_scored)
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback(Score):
+    """What the environment says of a graph on a batch: per question, and summed up.
+
+    `accuracy` is over scored questions, NaN when there are none, with its interval; `latency_s` is
+    the mean critical path of a question; `wall_s` is the time this evaluation took here, with
+    cached calls and waiting. `stopped` says that a rival beat the graph before all questions of the
+    batch were asked, so that `results` are those of the first ones alone.
+    """
+
+    results: tuple[QuestionResult, ...]
+    usage: Usage
+    wall_s: float
+    stopped: bool = False
+
+    @property
+    def n_scored(self) -> int:
+        """Questions with a grade."""
+        return sum(result.correct is not None for result in self.results)
+
+    @property
+    def n_unscored(self) -> int:
+        """Questions lost to infrastructure failures."""
+        return len(self.results) - self.n_scored
+
+    @property
+    def grades(self) -> list[float]:
+        """The grades of the scored questions."""
+        return [result.correct for result in self.results if result.correct is not None]
+
+    @property
+    def n_correct(self) -> float:
+        """Questions answered right; for graded kinds the sum of the scores."""
+        return sum(self.grades)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of
+        scores Student's.
+        """
+        grades = self.grades
+        return (
+            wilson(round(sum(grades)), len(grades))
+            if binary(grades)
+            else mean_interval(grades, CONFIDENCE)
+        )
+
+    @property
+    def latency_s(self) -> float:
+        """Mean critical path of the scored questions, in seconds as measured when each call was
+        made.
+        """
+        latencies = [result.latency_s for result in self.results if result.correct is not None]
+        return sum(latencies) / len(latencies) if latencies else math.nan
+
+    @property
+    def error(self) -> str:
+        """The first infrastructure error, or nothing."""
+        return next((result.error for result in self.results if result.correct is None), "")
+
+
+def total_of(accuracy: float, n_scored: int) -> float:
+    """The sum of grades that a mean was made of; a whole number where rounding alone says
+    otherwise.
+    """
+    total = accuracy * n_scored
+    return round(total) if abs(total - round(total)) < 1e-6 else total
+
+
+def standard_error(successes: float, trials: int) -> float:
+    """Of a proportion, with one success and one failure added so that few trials never look
+    certain; NaN without trials.
+
+    Of a mean of scores in [0, 1] it is the most there can be: no score varies more than right and
+    wrong with the same mean.
+    """
+    share = (successes + 1) / (trials + 2)
+    return math.sqrt(share * (1 - share) / trials) if trials else math.nan
+
+
+def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson score interval of a proportion; (0, 1) without trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    share = successes / trials
+    z = normal_quantile(0.5 + 0.5 * confidence)
+    whole = 2 * (trials + z**2)
+    middle = (2 * trials * share + z**2) / whole
+    half = z / whole * math.sqrt(4 * trials * share * (1 - share) + z**2)
+    return middle - half if successes else 0.0, middle + half if successes < trials else 1.0
+
+
+def binary(grades: Iterable[float]) -> bool:
+    """Whether every grade is right or wrong, nothing between."""
+    return all(grade in (0, 1) for grade in grades)
+
+
+def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, float]:
+    """Student's interval of a mean of grades, within [0, 1]; (0, 1) where there is none.
+
+    Its variance counts one grade of 0 and one of 1 more, so that few grades that agree never look
+    certain.
+    """
+    n = len(grades)
+    if n == 0:
+        return 0.0, 1.0
+    mean = float(np.mean(np.array(grades, dtype=float)))
+    deviation = float(np.std(np.array([*grades, 0.0, 1.0], dtype=float), ddof=1))
+    half = student_quantile(0.5 + confidence / 2, n + 1) * deviation / math.sqrt(n)
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+AnswerKey = tuple[str, str, str, str | None]
+"""What a grader knows a verdict by: the question's id and text, and a text or its answer."""
+
+Graded = tuple[QuestionResult, Usage]
+Job = tuple[CollaborationGraph, Sequence[Question]]
+
+
+def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
+    """The outcomes of a graph's questions summed up, in their order: sums are the same wherever
+    each question was answered.
+    """
+    usage = sum((usage for _, usage in outcomes), Usage())
+    return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
+
+
+class Grader:
+    """A task's grader with a memory of its verdicts, by text and by the answer extracted from
+    it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        # Looked up once: to compare with a protocol takes longer than most grades.
+        self._asking = task if isinstance(task, AskingTask) else None
+        self._quick = task if isinstance(task, QuickTask) and _same_class(task) else None
+        self._verdicts: dict[AnswerKey, float] = {}
+        self.judged: list[Completion] = []
+        """Of a kind that asks models: the calls that grading took."""
+
+    async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
+        """Whether a text answers the question, or its score in [0, 1].
+
+        A kind that asks models does so through `client`. Raises CallFailed as the task's grader
+        does and where that fails in whatever way, which is not remembered, and SettingsError for a
+        grade that is none.
+        """
+        as_text = (question.id, question.text, "text", text)
+        verdict = self._verdicts.get(as_text)
+        if verdict is None:
+            try:
+                verdict = await self._newly_graded(question, text, client)
+            except (CallFailed, InputError):
+                raise
+            except Exception as error:
+                raise CallFailed(
+                    f"the grader of kind {self.task.name} failed on an answer to question"
+                    f" {question.id}: {type(error).__name__}: {str(error)[:200]}"
+                ) from error
+        return verdict
+
+    async def _newly_graded(self, question: Question, text: str, client: Client | None) -> float:
+        form = self.task.extract(text)
+        as_answer = self._as_answer(question, text, form)
+        verdict = self._verdicts.get(as_answer)
+        if verdict is None:
+            # Graders can be slow (a program is run, an expression simplified), so they leave the
+            # event loop free.
+            verdict = self._checked(await self._graded(question, text, form, client), question)
+        self._keep((question.id, question.text, "text", text), as_answer, verdict)
+        return verdict
+
+    async def _graded(
+        self, question: Question, text: str, form: str | None, client: Client | None
+    ) -> float:
+        if client is None or self._asking is None:
+            if self._quick is not None:
+                verdict = self._quick.at_once(question, form)
+                if verdict is not None:
+                    return verdict
+            return await asyncio.to_thread(self.task.grade, question, text)
+        verdict, completions = await self._asking.judge(question, text, client)
+        self.judged += completions
+        return verdict
+
+    def _checked(self, verdict: float, question: Question) -> float:
+        if isinstance(verdict, int | float) and 0 <= verdict <= 1:  # which NaN is not
+            return verdict
+        raise SettingsError(
+            f"kind {self.task.name!r}: expected a grade that is right, wrong or a score from 0 to"
+            f" 1, found {verdict!r} for question {question.id}"
+        )
+
+    def remember(self, question: Question, text: str, verdict: float) -> None:
+        """Take a verdict as known, for this text and for all with the same answer."""
+        as_answer = self._as_answer(question, text, self.task.extract(text))
+        self._keep((question.id, question.text, "text", text), as_answer, verdict)
+
+    def _keep(self, as_text: AnswerKey, as_answer: AnswerKey, verdict: float) -> None:
+        if len(self._verdicts) >= MAX_REMEMBERED:
+            self._verdicts.clear()
+        self._verdicts[as_text] = self._verdicts[as_answer] = verdict
+
+    def _as_answer(self, question: Question, text: str, form: str | None) -> AnswerKey:
+        """The key of all texts with this one's answer, or of this text alone where it has none."""
+        if form is None:
+            return (question.id, question.text, "text", text)
+        return (question.id, question.text, "answer", form)
+
+
+def _same_class(task: Task) -> bool:
+    """Whether `at_once` is of the class that `grade` is of: one that inherits it may grade
+    otherwise.
+    """
+    return len({_definer(task, name) for name in ("grade", "at_once")}) == 1
+
+
+def _definer(task: Task, name: str) -> type | None:
+    return next((kind for kind in type(task).__mro__ if name in vars(kind)), None)
+
+
+class Evaluator(Protocol):
+    """What a search needs of its environment: graphs evaluated, here or on several machines."""
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Whether too many questions of an evaluation were lost to infrastructure."""
+        ...
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """Feedback for each graph on its questions; each question of each graph is published."""
+        ...
+
+
+class GraphEvaluator(Evaluator, Protocol):
+    """An Evaluator that can be asked for one graph, too."""
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        """As `evaluate_all`, for one graph."""
+        ...
+
+
+class Environment:
+    """Runs candidate graphs on questions of one task, with one pool and one client.
+
+    `max_unscored` is the share of unscored questions above which an evaluation is failed: what is
+    left would not be a fair comparison. A `grader` given lets several environments share its
+    memory. With `grade_nodes` every node's answer is graded, not the sink's alone. At most
+    `most_under_way` questions are under way at once, whatever graphs they are of. `waves` are those
+    of votes that set none themselves.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        prompt: Prompt,
+        sampling: Sampling,
+        pool: ModelPool,
+        client: Client,
+        max_unscored: float = 0.25,
+        grader: Grader | None = None,
+        grade_nodes: bool = False,
+        most_under_way: int = MOST_UNDER_WAY,
+        waves: tuple[int, ...] = (),
+    ) -> None:
+        self.task = task
+        self.prompt = prompt
+        self.sampling = sampling
+        self.pool = pool
+        self.client = client
+        self.max_unscored = max_unscored
+        self.grade_nodes = grade_nodes
+        self.grader = grader or Grader(task)
+        self.most_under_way = most_under_way
+        self.waves = waves
+        self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+
+    def with_client(self, client: Client) -> Environment:
+        """The same environment, its grader's memory too, over another client."""
+        return self._like(client, self.grade_nodes)
+
+    def with_node_grades(self) -> Environment:
+        """The same environment, one that grades every node's answer."""
+        return self._like(self.client, grade_nodes=True)
+
+    def with_free_node_grades(self) -> Environment:
+        """As `with_node_grades`, or where grading takes calls of models, the same environment."""
+        return self if isinstance(self.task, AskingTask) else self.with_node_grades()
+
+    def _like(self, client: Client, grade_nodes: bool) -> Environment:
+        terms = self.max_unscored, self.grader, grade_nodes, self.most_under_way, self.waves
+        return Environment(self.task, self.prompt, self.sampling, self.pool, client, *terms)
+
+    @property
+    def paid(self) -> ModelPool:
+        """All whose calls are paid for: the pool, and the judges of a kind that has them."""
+        return ModelPool((*self.pool.values(), *judge_specs(self.task)))
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Whether too many questions of an evaluation were lost to infrastructure."""
+        return feedback.n_scored == 0 or feedback.n_unscored > self.max_unscored * len(
+            feedback.results
+        )
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        """Run the graph on the questions, all at once as far as there is room, and grade the
+        answers; each is published.
+        """
+        started = time.perf_counter()
+        return feedback_of(
+            await self.outcomes(graph, questions, publish), time.perf_counter() - started
+        )
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """As `evaluate`, for each graph on its questions, all at once."""
+        return await asyncio.gather(
+            *(self.evaluate(graph, questions, publish) for graph, questions in jobs)
+        )
+
+    async def outcomes(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> list[Graded]:
+        """What came of each question, in their order."""
+        if self.waves:
+            graph = with_waves(graph, self.waves)
+        room = self._window()
+        runner = GraphRunner(graph, self.task, self.prompt, self.sampling, self.pool, self.client)
+        check_roles(graph)
+
+        async def one(question: Question) -> Graded:
+            outcome = await self._answer(runner, question)
+            publish(Answered(outcome[1]))
+            return outcome
+
+        asked: list[asyncio.Task[Graded]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for question in questions:
+                    await room.acquire()
+                    asked.append(group.create_task(one(question)))
+                    asked[-1].add_done_callback(lambda task: room.release())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [task.result() for task in asked]
+
+    def _window(self) -> asyncio.Semaphore:
+        """Room for questions under way, of all graphs that are evaluated in this event loop."""
+        loop = asyncio.get_running_loop()
+        if self._room is None or self._room[0] is not loop:
+            self._room = loop, asyncio.Semaphore(self.most_under_way)
+        return self._room[1]
+
+    async def _answer(self, runner: GraphRunner, question: Question) -> Graded:
+        answer = await runner.answer(question)
+        if answer.text is None:
+            return QuestionResult(question.id, None, error=answer.error), answer.usage
+        try:
+            correct = await self.grader.grade(question, answer.text, self.client)
+            nodes = await self._grade_nodes(question, answer) if self.grade_nodes else {}
+        except CallFailed as failure:
+            return QuestionResult(question.id, None, answer.text, error=str(failure)), answer.usage
+        return QuestionResult(
+            question.id, correct, answer.text, answer.latency_s, answer.note, nodes
+        ), answer.usage
+
+    async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
+        """Each node's answer, graded. Raises CallFailed as the task's grader does."""
+        task = self.task
+        texts = answer.node_texts
+        # Where a kind has no form that answers share, each text is an answer of its own.
+        forms = {
+            i: read_answer(task, text) or ("" if can_vote(task) else text)
+            for i, text in texts.items()
+        }
+        found = {}
+        for i, text in texts.items():
+            correct = await self.grader.grade(question, text, self.client)
+            call = answer.completions.get(i, NO_CALL)
+            found[i] = NodeResult(
+                correct, forms[i], call.prompt_tokens, call.completion_tokens, call.latency_s
+            )
+        return found

@@ -1,0 +1,433 @@
+"""Inference over a collaboration graph (paper, Algorithm 2), asynchronously.
+
+A node starts once its predecessors have answered, whatever the rest of the graph is doing, and so
+do the questions of a batch; how many requests are under way is limited where it matters, per
+endpoint, in the client. What is asked never depends on timing: a vote that may stop looks at its
+answers when a wave is complete, and a gate when all that it watches has answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.graphs.budget import critical_path
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, majority
+from ttsgraph.graphs.stopping import Demand, disagreement, run_times, stops
+from ttsgraph.models.client import (
+    Begin,
+    Client,
+    Completion,
+    Deferred,
+    Request,
+    Sampling,
+    Usage,
+    with_room,
+)
+from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.tasks.base import CodeTask, Question, Task, read_answer
+from ttsgraph.tasks.prompts import Prompt
+
+Finish = Callable[[Request], Awaitable[Completion]]
+"""Makes the sink's call in place of the client: to hand its text over while it is written, or to
+ask for less of it.
+"""
+
+PendingCall = tuple[int, Awaitable[Completion | str]]
+"""A node and what it waits for: its model's completion, or the answer that it picks itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a member of the pool is asked on a task: the model and revision that its requests name,
+    its sampling and its prompts.
+    """
+
+    model: str
+    revision: str
+    sampling: Sampling
+    prompt: Prompt
+
+    @property
+    def asks(self) -> tuple[object, ...]:
+        """The same for two members of the pool that ask the same, whatever they are called."""
+        return self.model, self.sampling, self.prompt.style, self.prompt.instruction
+
+
+def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> Manner:
+    """How a member is asked on a task of this sampling and prompt: what a variant sets comes before
+    what the task has.
+    """
+    return Manner(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """A graph's answer to one question, or why there is none: then `text` is None and `error` says
+    which call failed.
+
+    `latency_s` is the critical path over the latencies measured when the calls were made. `usage`
+    also counts the calls that succeeded before one failed. A node whose prompt does not fit its
+    model answers nothing, and `note` says so: that is the graph's doing, not the infrastructure's,
+    and its successors go on with what there is. `completions` are the calls made, by node. `stages`
+    says of every node that the question needed how many of its stages were asked for, and `closed`
+    are the gates at which it agreed.
+    """
+
+    text: str | None
+    latency_s: float
+    usage: Usage
+    node_texts: Mapping[int, str]
+    error: str = ""
+    note: str = ""
+    completions: Mapping[int, Completion] = field(default_factory=dict)
+    stages: Mapping[int, int] = field(default_factory=dict)
+    closed: tuple[int, ...] = ()
+
+
+async def run_graph(
+    graph: CollaborationGraph,
+    question: Question,
+    task: Task,
+    prompt: Prompt,
+    sampling: Sampling,
+    pool: ModelPool,
+    client: Client,
+) -> NodeAnswer:
+    """Answer one question. Once a call failed for good, no further node is started."""
+    return await GraphRunner(graph, task, prompt, sampling, pool, client).answer(question)
+
+
+class GraphRunner:
+    """One graph made ready to answer many questions. Raises GraphError for an unknown role,
+    SettingsError for an unknown model.
+    """
+
+    def __init__(
+        self,
+        graph: CollaborationGraph,
+        task: Task,
+        prompt: Prompt,
+        sampling: Sampling,
+        pool: ModelPool,
+        client: Client,
+    ) -> None:
+        self.graph = graph
+        self.task = task
+        self.prompt = prompt
+        self.sampling = sampling
+        self.pool = pool
+        self.nodes = {node.id: node for node in graph.nodes}
+        self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
+        self.manners = {
+            name: manner_of(pool[name], sampling, prompt)
+            for name in {node.model for node in graph.nodes}
+        }
+        self.sink = graph.sink
+        self.adaptive = {node.id for node in graph.nodes if node.adaptive}
+        self.replicas = replica_numbers(graph, self.manners)
+        self.demand = Demand(graph)  # what every question begins with
+        self.sources = self.demand.ask(self.sink)
+        self.begin = with_room(client.begin)
+        self.branches = [
+            GraphRunner(branch, task, prompt, sampling, pool, client)
+            for branch in (graph.branches if graph.route else ())
+        ]
+        # A check that runs programs leaves the event loop free.
+        runs = isinstance(task, CodeTask)
+        self.slow = {i for i, role in self.roles.items() if runs and role.checks}
+
+    def manner(self, model: str) -> Manner:
+        """How any member of the pool is asked, also one that the graph has not. Raises
+        SettingsError.
+        """
+        if model not in self.manners:
+            self.manners[model] = manner_of(self.pool[model], self.sampling, self.prompt)
+        return self.manners[model]
+
+    def of(self, question: Question) -> GraphRunner:
+        """What answers this question: the branch that a router sends it to, or itself."""
+        return self.branches[self.graph.branch_of(question)] if self.branches else self
+
+    async def answer(self, question: Question, finish: Finish | None = None) -> NodeAnswer:
+        """Run the graph on one question; `finish` makes the sink's call if the sink makes one."""
+        run = Run(self, question, finish)
+        if calls := run.advance(run.runner.sources):
+            await run.finish(calls)
+        return run.result()
+
+
+def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) -> dict[int, int]:
+    """Node id -> which draw it is among the calls of this graph that could ask the same: k parallel
+    nodes are k different draws.
+
+    Two calls can be the same only if their nodes ask one model in one manner and read equally many
+    answers, so a node's number is its rank among those, in the graph's order. That depends on the
+    graph alone, not on which answer came first, and graphs that share a prefix share its numbers.
+    (A role that hides what it read could make nodes of different in-degrees ask the same; these
+    share a draw.) Greedy calls have one answer, so all of them are the first draw: those that ask
+    the same are one call.
+    """
+    ranks: Counter[tuple[object, ...]] = Counter()
+    numbers = {}
+    for i in graph.order:
+        node = graph.node(i)
+        if not get_role(node.role).calls_model:
+            continue
+        reads = len(graph.reads[i])
+        manner = manners[node.model]
+        alike = (*manner.asks, reads if node.top_k is None else min(reads, node.top_k))
+        numbers[i] = ranks[alike]
+        if not manner.sampling.greedy:
+            ranks[alike] += 1
+    return numbers
+
+
+class Run:
+    """One question on its way through a graph, or through the branch that `whole` routes it to."""
+
+    def __init__(self, runner: GraphRunner, question: Question, finish: Finish | None) -> None:
+        self.whole = runner
+        self.runner = runner = runner.of(question)
+        self.question = question
+        # What a judge says is not the answer, so nobody is to be told of it while it is written.
+        own_words = runner.roles[runner.sink].read is None
+        self.begin_last: Begin = (
+            (lambda request: Deferred(partial(finish, request)))
+            if finish and own_words
+            else runner.begin
+        )
+        self.demand = runner.demand.copy()
+        self.closed: list[int] = []
+        self.texts: dict[int, str] = {}
+        self.completions: dict[int, Completion] = {}
+        self.failures: dict[int, CallFailed] = {}
+        self.overflows: dict[int, ContextOverflow] = {}
+
+    def advance(self, ready: Iterable[int]) -> list[PendingCall]:
+        """Start these nodes and whatever their answers make ready; returns the calls that have to
+        be waited for.
+        """
+        queue = deque(ready)
+        calls: list[PendingCall] = []
+        while queue and not self.failures:
+            i = queue.popleft()
+            if i in self.texts:  # a vote that was decided in between
+                continue
+            if i in self.runner.adaptive:
+                taken = self._taken(i)
+                if taken is not None:
+                    self.texts[i] = taken
+                    queue += self._reached(i)
+                    continue
+                if self.demand.goes_on(i):
+                    queue += self.demand.go_on(i)
+                    continue
+            role = self.runner.roles[i]
+            answers = self._heard(self.runner.graph.reads[i])
+            if i in self.runner.slow:
+                calls.append((i, asyncio.to_thread(role.choose, self._ballot(i, answers))))
+                continue
+            if not role.calls_model:
+                self.texts[i] = role.choose(self._ballot(i, answers))
+                queue += self._reached(i)
+                continue
+            try:
+                begin = self.begin_last if i == self.runner.sink else self.runner.begin
+                found = begin(self._request(i, role, answers))
+            except (CallFailed, ContextOverflow) as error:
+                queue += self._missing(i, error)
+                continue
+            if isinstance(found, Completion):
+                queue += self._arrived(i, found)
+            else:
+                calls.append((i, found))
+        return calls
+
+    async def finish(self, calls: list[PendingCall]) -> None:
+        """Wait for these calls and all that follow from them; what is under way when one fails
+        still finishes.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._follow(calls, group)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _follow(self, calls: list[PendingCall], group: asyncio.TaskGroup) -> None:
+        """Follow the first call in this task and each other one in a task of its own, so that a
+        chain needs one task.
+        """
+        while calls:
+            (i, call), *others = calls
+            for other in others:
+                group.create_task(self._follow([other], group))
+            try:
+                ready = self._arrived(i, await call)
+            except (CallFailed, ContextOverflow) as error:
+                ready = self._missing(i, error)
+            calls = self.advance(ready)
+
+    def used(self) -> Usage:
+        """What the calls that were answered used, summed in the graph's order."""
+        pool = self.runner.pool
+        made = [i for i in self.runner.graph.order if i in self.completions]
+        return _usage([(self.completions[i], pool, self._model(i)) for i in made])
+
+    def result(self) -> NodeAnswer:
+        """The answer, once nothing is under way. Sums and texts are in the graph's order, so that
+        they, and the files written of them, are the same whatever came first.
+        """
+        order = self.runner.graph.order
+        usage = self.used()
+        texts = {i: self.texts[i] for i in order if i in self.texts}
+        if self.failures:
+            error = str(self.failures[min(self.failures, key=order.index)])
+            return NodeAnswer(None, math.nan, usage, texts, error, completions=self.completions)
+        note = str(self.overflows[min(self.overflows, key=order.index)]) if self.overflows else ""
+        text = self.texts[self.runner.sink]
+        stages = {i: place + 1 for i, place in self.demand.stage.items()}
+        latency = self._latency(stages)
+        if self.whole is not self.runner:  # a router answers what its branch does
+            texts[self.whole.sink] = text
+            stages[self.whole.sink] = 1
+        closed = tuple(sorted(self.closed))
+        return NodeAnswer(
+            text,
+            latency,
+            usage,
+            texts,
+            note=note,
+            completions=self.completions,
+            stages=stages,
+            closed=closed,
+        )
+
+    def _latency(self, stages: Mapping[int, int]) -> float:
+        """Seconds along the calls that waited for one another."""
+        graph = self.runner.graph
+        seconds = {
+            i: self.completions[i].latency_s if i in self.completions else 0.0 for i in graph.order
+        }
+        if not graph.adaptive:
+            return critical_path(graph, seconds)
+        used = {i: np.array([stages.get(i, 0)]) for i in graph.order}
+        return float(
+            run_times(graph, used, {i: np.array([taken]) for i, taken in seconds.items()})[0]
+        )
+
+    def _taken(self, i: int) -> str | None:
+        """What a node whose stage is complete answers without doing what it else does: where its
+        gate stays closed, or its vote stops; None where it goes on.
+        """
+        graph = self.runner.graph
+        task = self.runner.task
+        stage = self.demand.stage[i]
+        node = graph.node(i)
+        stages = graph.stages[i]
+        if node.gate and stage == 0:
+            answers = self._heard(stages[0])
+            if disagreement([read_answer(task, answer) for answer in answers]) > node.gate.over:
+                return None
+            self.closed.append(i)
+            return majority(task, answers)
+        if not self.demand.goes_on(i):
+            return None
+        answers = self._heard(
+            [p for group in stages[1 if node.gate else 0 : stage + 1] for p in group]
+        )
+        known = {k: read_answer(task, answer) for k, answer in enumerate(answers)}
+        stop = stops(node.stop, known, len(graph.reads[i]), head_of(task))
+        return majority(task, answers) if stop else None
+
+    def _heard(self, nodes: Iterable[int]) -> list[str]:
+        """What these nodes answered."""
+        return [self.texts[p] for p in nodes]
+
+    def _ballot(self, i: int, answers: list[str]) -> Ballot:
+        """What a node knows that picks one of these answers."""
+        runner = self.runner
+        known = [
+            runner.pool[runner.nodes[p].model].accuracy if runner.roles[p].calls_model else None
+            for p in runner.graph.reads[i]
+            if p in self.texts
+        ]
+        return Ballot(runner.task, self.question, answers, known)
+
+    def _reached(self, i: int) -> list[int]:
+        """The nodes that can go on now that this one has answered."""
+        return self.demand.arrived(i)
+
+    def _model(self, i: int) -> str:
+        """The member of the pool that a node's call asks."""
+        return self.runner.nodes[i].model
+
+    def _request(self, i: int, role: Role, answers: list[str]) -> Request:
+        runner = self.runner
+        node = self.runner.nodes[i]
+        assert role.speak is not None
+        manner = runner.manner(self._model(i))
+        read = most_supported(runner.task, answers, node)
+        messages = role.speak(runner.task, manner.prompt, self.question, read)
+        return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
+
+    def _arrived(self, i: int, completion: Completion | str) -> list[int]:
+        if isinstance(completion, str):
+            self.texts[i] = completion
+            return self._reached(i)
+        self.texts[i] = completion.text
+        self.completions[i] = completion
+        read = self.runner.roles[i].read
+        # A prompt that a model continues asks for an answer, whatever the role.
+        if read and self.runner.manner(self._model(i)).prompt.style != "few_shot":
+            heard = self._heard(self.runner.graph.reads[i])
+            self.texts[i] = read(self.runner.task, completion.text, heard)
+        return self._reached(i)
+
+    def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
+        """A node without an answer: an overflow is an empty one, a failed call the end of the
+        run.
+        """
+        if isinstance(error, CallFailed):
+            self.failures[i] = error
+            return []
+        self.texts[i] = ""
+        self.overflows[i] = error
+        return self._reached(i)
+
+
+def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
+    """What a node reads: all answers, or for a fuser with top_k the k whose extracted form most
+    answers share, in their order.
+    """
+    if node.role != "fuser" or node.top_k is None or len(answers) <= node.top_k:
+        return answers
+    forms = [read_answer(task, answer) for answer in answers]
+    support = Counter(form for form in forms if form is not None)
+    ranked = sorted(range(len(answers)), key=lambda k: (-support.get(forms[k] or "", 0), k))
+    return [answers[k] for k in sorted(ranked[: node.top_k])]
+
+
+def _usage(calls: Iterable[tuple[Completion, ModelPool, str]]) -> Usage:
+    """What these calls used."""
+    prompt = written = made = cached = 0
+    dollars = spent = 0.0
+    for completion, pool, model in calls:
+        price = pool[model].price.of(completion)
+        prompt += completion.prompt_tokens
+        written += completion.completion_tokens
+        dollars += price
+        made += 1
+        if completion.cached:
+            cached += 1
+        else:
+            spent += price
+    return Usage(prompt, written, dollars, spent, made, cached)

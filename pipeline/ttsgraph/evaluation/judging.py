@@ -1,0 +1,213 @@
+"""How far judges can be trusted: their agreement with scores that people gave, reported before any
+judge is used.
+
+Agreement is Cohen's kappa on right and wrong (scores from 1/2 on are right), and what has to reach
+the threshold is its 95 % lower bound, Wilson's for the share that agrees with the share expected by
+chance as it is: few labels prove little. Beside it concordance: of pairs of answers that people
+scored differently, the share that the judges rank the same way (ties count half). Two biases are
+looked for: of position (the reference shown before the answer, then after it), and of length
+(whether the judges' error goes with how long an answer is).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.evaluation.environment import wilson
+from ttsgraph.models.client import Client, Completion
+from ttsgraph.tasks.base import AskingTask, Question, Task
+from ttsgraph.tasks.rows import text_field
+from ttsgraph.tasks.sources import JsonlSource, load_rows
+
+RIGHT = 0.5
+"""Scores from here on call an answer right."""
+
+LEAST_PAIRS = 10
+"""Pairs of answers with different scores, below which agreement can't be told."""
+
+ODD_SHIFT = 0.1
+ODD_LENGTH = 0.5
+"""Mean change of a score by position, and rank correlation of error and length, from which a bias
+is called one.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An answer with the score that people gave it, in [0, 1]."""
+
+    question: Question
+    reply: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Of judges with known scores: kappa with its lower bound, concordance over `pairs`, mean
+    error, mean change by position, correlation with length.
+    """
+
+    answers: int
+    kappa: float
+    kappa_low: float
+    pairs: int
+    concordance: float
+    error: float
+    shift: float
+    length: float
+
+    def lines(self) -> list[str]:
+        """For people."""
+        shown = [
+            f"judges agree with {self.answers} known scores: kappa {self.kappa:.2f}, at least"
+            f" {self.kappa_low:.2f} (95 %), {100 * self.concordance:.0f} % of {self.pairs} pairs"
+            f" ranked alike, off by {self.error:.2f} on average"
+        ]
+        if self.shift > ODD_SHIFT:
+            shown.append(
+                f"warning: judges are biased by position: their scores change by {self.shift:.2f}"
+                " when the answer comes first"
+            )
+        if abs(self.length) > ODD_LENGTH:
+            likes = "long" if self.length > 0 else "short"
+            shown.append(
+                f"warning: judges favour {likes} answers: their error goes with length"
+                f" ({self.length:+.2f})"
+            )
+        return shown
+
+
+async def checked(task: Task, client: Client) -> list[str]:
+    """What a kind's judges are worth, in lines for people; none for a kind without judges.
+
+    Raises SettingsError when the lower bound of their agreement with the known scores is below the
+    threshold, DataError when that can't be told.
+    """
+    if not isinstance(task, AskingTask):
+        return []
+    if task.options.known is None:
+        return [
+            "warning: how far the judges agree with people is not known; grading.known names"
+            " answers with scores"
+        ]
+    found = await agreement(task, known_scores(task, task.options.known), client)
+    least = getattr(task.options, "agreement", 0.0)
+    if found.kappa_low < least:
+        raise SettingsError(
+            f"grading of kind {task.name}: expected judges whose kappa with"
+            f" {task.options.known} is at least {least:g} (grading.agreement) at its 95 % lower"
+            f" bound, found {found.kappa_low:.2f} (kappa {found.kappa:.2f} on {found.answers}"
+            " answers); add known scores, or change rubric or models"
+        )
+    return found.lines()
+
+
+async def agreement(task: AskingTask, known: Sequence[Known], client: Client) -> Agreement:
+    """Have all known answers judged, with the reference before and after the answer, and
+    compare. Raises DataError when too few can be compared.
+    """
+
+    async def scored(each: Known) -> tuple[float, float]:
+        first = task.judge(each.question, each.reply, client)
+        second = task.judge(each.question, each.reply, client, swapped=True)
+        (plain, _), (swapped, _) = await asyncio.gather(first, second)
+        return plain, swapped
+
+    scores = await asyncio.gather(*map(scored, known))
+    plain = [score for score, _ in scores]
+    people = [each.score for each in known]
+    alike = [
+        _alike(people[a] - people[b], plain[a] - plain[b])
+        for a, b in combinations(range(len(known)), 2)
+    ]
+    told = [each for each in alike if each is not None]
+    if len(told) < LEAST_PAIRS:
+        raise DataError(
+            f"{task.options.known}: expected at least {LEAST_PAIRS} pairs of answers with different"
+            f" scores, found {len(told)}; add some"
+        )
+    errors = [judged - person for judged, person in zip(plain, people, strict=True)]
+    kappa, kappa_low = _kappa(people, plain, task.options.known)
+    return Agreement(
+        len(known),
+        kappa,
+        kappa_low,
+        len(told),
+        sum(told) / len(told),
+        sum(map(abs, errors)) / len(errors),
+        sum(abs(a - b) for a, b in scores) / len(scores),
+        _correlation(errors, [len(each.reply) for each in known]),
+    )
+
+
+def _kappa(
+    people: Sequence[float], judged: Sequence[float], where: Path | None
+) -> tuple[float, float]:
+    """Cohen's kappa and its 95 % lower bound. Raises DataError where people call all answers right,
+    or all wrong.
+    """
+    count = len(people)
+    right = sum(score >= RIGHT for score in people) / count
+    said = sum(score >= RIGHT for score in judged) / count
+    if right in (0, 1):
+        raise DataError(
+            f"{where}: expected known scores on both sides of {RIGHT:g}, found all on one; add some"
+        )
+    agreed = sum((a >= RIGHT) == (b >= RIGHT) for a, b in zip(people, judged, strict=True))
+    chance = right * said + (1 - right) * (1 - said)
+    low, _ = wilson(agreed, count)
+    return (agreed / count - chance) / (1 - chance), (low - chance) / (1 - chance)
+
+
+def _alike(people: float, judged: float) -> float | None:
+    """1 where two answers are ranked alike, 0 where not, 1/2 where the judges see no difference;
+    None where people see none.
+    """
+    if people == 0:
+        return None
+    return 0.5 if judged == 0 else float((people > 0) == (judged > 0))
+
+
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return 0.0
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Ranks, the mean one for values that are alike."""
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
+
+
+def known_scores(task: Task, path: Path) -> list[Known]:
+    """The answers of a file with the scores that people gave them. Raises DataError that names
+    file, line and field.
+    """
+    found = []
+    for where, row in load_rows(JsonlSource(kind="jsonl", path=path), 0):
+        score = row.get("score")
+        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+            raise DataError(
+                f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}"
+            )
+        found.append(
+            Known(
+                task.parse(row, where), text_field(row, ("reply",), "a reply", where), float(score)
+            )
+        )
+    return found
+
+
+def judged_line(task: Task, calls: Sequence[Completion]) -> str:
+    """What judging took: calls, and those that were made anew, with their tokens."""
+    made = [call for call in calls if not call.cached]
+    tokens = sum(call.prompt_tokens + call.completion_tokens for call in made)
+    return f"judges: {len(calls)} calls, {len(made)} of them made now, {tokens} tokens"

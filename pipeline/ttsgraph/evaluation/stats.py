@@ -1,0 +1,69 @@
+"""Means with intervals over seeds, and paired tests between methods on the same seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttsgraph.base.special import student_quantile
+
+CONFIDENCE = 0.95
+TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
+TEST = (
+    "two-sided Wilcoxon signed-rank tests over seeds, ties split, Holm-corrected over the"
+    " comparisons of one block"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over seeds with its 95 % Student interval; the interval is infinite for a single
+    seed.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Mean and interval; NaN without values."""
+    n = len(values)
+    if n == 0:
+        return Mean(math.nan, math.nan, math.nan, 0)
+    mean = float(np.mean(values))
+    half = (
+        student_quantile((1 + CONFIDENCE) / 2, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+        if n > 1
+        else math.inf
+    )
+    return Mean(mean, mean - half, mean + half, n)
+
+
+def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
+    """p of a Wilcoxon signed-rank test of paired values; 1 when all pairs are equal."""
+    from scipy.stats import wilcoxon  # of the extra `compare`
+
+    differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
+    if not differences.any():
+        return 1.0
+    return float(wilcoxon(differences, zero_method="zsplit").pvalue)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's step-down correction: name -> adjusted p."""
+    adjusted = {}
+    worst = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = worst
+    return adjusted
+
+
+def smallest_p(pairs: int, comparisons: int) -> float:
+    """The smallest p that `paired_p` and `holm` can give for so many pairs and comparisons."""
+    return min(1.0, comparisons * 2.0 ** (1 - pairs))

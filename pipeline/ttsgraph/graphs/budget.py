@@ -1,0 +1,401 @@
+"""What a graph costs: Theorem 1 in FLOPs, and the same in dollars and runtime (paper, A.7, A.8,
+A.10).
+
+Every metric gives a node's cost as a quadratic in its in-degree d, alpha d^2 + beta d + gamma,
+because each predecessor adds its answer to the node's prompt: N_p = A + d B tokens in, N_d = B
+tokens out, for a task whose prompts and answers average A and B.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import fitted, get_role
+from ttsgraph.graphs.stopping import run_times
+from ttsgraph.pool.spec import ModelPool, ModelSpec
+
+Metric = Literal["flops", "dollars", "runtime"]
+BudgetOf = Literal["worst", "mean"]
+"""What a budget limits: the cost of the dearest question, or that of a question on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A task's average prompt and generation lengths in tokens (A and B of A.7).
+
+    `read_tokens` is what each answer that a call reads adds to its prompt, B unless it was
+    measured, and `more_tokens` what it adds to what the call writes.
+    """
+
+    prompt_tokens: float
+    generated_tokens: float
+    read_tokens: float | None = None
+    more_tokens: float = 0.0
+
+    @property
+    def per_answer(self) -> float:
+        """Prompt tokens that each answer read adds."""
+        return self.generated_tokens if self.read_tokens is None else self.read_tokens
+
+
+Coefficients = tuple[float, float, float]
+
+
+def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
+    """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with
+    cached keys and values.
+
+    Raises SettingsError when the pool does not give the model's facts.
+    """
+    if model.non_embedding is None or model.layers is None or model.hidden is None:
+        raise SettingsError(missing_facts(model.model, model.unknown))
+    a = task.prompt_tokens
+    b = task.generated_tokens
+    attention = model.layers * model.hidden
+    c = task.per_answer + task.more_tokens  # B again, unless it was measured
+    alpha = 2 * attention * c**2
+    beta = 2 * model.non_embedding * c + 2 * attention * c * (2 * a + 2 * b + 1)
+    gamma = 2 * (model.non_embedding + attention) * (a + b) + 2 * attention * (a + b) ** 2
+    return alpha, beta, gamma
+
+
+def missing_facts(model: str, missing: Sequence[str]) -> str:
+    """The error for a model whose FLOPs can't be had."""
+    return (
+        f"a FLOPs budget needs {', '.join(missing)} of model {model!r}: give them in the profile's"
+        " pool, or take a budget in dollars (budget.metric: dollars)"
+    )
+
+
+def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
+    """Dollars of one call: tokens in and out at the model's prices (A.10). Linear in d, so alpha is
+    0.
+    """
+    beta = model.dollars(task.per_answer, task.more_tokens)
+    gamma = model.dollars(task.prompt_tokens, task.generated_tokens)
+    return 0.0, beta, gamma
+
+
+def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
+    """Seconds of one call from the model's measured speed. Raises SettingsError when the pool gives
+    none.
+    """
+    if model.speed is None:
+        raise SettingsError(
+            f"a runtime budget needs the speed of model {model.name!r}: give speed in the profile's"
+            " pool"
+        )
+    per_prompt_token, per_generated_token = model.speed
+    beta = per_prompt_token * task.per_answer + per_generated_token * task.more_tokens
+    gamma = per_prompt_token * task.prompt_tokens + per_generated_token * task.generated_tokens
+    return 0.0, beta, gamma
+
+
+COEFFICIENTS: Mapping[Metric, Callable[[ModelSpec, Lengths], Coefficients]] = {
+    "flops": flops_coefficients,
+    "dollars": dollar_coefficients,
+    "runtime": runtime_coefficients,
+}
+
+
+class CostModel:
+    """Cost of nodes and graphs for one pool, task and metric.
+
+    flops     sum over nodes; in budget units, one unit being one inference of the cheapest model of
+              the pool (A.8)
+    dollars   sum over nodes; in dollars per question (A.10 does not normalise a price)
+    runtime   the critical path, as nodes of one level run together; in seconds per question
+
+    Lengths are those of the task for all members, or of each member where they were measured.
+    """
+
+    def __init__(
+        self, pool: ModelPool, task: Lengths | Mapping[str, Lengths], metric: Metric = "flops"
+    ) -> None:
+        self.pool = pool
+        self.task = task
+        self.metric = metric
+        self.models = tuple(pool)
+        self.lengths = {name: task if isinstance(task, Lengths) else task[name] for name in pool}
+        costs = [COEFFICIENTS[metric](spec, self.lengths[name]) for name, spec in pool.items()]
+        self._coefficients = np.array(costs, dtype=np.float64)
+        self._row = {name: row for row, name in enumerate(self.models)}
+        self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
+        self._single = {
+            name: float(self._coefficients[row, 2] / self.unit) for name, row in self._row.items()
+        }
+        self._calls: dict[tuple[str, int], float] = {}
+
+    def call_costs(
+        self, models: npt.NDArray[np.intp], in_degrees: npt.NDArray[np.intp]
+    ) -> FloatArray:
+        """Costs in budget units of calls given as pool indices and in-degrees; any shape, the same
+        for both.
+        """
+        alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
+        return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
+
+    def smallest_call(self) -> float:
+        """Budget units of the cheapest possible graph: one node of the cheapest model."""
+        return float(self._coefficients[:, 2].min() / self.unit)
+
+    def single(self, model: str) -> float:
+        """Budget units of one call of this model with nothing but the query."""
+        return self._single[self.pool[model].name]
+
+    def floor(self, counts: Mapping[str, int]) -> float:
+        """Budget units that no graph over these calls (model -> calls) is below: what they cost if
+        none reads another's answer.
+        """
+        if self.metric == "runtime":
+            return max(map(self.single, counts))
+        # A little less than the sum, which is not exact: a graph that just fits must not be above
+        # it.
+        return sum(self.single(model) * count for model, count in counts.items()) * (1 - 1e-9)
+
+    def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
+        """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
+        n = len(nodes)
+        degrees = np.broadcast_to(np.arange(n), (n, n))
+        limits = np.array(
+            [node.top_k if node.top_k and node.role == "fuser" else n for node in nodes]
+        )
+        rows = np.array([self._row[self.pool[node.model].name] for node in nodes])
+        costs = self.call_costs(
+            np.broadcast_to(rows[:, None], (n, n)), np.minimum(degrees, limits[:, None])
+        )
+        return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
+
+    def node_cost(self, node: Node, in_degree: int) -> float:
+        """Budget units of one node. A fuser with top_k reads at most that many answers (A.7, remark
+        i).
+        """
+        if not get_role(node.role).calls_model:
+            return 0.0
+        d = min(in_degree, node.top_k) if node.top_k and node.role == "fuser" else in_degree
+        return self.call_cost(node.model, d)
+
+    def call_cost(self, model: str, in_degree: int) -> float:
+        """Budget units of one call of this model that reads so many answers."""
+        known = self._calls.get((model, in_degree))
+        if known is None:
+            known = float(
+                self.call_costs(np.array(self._row[self.pool[model].name]), np.array(in_degree))
+            )
+            self._calls[model, in_degree] = known
+        return known
+
+    def graph_cost(self, graph: CollaborationGraph) -> float:
+        """Budget units of one question through the graph: the sum of its nodes, or the critical
+        path for runtime. Of a route, the mean of its branches by the questions that each gets.
+        """
+        if graph.route is not None:
+            shares = graph.route.router.shares
+            units = map(self.graph_cost, graph.branches)
+            return math.fsum(share * each for share, each in zip(shares, units, strict=True))
+        return self.branch_cost(graph)
+
+    def branch_cost(self, graph: CollaborationGraph) -> float:
+        """As `graph_cost`, of a graph without a route."""
+        costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+        if self.metric == "runtime":
+            return longest_run(graph, costs)
+        # As in `_total`, an exact sum: it does not depend on the order, so that what fits a budget
+        # fits however it is added up.
+        return math.fsum(costs.values())
+
+
+def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
+    """Largest sum of node weights along a path that ends at the sink."""
+    ends: dict[int, float] = {}
+    for i in graph.order:
+        ends[i] = weights[i] + max((ends[p] for p in graph.predecessors[i]), default=0.0)
+    return ends[graph.sink]
+
+
+def longest_run(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
+    """The critical path where every gate opens and every vote waits for all its waves, one after
+    another.
+    """
+    if not graph.adaptive:
+        return critical_path(graph, weights)
+    full = {i: np.full(1, len(stages), dtype=np.intp) for i, stages in graph.stages.items()}
+    return float(
+        run_times(graph, full, {i: np.full(1, weight) for i, weight in weights.items()})[0]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a question may cost: at most `limit`, in the units of `cost`, with at most `max_nodes`
+    nodes.
+
+    `of` says what is limited: what a question costs at worst, or on average; `worst` is what any
+    one question may cost beside that. Without a limit every graph fits.
+    """
+
+    cost: CostModel
+    limit: float = math.inf
+    max_nodes: int = sys.maxsize
+    of: BudgetOf = "worst"
+    worst: float = math.inf
+
+    def fits(self, graph: CollaborationGraph) -> bool:
+        """Whether the graph costs no more than the limit, and no question more than the worst; at
+        worst each branch of a route.
+        """
+        if graph.route is not None and (self.of != "mean" or self.worst < math.inf):
+            if not all(map(self.fits, graph.branches)):
+                return False
+            if self.of != "mean":
+                return True
+        elif self.worst < math.inf and CostModel.graph_cost(self.cost, graph) > self.worst:
+            return False
+        return self.cost.graph_cost(graph) <= self.limit
+
+    def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
+        """Remove the smallest nodes until the graph fits, as `pruned` does; a graph that fits comes
+        back equal, and of a route its branches are trimmed. Raises BudgetError when the sink alone
+        does not fit.
+        """
+        if graph.route is not None:
+            from ttsgraph.graphs.topologies import routed  # which needs what stands here
+
+            fits = self.fits(graph)
+            trimmed = [self.trim(branch) for branch in graph.branches]
+            return graph if fits else routed(graph.route.router, trimmed)
+        place = {i: k for k, i in enumerate(graph.order)}
+        adjacency = np.zeros((len(place), len(place)), dtype=bool)
+        for a, b in graph.edges:
+            adjacency[place[a], place[b]] = True
+        return self.pruned([graph.node(i) for i in graph.order], adjacency)
+
+    def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
+        """The valid graph that fits which is left of nodes in topological order; see
+        `prune_and_trim`.
+        """
+        return prune_and_trim(nodes, adjacency, self.cost, self.limit)
+
+    def require_feasible(self) -> None:
+        """Raises BudgetError when not even the cheapest single call fits."""
+        least = self.cost.smallest_call()
+        if least > self.limit:
+            raise BudgetError(
+                f"budget {self.limit:g} ({self.cost.metric}) holds no call: the cheapest single"
+                f" call costs {least:.4g}; raise budget.limit to that at least"
+            )
+
+
+def within(
+    nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel, budget: float
+) -> CollaborationGraph | None:
+    """As `prune_and_trim`, but that nothing is trimmed: None where what is left of the nodes costs
+    more than the budget. Most draws of a wide distribution do, so they are told apart before a
+    graph is made of them.
+    """
+    alive = _reaching_last(adjacency)
+    live = adjacency & alive[:, None] & alive[None, :]
+    _drop_stranded(live, alive, np.array([get_role(node.role).min_in_degree for node in nodes]))
+    degrees = live.sum(axis=0).tolist()
+    costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
+    # A sink that lacks predecessors becomes an assistant, which may cost more but never less.
+    least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
+    if least > budget:
+        return None
+    graph = prune_and_trim(nodes, adjacency, cost, np.inf)
+    return graph if cost.graph_cost(graph) <= budget else None
+
+
+def prune_and_trim(
+    nodes: Sequence[Node], adjacency: BoolArray, cost: CostModel, budget: float
+) -> CollaborationGraph:
+    """The valid graph within the budget that is left of nodes in topological order, the last one
+    being the sink.
+
+    Nodes that can't reach the sink are pruned; then the smallest nodes are removed until the graph
+    fits (paper, section 5.2), never the sink. Among nodes of the smallest model the earliest goes
+    first: it has the fewest predecessors to lose. Nodes that a removal cuts off from the sink go
+    too, and so do nodes that it leaves with fewer predecessors than their role needs; a sink left
+    so becomes an assistant. `adjacency` is (n, n) bool with [i, j] for the edge i -> j. Raises
+    BudgetError when the sink alone is over the budget.
+    """
+    nodes = list(nodes)
+    needs = np.array([get_role(node.role).min_in_degree for node in nodes])
+    alive = _reaching_last(adjacency)
+    adjacency = adjacency & alive[:, None] & alive[None, :]
+    single = np.array([cost.single(node.model) for node in nodes])
+    removal_order = iter(np.argsort(single, kind="stable").tolist())
+    table = cost.cost_table(nodes)
+    while True:
+        _drop_stranded(adjacency, alive, needs)
+        if adjacency[:, -1].sum() < needs[-1]:
+            nodes[-1] = replace(nodes[-1], role="assistant")
+            needs[-1] = 0
+            table = cost.cost_table(nodes)
+        total = _total(adjacency, alive, table, cost.metric)
+        if total <= budget:
+            break
+        if alive.sum() == 1:
+            raise BudgetError(
+                f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget {budget:g}"
+            )
+        _remove(
+            next(k for k in removal_order if alive[k] and k != len(nodes) - 1), adjacency, alive
+        )
+    edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
+    before = {
+        k: {nodes[p].id for p in np.flatnonzero(adjacency[:, k])}
+        for k in np.flatnonzero(alive).tolist()
+    }
+    return CollaborationGraph(tuple(fitted(nodes[k], known) for k, known in before.items()), edges)
+
+
+def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> None:
+    """Take nodes and their edges out, in place."""
+    alive[which] = False
+    adjacency[which] = False
+    adjacency[:, which] = False
+
+
+def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
+    """Take out, in place, all nodes but the sink that lead nowhere or lack the predecessors their
+    role needs.
+    """
+    while True:
+        stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))
+        stranded[-1] = False
+        if not stranded.any():
+            return
+        _remove(np.flatnonzero(stranded), adjacency, alive)
+
+
+def _reaching_last(adjacency: BoolArray) -> BoolArray:
+    """(n,) which nodes can reach the last one."""
+    alive = np.zeros(len(adjacency), dtype=bool)
+    alive[-1] = True
+    while True:
+        grown = alive | adjacency[:, alive].any(axis=1)
+        if (grown == alive).all():
+            return alive
+        alive = grown
+
+
+def _total(adjacency: BoolArray, alive: BoolArray, table: FloatArray, metric: Metric) -> float:
+    """Cost of the live nodes: their sum, or for runtime their critical path."""
+    weights = table[np.arange(len(table)), adjacency.sum(axis=0)]
+    if metric != "runtime":
+        return math.fsum(weights[alive].tolist())
+    ends = np.zeros(len(weights))
+    for k in range(len(weights)):
+        ends[k] = weights[k] + (ends * adjacency[:, k]).max()
+    return float(ends[-1])

@@ -1,0 +1,313 @@
+"""The probabilistic graph: a product distribution over edges, roles and models (paper, section 5.1
+and A.11).
+
+Nodes stand in one fixed order and only forward edges exist, so every draw is a DAG; the last node
+is the sink. Sampling draws models, then edges, then roles:
+
+    P(model of i = m)        = softmax(psi_i)_m
+    P(edge i -> j)           = sigmoid(theta_ij)              for i < j
+    P(role of i = r | d_i)   = softmax(alpha^d_i * pi_i)_r    with d_i the drawn in-degree,
+                                                              alpha in [1, 1.1]
+
+alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11
+intends, only where the fuser's logit leads; a flat pi stays flat. Roles that need predecessors
+(voter) have probability 0 on nodes with too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.errors import BudgetError, SettingsError
+from ttsgraph.base.special import expit, log_expit, log_softmax, logit, softmax
+from ttsgraph.graphs.budget import Budget, within
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
+
+MAX_LOGIT = 12.0
+"""Logits are kept within this bound, so that a probability set to 0 or 1 can still be moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A batch of B raw draws over n nodes, before dead nodes are pruned: edges (B, n, n) bool,
+    roles and models (B, n) indices.
+    """
+
+    edges: BoolArray
+    roles: IntArray
+    models: IntArray
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    @property
+    def in_degrees(self) -> IntArray:
+        """(B, n) predecessors of each node."""
+        return self.edges.sum(axis=1).astype(np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """d log P / d logits for each draw: theta (B, n, n), pi (B, n, R), psi (B, n, M)."""
+
+    theta: FloatArray
+    pi: FloatArray
+    psi: FloatArray
+
+
+class GraphDistribution:
+    """Logits theta (n, n), pi (n, R) and psi (n, M) over n nodes, R roles and M models, and the
+    generator that samples them.
+
+    Node n - 1 is the sink. `ids` (n,) are the nodes' numbers in the graphs it makes; they survive
+    the removal of nodes. Raises SettingsError for other shapes, and alpha outside [1, 1.1].
+    """
+
+    def __init__(
+        self,
+        roles: Sequence[str],
+        models: Sequence[str],
+        theta: FloatArray,
+        pi: FloatArray,
+        psi: FloatArray,
+        rng: np.random.Generator,
+        alpha: float = 1.05,
+        ids: Sequence[int] | None = None,
+    ) -> None:
+        n = len(theta)
+        if theta.shape != (n, n) or pi.shape != (n, len(roles)) or psi.shape != (n, len(models)):
+            raise SettingsError(
+                f"expected theta (n, n), pi (n, {len(roles)}) and psi (n, {len(models)}); "
+                f"found {theta.shape}, {pi.shape} and {psi.shape}"
+            )
+        if not 1.0 <= alpha <= 1.1:
+            raise SettingsError(f"expected alpha within [1, 1.1], found {alpha}")
+        self.roles = tuple(roles)
+        self.models = tuple(models)
+        self.alpha = alpha
+        self.rng = rng
+        self.theta = theta.astype(float)
+        self.pi = pi.astype(float)
+        self.psi = psi.astype(float)
+        self.ids = tuple(range(n)) if ids is None else tuple(ids)
+        self._needs = np.array([get_role(name).min_in_degree for name in roles])
+
+    @classmethod
+    def uniform(
+        cls,
+        n: int,
+        roles: Sequence[str],
+        models: Sequence[str],
+        rng: np.random.Generator,
+        edge_probability: float = 0.5,
+        alpha: float = 1.05,
+    ) -> GraphDistribution:
+        """Every edge with the same probability, roles and models uniform."""
+        theta = np.full((n, n), float(_bounded_logit(edge_probability)))
+        return cls(
+            roles, models, theta, np.zeros((n, len(roles))), np.zeros((n, len(models))), rng, alpha
+        )
+
+    @property
+    def n(self) -> int:
+        """Number of nodes, the sink included."""
+        return len(self.ids)
+
+    @property
+    def forward(self) -> BoolArray:
+        """(n, n) mask of the edges that can exist: i before j."""
+        return np.triu(np.ones((self.n, self.n), dtype=bool), k=1)
+
+    def edge_probabilities(self) -> FloatArray:
+        """(n, n) probability of each edge, 0 outside the forward mask."""
+        return np.where(self.forward, expit(self.theta), 0.0)
+
+    def model_probabilities(self) -> FloatArray:
+        """(n, M) softmax of psi."""
+        return np.asarray(softmax(self.psi, axis=-1))
+
+    def open_models(self) -> BoolArray:
+        """(n,) whether a node's model is still a matter of chance."""
+        return np.asarray(self.model_probabilities().max(axis=-1) < 1.0)
+
+    def role_preferences(self) -> FloatArray:
+        """(n, R) softmax of pi: each node's roles before in-degree tilts or forbids any."""
+        return np.asarray(softmax(self.pi, axis=-1))
+
+    def role_probabilities(self, in_degrees: IntArray) -> FloatArray:
+        """(..., n, R) role probabilities given in-degrees (..., n)."""
+        return np.exp(self._log_roles(in_degrees))
+
+    def _log_roles(self, in_degrees: IntArray) -> FloatArray:
+        tilted = self.alpha ** in_degrees[..., None] * self.pi
+        allowed = in_degrees[..., None] >= self._needs
+        return np.asarray(log_softmax(np.where(allowed, tilted, -np.inf), axis=-1))
+
+    def sample(self, count: int) -> Draws:
+        """`count` independent raw draws: models, then edges, then roles given in-degrees."""
+        models = self._choose(
+            np.broadcast_to(self.model_probabilities(), (count, self.n, len(self.models)))
+        )
+        edges = self.rng.random((count, self.n, self.n)) < self.edge_probabilities()
+        roles = self._choose(self.role_probabilities(edges.sum(axis=1)))
+        return Draws(edges, roles, models)
+
+    def _choose(self, probabilities: FloatArray) -> IntArray:
+        """One index per row of the last axis, by inversion."""
+        cumulative = probabilities.cumsum(axis=-1)
+        picks = self.rng.random((*probabilities.shape[:-1], 1)) * cumulative[..., -1:]
+        return np.asarray((picks >= cumulative).sum(axis=-1), dtype=np.intp)
+
+    def log_prob(self, draws: Draws) -> FloatArray:
+        """(B,) log probability of each raw draw: log p(psi) + log p(theta | psi) + log p(pi |
+        theta) (A.11).
+        """
+        models = np.take_along_axis(
+            log_softmax(self.psi, axis=-1)[None], draws.models[..., None], axis=-1
+        ).sum(axis=(1, 2))
+        signed = np.where(draws.edges, self.theta, -self.theta)
+        edges = np.where(self.forward, log_expit(signed), 0.0).sum(axis=(1, 2))
+        log_roles = self._log_roles(draws.in_degrees)
+        roles = np.take_along_axis(log_roles, draws.roles[..., None], axis=-1).sum(axis=(1, 2))
+        return np.asarray(models + edges + roles)
+
+    def gradients(self, draws: Draws) -> Gradients:
+        """Exact gradients of `log_prob` with respect to the logits, per draw."""
+        theta = np.where(self.forward, draws.edges - expit(self.theta), 0.0)
+        tilt = self.alpha ** draws.in_degrees[..., None]
+        pi = tilt * (
+            _one_hot(draws.roles, len(self.roles)) - self.role_probabilities(draws.in_degrees)
+        )
+        psi = _one_hot(draws.models, len(self.models)) - self.model_probabilities()
+        return Gradients(theta, pi, psi)
+
+    def graph(
+        self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
+    ) -> CollaborationGraph:
+        """One draw (a batch row) as a graph: dead nodes pruned, trimmed to the budget. Raises
+        BudgetError if it can't be.
+        """
+        return budget.pruned(self._nodes(roles, models), edges)
+
+    def graph_within(
+        self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
+    ) -> CollaborationGraph | None:
+        """One draw as a graph with dead nodes pruned, or None if it is over the budget."""
+        return within(self._nodes(roles, models), edges, budget.cost, budget.limit)
+
+    def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
+        return [
+            Node(i, self.roles[r], self.models[m])
+            for i, r, m in zip(self.ids, roles.tolist(), models.tolist(), strict=True)
+        ]
+
+    def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
+        """`count` graphs within the budget: drawn, dead nodes pruned, the smallest nodes trimmed.
+
+        A draw whose sink alone is over the budget can't be trimmed and is drawn again. Raises
+        BudgetError when that goes on.
+        """
+        return [graph for graph, _ in self.sample_trimmed(count, budget)]
+
+    def sample_trimmed(
+        self, count: int, budget: Budget
+    ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
+        """As `sample_graphs`, each graph with the ids of the live nodes that trimming took from
+        it. Raises BudgetError when no graph fits.
+        """
+        found: list[tuple[CollaborationGraph, frozenset[int]]] = []
+        unlimited = Budget(budget.cost)
+        for _ in range(100):
+            draws = self.sample(count - len(found))
+            for edges, roles, models in zip(draws.edges, draws.roles, draws.models, strict=True):
+                try:
+                    graph = self.graph(edges, roles, models, budget)
+                except BudgetError:
+                    continue
+                whole = self.graph(edges, roles, models, unlimited)
+                found.append(
+                    (graph, frozenset(n.id for n in whole.nodes) - {n.id for n in graph.nodes})
+                )
+            if len(found) == count:
+                return found
+        raise BudgetError(
+            f"budget {budget.limit:g}: the sink's likely models are all over it; expected models"
+            " that fit"
+        )
+
+    def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
+        """The MAP graph (A.11): edges with p >= threshold, most probable roles and models, pruned
+        and trimmed to the budget.
+        """
+        edges = self.forward & (self.edge_probabilities() >= threshold)
+        # A dead node has no part in a live node's in-degree, so roles can be read before pruning.
+        roles = self._log_roles(edges.sum(axis=0)).argmax(axis=-1)
+        return self.graph(edges, roles, self.psi.argmax(axis=-1), budget)
+
+    def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
+        """The distribution over the remaining nodes, given the ids to drop; shares the generator.
+        Raises SettingsError when the sink is among them.
+        """
+        keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
+        if not keep or keep[-1] != self.n - 1:
+            raise SettingsError("expected to keep the sink, but it is among the nodes to drop")
+        return GraphDistribution(
+            self.roles,
+            self.models,
+            self.theta[np.ix_(keep, keep)],
+            self.pi[keep],
+            self.psi[keep],
+            self.rng,
+            self.alpha,
+            [self.ids[row] for row in keep],
+        )
+
+    def with_models(self, models: Sequence[str], logit: float) -> GraphDistribution:
+        """The distribution over another set of models: a column of logits for each, those that
+        joined at `logit`.
+        """
+        psi = np.full((self.n, len(models)), logit)
+        for column, model in enumerate(models):
+            if model in self.models:
+                psi[:, column] = self.psi[:, self.models.index(model)]
+        return GraphDistribution(
+            self.roles, models, self.theta, self.pi, psi, self.rng, self.alpha, self.ids
+        )
+
+    def set_edge_probabilities(self, probabilities: FloatArray) -> None:
+        """Replace theta by the logits of (n, n) probabilities; entries outside the forward mask are
+        ignored.
+        """
+        self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: ids, roles, models, alpha and the three tables of logits."""
+        return {
+            "ids": list(self.ids),
+            "roles": list(self.roles),
+            "models": list(self.models),
+            "alpha": self.alpha,
+            "theta": self.theta.tolist(),
+            "pi": self.pi.tolist(),
+            "psi": self.psi.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], rng: np.random.Generator) -> GraphDistribution:
+        """The inverse of `to_dict`, sampling with the given generator."""
+        theta, pi, psi = (np.array(data[key], dtype=float) for key in ("theta", "pi", "psi"))
+        return cls(data["roles"], data["models"], theta, pi, psi, rng, data["alpha"], data["ids"])
+
+
+def _bounded_logit(probability: float | FloatArray) -> FloatArray:
+    return np.clip(logit(np.asarray(probability, dtype=float)), -MAX_LOGIT, MAX_LOGIT)
+
+
+def _one_hot(indices: IntArray, size: int) -> FloatArray:
+    return np.eye(size)[indices]

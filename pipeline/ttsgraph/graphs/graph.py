@@ -1,0 +1,548 @@
+"""The collaboration graph: a DAG of LLM calls with one sink (paper, section 3).
+
+Every node is given the query; a node of in-degree 0 has nothing else. Edges carry a node's answer
+to its successors, and the sink's answer is the graph's answer. The input node is implicit, so
+in-degree, width and depth count LLM nodes only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ttsgraph.base.errors import GraphError
+from ttsgraph.base.files import command_of
+from ttsgraph.graphs.routes import Route, parse_route
+from ttsgraph.graphs.stopping import (
+    LOSSLESS,
+    Gate,
+    Stop,
+    in_waves,
+    parse_gate,
+    parse_stop,
+    parse_waves,
+)
+
+if TYPE_CHECKING:
+    from ttsgraph.tasks.base import Question
+
+T = TypeVar("T")
+
+HASH_BRANCHES = 64
+"""How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Node:
+    """One LLM call. `top_k` lets a fuser read at most that many predecessors (paper, A.7 remark i).
+
+    A voter's `stop` says when it has heard enough, and `waves` how many predecessors begin
+    together, in their order: the next wave begins once the one before has answered and the vote is
+    still open; without sizes all begin at once. With a `gate` the node runs only where the answers
+    that it watches disagree (ttsgraph/graphs/stopping.py). With a `route` it is a router, whose
+    predecessors end the branches that it chooses from (ttsgraph/graphs/routes.py).
+    """
+
+    id: int
+    role: str
+    model: str
+    top_k: int | None = None
+    stop: Stop = LOSSLESS
+    waves: tuple[int, ...] = ()
+    gate: Gate | None = None
+    route: Route | None = None
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether what it asks for depends on answers, or on the question."""
+        return bool(self.waves) or self.gate is not None or self.route is not None
+
+    @property
+    def label(self) -> tuple[str | int, ...]:
+        """What the node is, apart from its number; what it watches shows at its edges."""
+        plain = (self.role, self.model, self.top_k or 0)
+        more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}
+        more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
+        more |= {"route": self.route.router.hash} if self.route else {}
+        return (*plain, json.dumps(more, sort_keys=True)) if more else plain
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is set beside id, role and model, as it stands in JSON."""
+        found: dict[str, Any] = {"top_k": self.top_k} if self.top_k else {}
+        found |= {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
+        found |= {"wave": list(self.waves)} if self.waves else {}
+        found |= {"gate": self.gate.to_json()} if self.gate else {}
+        return found | ({"route": self.route.to_json()} if self.route else {})
+
+
+@dataclass(frozen=True)
+class CollaborationGraph:
+    """An immutable, always valid collaboration graph; equal when nodes and edges are equal, numbers
+    included.
+
+    Raises GraphError on construction when an id repeats, an edge names an unknown node, is a loop
+    or repeats, the graph has a cycle, or it does not have exactly one sink. In a DAG with one sink
+    every node reaches it, so a valid graph has no dead node.
+    """
+
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(sorted(self.nodes, key=lambda node: node.id)))
+        object.__setattr__(self, "edges", tuple(sorted((int(a), int(b)) for a, b in self.edges)))
+        self._check_nodes_and_edges()
+        _ = self.order  # a cycle shows here
+        if len(self._sinks) != 1:
+            raise GraphError(
+                f"expected one sink (a node without outgoing edges), found {len(self._sinks)}:"
+                f" nodes {self._sinks}"
+            )
+
+    def _check_nodes_and_edges(self) -> None:
+        if not self.nodes:
+            raise GraphError("expected at least one node, found none")
+        ids = [node.id for node in self.nodes]
+        repeated = sorted({i for i in ids if ids.count(i) > 1}) if len(set(ids)) < len(ids) else []
+        if repeated:
+            raise GraphError(f"expected each node id once, found {repeated[0]} more than once")
+        known = set(ids)
+        seen: set[tuple[int, int]] = set()
+        for edge in self.edges:
+            for end in edge:
+                if end not in known:
+                    raise GraphError(
+                        f"edge {list(edge)} names node {end}, which is not among the nodes"
+                    )
+            if edge[0] == edge[1]:
+                raise GraphError(f"edge {list(edge)} is a loop; a node can't feed itself")
+            if edge in seen:
+                raise GraphError(f"edge {list(edge)} stands twice")
+            seen.add(edge)
+        for node in self.nodes:
+            self._check_stages(node)
+
+    def _check_stages(self, node: Node) -> None:
+        before = self.predecessors[node.id]
+        if node.gate and not before:
+            raise GraphError(f"node {node.id}: a gate needs predecessors to watch, found none")
+        if node.gate and (strangers := set(node.gate.watches) - set(before)):
+            raise GraphError(
+                f"node {node.id}: its gate watches node {min(strangers)}, which is not among its"
+                " predecessors"
+            )
+        if node.stop.confident and not node.waves:
+            raise GraphError(
+                f"node {node.id}: stop {node.stop.rule} needs wave, as in one wave all are asked"
+                " before it looks"
+            )
+        if node.route:
+            node.route.check(node.id, before, bool(self.successors[node.id]))
+
+    @cached_property
+    def predecessors(self) -> Mapping[int, tuple[int, ...]]:
+        """Node id -> ids of its predecessors, ascending."""
+        return _neighbours(self.nodes, ((b, a) for a, b in self.edges))
+
+    @cached_property
+    def successors(self) -> Mapping[int, tuple[int, ...]]:
+        """Node id -> ids of its successors, ascending."""
+        return _neighbours(self.nodes, self.edges)
+
+    @cached_property
+    def reads(self) -> Mapping[int, tuple[int, ...]]:
+        """Node id -> ids of the predecessors whose answers it reads when it runs, ascending: those
+        that its gate does not watch, or all.
+        """
+        return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
+
+    @cached_property
+    def route(self) -> Route | None:
+        """What says which branch answers a question; None for a graph that is the same for all."""
+        return self.node(self.sink).route
+
+    @cached_property
+    def branches(self) -> tuple[CollaborationGraph, ...]:
+        """The graphs that a route chooses from, their nodes numbered as here; itself without one.
+
+        A question asks one of them alone, so what a graph costs, asks and answers follows from
+        these.
+        """
+        return (self,) if self.route is None else tuple(map(self.up_to, self.route.ends))
+
+    @property
+    def main_branch(self) -> CollaborationGraph:
+        """The branch that most questions go to; itself without a route."""
+        shares = self.route.router.shares if self.route else (1.0,)
+        return self.branches[shares.index(max(shares))]
+
+    @cached_property
+    def asked(self) -> Mapping[int, float]:
+        """Node id -> the share of questions whose branch it is in; 1 without a route."""
+        shares = self.route.router.shares if self.route else (1.0,)
+        found = {self.sink: 1.0}
+        for share, branch in zip(shares, self.branches, strict=True):
+            for node in branch.nodes:
+                found[node.id] = min(1.0, found.get(node.id, 0.0) + share) if self.route else 1.0
+        return found
+
+    @property
+    def most_nodes(self) -> int:
+        """Nodes that a question needs at most: those of the largest branch."""
+        return max(len(branch.nodes) for branch in self.branches)
+
+    def up_to(self, node_id: int) -> CollaborationGraph:
+        """The graph that ends in one of its nodes."""
+        kept: set[int] = set()
+        front = [node_id]
+        while front:
+            i = front.pop()
+            if i not in kept:
+                kept.add(i)
+                front.extend(self.predecessors[i])
+        nodes = tuple(node for node in self.nodes if node.id in kept)
+        return CollaborationGraph(nodes, tuple(e for e in self.edges if kept.issuperset(e)))
+
+    def branch_of(self, question: Question) -> int:
+        """The place of the branch that answers a question; 0 without a route."""
+        return 0 if self.route is None else self.route.router.choose(question)
+
+    @cached_property
+    def stages(self) -> Mapping[int, tuple[tuple[int, ...], ...]]:
+        """Node id -> the predecessors it asks for, one group after another: those that its gate
+        watches, then its waves; of a router its branches, one of which is asked.
+        """
+        found: dict[int, tuple[tuple[int, ...], ...]] = {}
+        for node in self.nodes:
+            if node.route:
+                found[node.id] = tuple((end,) for end in node.route.ends)
+                continue
+            watched = () if node.gate is None else node.gate.watches or self.predecessors[node.id]
+            rest = self.predecessors[node.id] if node.gate is None else self._unwatched(node)
+            waves = in_waves(rest, node.waves) if rest or not watched else ()
+            found[node.id] = ((watched,) if watched else ()) + waves
+        return found
+
+    def _unwatched(self, node: Node) -> tuple[int, ...]:
+        watched = node.gate.watches if node.gate else ()
+        return tuple(i for i in self.predecessors[node.id] if i not in watched) if watched else ()
+
+    @cached_property
+    def late_edges(self) -> Mapping[tuple[int, int], int]:
+        """Edge -> the stage in which its end asks for its source, for those that are not of the
+        first.
+        """
+        return {
+            (a, b): k
+            for b, stages in self.stages.items()
+            for k, stage in enumerate(stages)
+            for a in stage
+            if k
+        }
+
+    @cached_property
+    def adaptive(self) -> bool:
+        """Whether a question may need fewer calls than the graph has."""
+        return any(node.adaptive for node in self.nodes)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Node ids by level, then id: a topological order."""
+        return tuple(i for level in self.levels for i in level)
+
+    @cached_property
+    def places(self) -> Mapping[int, int]:
+        """Node id -> its place in `order`."""
+        return {i: k for k, i in enumerate(self.order)}
+
+    @cached_property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes grouped by level, the longest path that leads to them; the nodes of one level can
+        run together. Raises GraphError for a graph with a cycle.
+        """
+        waiting = {i: len(p) for i, p in self.predecessors.items()}
+        frontier = tuple(i for i, d in sorted(waiting.items()) if d == 0)
+        levels = []
+        while frontier:
+            levels.append(frontier)
+            ready = []
+            for node in frontier:
+                for after in self.successors[node]:
+                    waiting[after] -= 1
+                    if waiting[after] == 0:
+                        ready.append(after)
+            frontier = tuple(sorted(ready))
+        if sum(map(len, levels)) < len(self.nodes):
+            stuck = sorted(i for i, d in waiting.items() if d > 0)
+            raise GraphError(f"expected an acyclic graph, found a cycle among nodes {stuck}")
+        return tuple(levels)
+
+    @cached_property
+    def _sinks(self) -> list[int]:
+        return [i for i, after in self.successors.items() if not after]
+
+    @property
+    def sink(self) -> int:
+        """Id of the terminal node, whose answer is the graph's."""
+        return self._sinks[0]
+
+    @property
+    def width(self) -> int:
+        """The largest number of nodes at one level, of the widest branch where there is a route."""
+        if self.route is None:
+            return max(map(len, self.levels))
+        return max(branch.width for branch in self.branches)
+
+    @property
+    def depth(self) -> int:
+        """Nodes on the longest path, of the deepest branch where there is a route."""
+        return len(self.levels) if self.route is None else max(b.depth for b in self.branches)
+
+    def node(self, node_id: int) -> Node:
+        """The node with this id. Raises KeyError."""
+        return self._by_id[node_id]
+
+    @cached_property
+    def _by_id(self) -> dict[int, Node]:
+        return {node.id: node for node in self.nodes}
+
+    def heard(self, node_id: int, answers: Mapping[int, T]) -> list[T]:
+        """Of these answers by node, those that a node reads, or where its gate took one of those
+        that it watches, these.
+        """
+        read = [answers[i] for i in self.reads[node_id] if i in answers]
+        return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
+
+    def in_degree(self, node_id: int) -> int:
+        """Number of predecessors, LLM nodes only."""
+        return len(self.predecessors[node_id])
+
+    def model_counts(self) -> dict[str, int]:
+        """Model name -> number of nodes, sorted by name."""
+        names = [node.model for node in self.nodes]
+        return {name: names.count(name) for name in sorted(set(names))}
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hex digest of the graph apart from its numbering.
+
+        Graphs with the same digest are isomorphic (roles, models and top_k included): the digest is
+        of a full description. Isomorphic graphs have the same digest whenever colour refinement and
+        at most HASH_BRANCHES tie-breaks settle the order, which covers layered, chain, tree and
+        almost all sampled graphs; else numbering can show.
+        """
+        return hashlib.sha256(_canonical_text(self).encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k", "stop", "wave", "gate",
+        "route"]}], "edges": [[from, to]]}.
+        """
+        nodes = [{"id": n.id, "role": n.role, "model": n.model} | n.settings for n in self.nodes]
+        return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
+
+    def to_json(self) -> str:
+        """`to_dict` as compact JSON."""
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, data: Any, where: str = "graph") -> CollaborationGraph:
+        """The inverse of `to_dict`. Raises GraphError that names `where` and what was expected."""
+        try:
+            return _parse(cls, data)
+        except GraphError as error:
+            raise GraphError(f"{where}: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
+        """Parse JSON text. Raises GraphError for malformed JSON or a graph that breaks a rule."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise GraphError(
+                f"{where}: expected JSON, but {error.msg} at line {error.lineno}"
+            ) from None
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # numbers of thousands of digits, brackets thousands deep
+            raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
+        return cls.from_dict(data, where)
+
+    @classmethod
+    def read(cls, path: Path) -> CollaborationGraph:
+        """Read a graph file. Raises GraphError when it is missing or not a valid graph."""
+        made = (
+            f"; `make repro` makes it, or `{command_of('search', path)}`"
+            if "results" in path.parts
+            else ""
+        )
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+            advice = made or "; correct the path"
+            raise GraphError(
+                f"{path}: expected a graph file (JSON), but {reason}{advice}"
+            ) from None
+        except GraphError as error:
+            raise GraphError(f"{error}{made}") from None
+
+
+def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
+    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
+        raise GraphError(
+            f'expected an object with "nodes" and "edges" lists, found {type(data).__name__}'
+        )
+    unknown = sorted(set(data) - {"nodes", "edges"})
+    if unknown:
+        raise GraphError(f"unknown key {unknown[0]!r}; expected nodes and edges")
+    edges = data.get("edges", [])
+    if not isinstance(edges, list):
+        raise GraphError(f"expected edges as a list of [from, to], found {type(edges).__name__}")
+    for edge in edges:
+        if not (
+            isinstance(edge, list | tuple)
+            and len(edge) == 2
+            and all(type(end) is int for end in edge)
+        ):
+            raise GraphError(f"expected an edge as [from, to] with node ids, found {edge!r}")
+    return cls(tuple(_parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
+
+
+_NODE_KEYS = ("id", "role", "model", "top_k", "stop", "wave", "gate", "route")
+
+
+def _parse_node(node: Any) -> Node:
+    if not isinstance(node, Mapping):
+        raise GraphError(f"expected a node as an object, found {node!r}")
+    unknown = sorted(set(node) - set(_NODE_KEYS))
+    if unknown:
+        raise GraphError(
+            f"node {node.get('id')!r}: unknown key {unknown[0]!r}; expected {', '.join(_NODE_KEYS)}"
+        )
+    for key, kind in (("id", int), ("role", str), ("model", str)):
+        if type(node.get(key)) is not kind:
+            raise GraphError(
+                f"node {node.get('id')!r}: expected {key} of type {kind.__name__}, found"
+                f" {node.get(key)!r}"
+            )
+    top_k = node.get("top_k")
+    if top_k is not None and (type(top_k) is not int or top_k < 1):
+        raise GraphError(
+            f"node {node['id']}: expected top_k as an integer of at least 1, found {top_k!r}"
+        )
+    try:
+        stop = LOSSLESS if node.get("stop") is None else parse_stop(node["stop"])
+        waves = () if node.get("wave") is None else parse_waves(node["wave"])
+        gate = None if node.get("gate") is None else parse_gate(node["gate"])
+        route = None if node.get("route") is None else parse_route(node["route"])
+    except GraphError as error:
+        raise GraphError(f"node {node['id']}: {error}") from None
+    return Node(node["id"], node["role"], node["model"], top_k, stop, waves, gate, route)
+
+
+def _neighbours(
+    nodes: tuple[Node, ...], pairs: Iterable[tuple[int, int]]
+) -> dict[int, tuple[int, ...]]:
+    found: dict[int, list[int]] = {node.id: [] for node in nodes}
+    for here, there in pairs:
+        found[here].append(there)
+    return {i: tuple(sorted(others)) for i, others in found.items()}
+
+
+def _canonical_text(graph: CollaborationGraph) -> str:
+    """The least description of the graph over the node orders that colour refinement leaves open
+    (bounded by HASH_BRANCHES).
+    """
+    labels = sorted({node.label for node in graph.nodes})
+    depth_of = {i: d for d, level in enumerate(graph.levels) for i in level}
+    start = {node.id: (depth_of[node.id], labels.index(node.label)) for node in graph.nodes}
+    budget = [HASH_BRANCHES]
+    return min(_descriptions(graph, _refine(graph, start), budget))
+
+
+def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
+    """Split colour classes by the colours of predecessors and successors until nothing changes
+    (1-WL on the directed graph).
+    """
+    current = _ranked(colours)
+    while True:
+        signatures = {
+            i: (
+                colour,
+                _sorted_colours(current, graph, i, graph.predecessors[i]),
+                _sorted_colours(current, graph, i, graph.successors[i]),
+            )
+            for i, colour in current.items()
+        }
+        refined = _ranked(signatures)
+        if max(refined.values()) == max(current.values()):
+            return refined
+        current = refined
+
+
+def _sorted_colours(
+    colours: Mapping[int, int], graph: CollaborationGraph, node: int, ids: Iterable[int]
+) -> tuple[tuple[int, int], ...]:
+    """Colours of a node's neighbours, each with the stage in which the one asks for the other."""
+    late = graph.late_edges
+    return tuple(sorted((colours[i], late.get((i, node), late.get((node, i), 0))) for i in ids))
+
+
+def _ranked(values: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
+    ranks = {value: rank for rank, value in enumerate(sorted(set(values.values())))}
+    return {i: ranks[value] for i, value in values.items()}
+
+
+def _descriptions(
+    graph: CollaborationGraph, colours: dict[int, int], budget: list[int]
+) -> Iterable[str]:
+    classes: dict[int, list[int]] = {}
+    for i, colour in colours.items():
+        classes.setdefault(colour, []).append(i)
+    tied = next(
+        (sorted(members) for _, members in sorted(classes.items()) if len(members) > 1), None
+    )
+    if tied is None:
+        yield _describe(graph, colours)
+        return
+    for member in _without_twins(graph, tied):
+        # Marking one member of a tie and refining again is complete if every member is tried; twins
+        # give the same text.
+        yield from _descriptions(
+            graph, _refine(graph, {i: (c, i != member) for i, c in colours.items()}), budget
+        )
+        budget[0] -= 1
+        if budget[0] <= 0:
+            return
+
+
+def _without_twins(graph: CollaborationGraph, tied: list[int]) -> list[int]:
+    """One node of each set of twins: same predecessors and same successors, so swapping them
+    changes nothing.
+    """
+    late = graph.late_edges
+    seen: dict[tuple[tuple[int, ...], ...], int] = {}
+    for i in tied:
+        before = graph.predecessors[i]
+        after = graph.successors[i]
+        stages = tuple(late.get((i, b), 0) for b in after) if late else ()
+        seen.setdefault((before, after, stages), i)
+    return list(seen.values())
+
+
+def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
+    nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
+    late = graph.late_edges
+    # The stage stands beside an edge only where it is not the first.
+    edges = sorted(
+        (position[a], position[b], *((late[a, b],) if (a, b) in late else ()))
+        for a, b in graph.edges
+    )
+    return json.dumps([nodes, edges], separators=(",", ":"))

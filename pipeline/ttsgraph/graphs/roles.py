@@ -1,0 +1,370 @@
+"""What a node does with its predecessors' answers: the roles, and how each speaks to a model.
+
+assistant  refines what its predecessors said; with none, it answers         (paper, section 3)
+fuser      weighs several answers and gives one; with none, it answers       (paper, section 3)
+voter      the most frequent extracted answer, without a model call, cost 0  (ours)
+verifier   the same among answers that pass what their kind can check         (ours)
+weighted   a vote in which an answer counts by how often its model is right alone (ours)
+judge      has its model choose one of the answers, which it gives as it came (ours)
+router     asks one of several branches, by the question's text, and gives its answer (ours)
+
+To add a role, write one function and register it: `speak` builds the messages of a role that calls
+a model, `decide` picks an answer for a role that does not, and `pick` does so knowing the question
+and how often each model is right.
+
+    register_role(Role("critic", speak=critic_messages, does="says what is wrong with them, then
+    answers"))
+
+CONTRIBUTING.md does it step by step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+
+from ttsgraph.base.errors import GraphError
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Head, most_frequent
+from ttsgraph.models.client import Message
+from ttsgraph.tasks.base import Question, Task, can_vote, lacks_check, read_answer
+from ttsgraph.tasks.prompts import REQUESTS, Prompt, compose
+
+Compose = Callable[[Task, Prompt, Question, Sequence[str]], tuple[Message, ...]]
+Decide = Callable[[Task, Sequence[str]], str]
+Read = Callable[[Task, str, Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """What a node knows that picks one of the answers which it reads: the question, and with each
+    answer the accuracy of its model alone, None where that was not measured.
+    """
+
+    task: Task
+    question: Question
+    answers: Sequence[str]
+    accuracies: Sequence[float | None]
+
+
+Pick = Callable[[Ballot], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (do not), and how
+    many predecessors it needs.
+
+    `does` says in words what a node makes of the answers that it reads. A role that `votes` counts
+    equal answers, so it is offered only where a kind of task says what these are. `read` is for a
+    role whose model says something about the answers that it reads, rather than giving one: it
+    makes the node's answer of what the model said and these answers. A role that `weighs` looks at
+    how often models are right alone, one that `checks` at what the kind or the question itself says
+    of an answer. A role that `routes` stands at the end of branches alone, with a router. Raises
+    GraphError where there is another number of ways, or `speak` can't be given
+    what it is given.
+    """
+
+    name: str
+    speak: Compose | None = None
+    decide: Decide | None = None
+    min_in_degree: int = 0
+    does: str = ""
+    votes: bool = False
+    read: Read | None = None
+    pick: Pick | None = None
+    weighs: bool = False
+    checks: bool = False
+    routes: bool = False
+
+    def __post_init__(self) -> None:
+        if sum(way is not None for way in (self.speak, self.decide, self.pick)) != 1:
+            raise GraphError(f"role {self.name!r}: expected exactly one of speak, decide and pick")
+        if self.speak is not None and not _takes(self.speak, GIVEN):
+            raise GraphError(
+                f"role {self.name!r}: expected speak({', '.join(GIVEN)}), found"
+                f" speak{inspect.signature(self.speak)}"
+            )
+
+    def choose(self, ballot: Ballot) -> str:
+        """The answer that a role takes which calls no model."""
+        if self.pick is not None:
+            return self.pick(ballot)
+        assert self.decide is not None
+        return self.decide(ballot.task, ballot.answers)
+
+    @property
+    def calls_model(self) -> bool:
+        """Whether a node of this role costs a model call."""
+        return self.speak is not None
+
+    @property
+    def by_majority(self) -> bool:
+        """Whether it takes the most frequent answer, so that a stop rule can say when that is
+        clear.
+        """
+        return self.decide is majority
+
+
+GIVEN = ("task", "prompt", "question", "answers")
+"""What `speak` is given."""
+
+
+def _takes(function: Callable[..., object], given: Sequence[str]) -> bool:
+    """Whether a function can be called with so much, in this order."""
+    try:
+        inspect.signature(function).bind(*given)
+    except TypeError:
+        return False
+    return True
+
+
+def assistant_messages(
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
+) -> tuple[Message, ...]:
+    """Answer, or improve on the predecessors' answers."""
+    return compose(task, prompt, question, answers, "refine")
+
+
+def fuser_messages(
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
+) -> tuple[Message, ...]:
+    """Compare the predecessors' answers and give one final answer."""
+    return compose(task, prompt, question, answers, "fuse")
+
+
+def majority(task: Task, answers: Sequence[str]) -> str:
+    """The answer whose extracted form is most frequent, the earliest on a tie; answers with none
+    don't count if others have one.
+
+    Returns one of `answers` as it came, so that the task's grader reads it like any other answer. A
+    kind whose forms have a `head` is voted on in two steps.
+    """
+    extracted = [read_answer(task, answer) for answer in answers]
+    winner = most_frequent(extracted, head_of(task))
+    return answers[0] if winner is None else answers[extracted.index(winner)]
+
+
+def head_of(task: Task) -> Head | None:
+    """What a vote on this kind counts first, if it has two steps."""
+    return getattr(task, "head", None)
+
+
+def passing(ballot: Ballot) -> str:
+    """The most frequent of the answers that pass what their kind can check without knowing the
+    right one (a schema, tests that the question carries); where none passes, of all.
+
+    A kind has `passes_on(question, text)` or `passes(text)` for that; answers to others pass if
+    they can be read. Raises CallFailed where a check could not be made.
+    """
+    task = ballot.task
+    if (check := getattr(task, "passes_on", None)) is not None:
+        passed = [check(ballot.question, answer) for answer in ballot.answers]
+    else:
+        passes = getattr(task, "passes", None) or (lambda text: read_answer(task, text) is not None)
+        passed = [passes(answer) for answer in ballot.answers]
+    kept = [answer for answer, ok in zip(ballot.answers, passed, strict=True) if ok]
+    return majority(task, [answer for answer in kept if answer.strip()] or list(ballot.answers))
+
+
+def by_weight(ballot: Ballot) -> str:
+    """The answer with the most weight, the earliest on a tie; answers without a form don't count if
+    others have one.
+
+    Of a model that is right with probability p, an answer weighs -log(1 - p): what several that
+    agree weigh together says how unlikely it is that all of them are wrong. A model that was not
+    measured weighs as one that is right half of the time.
+    """
+    weights: dict[str, float] = {}
+    forms = [read_answer(ballot.task, answer) for answer in ballot.answers]
+    for form, accuracy in zip(forms, ballot.accuracies, strict=True):
+        if form is not None:
+            known = 0.5 if accuracy is None else min(max(accuracy, SURE), 1 - SURE)
+            weights[form] = weights.get(form, 0.0) - math.log(1 - known)
+    if not weights:
+        return ballot.answers[0]
+    most = max(weights.values())
+    # Rounding must not tell equal sums apart.
+    winner = next(form for form in forms if form is not None and weights[form] > most - 1e-9)
+    return ballot.answers[forms.index(winner)]
+
+
+SURE = 0.02
+"""No accuracy is taken to be nearer to 0 or 1."""
+
+
+def judge_messages(
+    task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
+) -> tuple[Message, ...]:
+    """Choose the best of the predecessors' answers by its number; with none, or in prompts that a
+    model continues, answer.
+    """
+    *before, last = compose(task, prompt, question, answers, "fuse")
+    if prompt.style == "few_shot" or not answers:
+        return (*before, last)
+    asked = last.content.removesuffix(REQUESTS["fuse"])
+    return (*before, Message(last.role, f"{asked}{CHOOSE}"))
+
+
+CHOOSE = (
+    "Which of these solutions is the best? Give no solution of your own. End with one line: Best:"
+    " <number>"
+)
+"""What a judge is asked once it has been shown the answers."""
+
+NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_WHICH = (
+    rf"(?:the\s)?(?:(?:solution|answer|option|candidate|response|number|no)\b)?[^\w\n]{{0,6}}"
+    rf"(\d{{1,4}}|{'|'.join(NUMERALS)})\b"
+)
+_BEST = re.compile(
+    r"(?i)\b(?:best|winner|preferred|choice|choose|chose|pick|select|go\swith)\b"
+    rf"(?:[^\w\n]{{0,8}}(?:is|one|solution|answer|overall|would\sbe)\b){{0,3}}\W{{0,8}}{_WHICH}"
+)
+_CALLED_BEST = re.compile(
+    rf"(?i)\b(?=solution|answer|option|candidate|response|number){_WHICH}\W{{0,5}}(?:is|was|seems)\s"
+    r"(?:(?:clearly|the|overall|most|by|far)\s){0,3}(?:best|correct|right|better|winner|accurate)\b"
+)
+_NUMBER_ALONE = re.compile(rf"(?i)(?:\A|\n)\W*{_WHICH}\W*\Z")
+
+
+def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
+    """The answer that a judge names, as it came. A judge that names none of them abstains: then it
+    is the most frequent one.
+    """
+    for pattern in (_BEST, _CALLED_BEST, _NUMBER_ALONE):
+        for found in reversed(pattern.findall(said[-4000:])):
+            word = found.lower()
+            number = NUMERALS.index(word) + 1 if word in NUMERALS else int(word)
+            if 1 <= number <= len(answers):
+                return answers[number - 1]
+    return majority(task, answers) if answers else said
+
+
+def unfit(role: Role, task: Task, questions: Sequence[Question] = ()) -> str:
+    """Why a role is of no use on these questions of a kind; "" where it is of use."""
+    if role.votes and not can_vote(task):
+        return f"kind {task.name} does not say which answers are the same"
+    return lacks_check(task, questions) if role.checks else ""
+
+
+_ROLES: dict[str, Role] = {}
+
+
+def register_role(role: Role) -> None:
+    """Make a role known by its name; a later role of the same name replaces the earlier."""
+    _ROLES[role.name] = role
+
+
+def get_role(name: str) -> Role:
+    """The role of this name. Raises GraphError that lists the known ones."""
+    try:
+        return _ROLES[name]
+    except KeyError:
+        raise GraphError(f"unknown role {name!r}; known roles: {', '.join(_ROLES)}") from None
+
+
+def check_roles(graph: CollaborationGraph) -> None:
+    """Raises GraphError when a role is unknown or needs more predecessors than its node reads, or
+    when a setting of a vote stands at a node that takes none.
+    """
+    for node in graph.nodes:
+        role = get_role(node.role)
+        found = len(graph.reads[node.id])
+        if found < role.min_in_degree:
+            raise GraphError(
+                f"node {node.id}: role {node.role!r} needs at least {role.min_in_degree}"
+                f" predecessor, found {found}"
+            )
+        if not role.by_majority and (node.waves or node.stop != LOSSLESS):
+            raise GraphError(
+                f"node {node.id}: stop and wave are for votes, and role {node.role!r} takes none"
+            )
+        if role.routes != (node.route is not None):
+            raise GraphError(
+                f"node {node.id}: role 'router' and route go together, found role {node.role!r}"
+                f" {'without' if role.routes else 'with'} one"
+            )
+        if role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
+            raise GraphError(
+                f"node {node.id}: a vote over what its gate watches is the same either way; let it"
+                " read others too"
+            )
+
+
+def fitted(node: Node, before: Set[int]) -> Node:
+    """The node without those settings of gates and votes that its role or these predecessors leave
+    without a meaning.
+    """
+    votes = get_role(node.role).by_majority
+    if node.waves and not votes:
+        node = replace(node, waves=(), stop=LOSSLESS)
+    if node.gate is None:
+        return node
+    watches = tuple(i for i in node.gate.watches if i in before)
+    none_left = not before or (bool(node.gate.watches) and not watches)
+    if none_left or (votes and set(watches or before) == set(before)):
+        return replace(node, gate=None)
+    return replace(node, gate=Gate(node.gate.over, watches))
+
+
+def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
+    """The graph whose votes ask in these waves where they set none themselves and may stop; answers
+    are the same.
+    """
+    if not waves:
+        return graph
+    silent = {
+        n.id
+        for n in graph.nodes
+        if get_role(n.role).by_majority and not n.waves and n.stop == LOSSLESS
+    }
+    nodes = tuple(replace(node, waves=waves) if node.id in silent else node for node in graph.nodes)
+    return CollaborationGraph(nodes, graph.edges)
+
+
+def role_names() -> tuple[str, ...]:
+    """The names of all registered roles that any node can have: a router needs its parameters."""
+    return tuple(name for name, role in _ROLES.items() if not role.routes)
+
+
+for _role in (
+    Role("assistant", speak=assistant_messages, does="checks them and writes an improved answer"),
+    Role("fuser", speak=fuser_messages, does="weighs them and writes one final answer"),
+    Role(
+        "voter",
+        decide=majority,
+        min_in_degree=1,
+        does="takes the most frequent answer",
+        votes=True,
+    ),
+    Role(
+        "weighted",
+        pick=by_weight,
+        min_in_degree=1,
+        does="takes the answer with the most weight, by how often each model is right alone",
+        votes=True,
+        weighs=True,
+    ),
+    Role(
+        "verifier",
+        pick=passing,
+        min_in_degree=1,
+        does="drops those that fail the check, and takes the most frequent of the rest",
+        checks=True,
+    ),
+    Role(
+        "judge", speak=judge_messages, min_in_degree=1, does="chooses the best of them", read=chosen
+    ),
+    Role(
+        "router",
+        decide=lambda task, answers: answers[0],
+        min_in_degree=2,
+        does="asks one of them, by the question's text",
+        routes=True,
+    ),
+):
+    register_role(_role)

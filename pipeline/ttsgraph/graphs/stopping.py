@@ -1,0 +1,387 @@
+"""When a vote may stop before all have answered, when a node need not run at all, and so which
+nodes a question needs.
+
+A stop rule looks at the answers that a voter has so far, told apart by their extracted form:
+
+none       every predecessor answers, whatever the others said
+lossless   stops once no answer that is still to come can change what the vote takes (the default)
+beta       stops once the leader is ahead of the runner-up with probability `level`: the posterior
+           of a coin that shows the one or the other, uniform before
+dirichlet  the same against all other answers at once, with one that nobody has given yet among
+           them
+
+A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
+frequent one); answers without a form agree with none.
+
+Demand goes from the sink: it is asked for first, and every node asks for its predecessors, all at
+once, or stage by stage (what its gate watches, then its waves). A stage is asked for once the one
+before it has answered and the node is still open. So which nodes run depends on answers alone,
+never on which of them came first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ttsgraph.base.errors import GraphError
+
+if TYPE_CHECKING:  # a graph is made of what stands here; arrays are slow to import
+    from ttsgraph.base.arrays import FloatArray, IntArray
+    from ttsgraph.graphs.graph import CollaborationGraph
+
+Rule = Literal["none", "lossless", "beta", "dirichlet"]
+CONFIDENCE_RULES = ("beta", "dirichlet")
+QUADRATURE = 64
+"""Points at which the Dirichlet rule's integral is evaluated: exact to 1e-6 for votes of 40."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stop:
+    """A voter's stop rule; `level` is that of a confidence rule, and 0 for others. Raises
+    GraphError for another level.
+    """
+
+    rule: Rule = "lossless"
+    level: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            raise GraphError(
+                f"expected stop as one of {', '.join(get_args(Rule))}, found {self.rule!r}"
+            )
+        if self.confident and not 0.5 < self.level < 1:
+            raise GraphError(f"expected stop's level above 0.5 and below 1, found {self.level!r}")
+        if not self.confident and self.level:
+            raise GraphError(f"stop {self.rule} has no level, found {self.level!r}")
+
+    @property
+    def confident(self) -> bool:
+        """Whether it is a rule of confidence, which can change what the vote takes."""
+        return self.rule in CONFIDENCE_RULES
+
+    def to_json(self) -> str | dict[str, Any]:
+        """As it stands in a graph's JSON."""
+        return {"rule": self.rule, "level": self.level} if self.confident else self.rule
+
+    @property
+    def words(self) -> str:
+        """When it stops, in words."""
+        return {
+            "none": "once all have answered",
+            "lossless": "once no further answer can change it",
+            "beta": f"once the leader stays ahead of the runner-up with probability {self.level:g}",
+            "dirichlet": (
+                f"once the leader stays ahead of all others with probability {self.level:g}"
+            ),
+        }[self.rule]
+
+
+LOSSLESS = Stop()
+NEVER = Stop("none")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gate:
+    """The node runs only if the predecessors that it watches disagree by more than `over`.
+
+    Without `watches` those are all. Where they agree, the node's answer is their most frequent one.
+    A node that runs reads its other predecessors, which are asked only then, or, where it watches
+    all, what it watched. Raises GraphError for an `over` that is no share below 1.
+    """
+
+    over: float
+    watches: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "watches", tuple(sorted(set(self.watches))))
+        if not 0 <= self.over < 1:
+            raise GraphError(f"expected a gate's over from 0 to below 1, found {self.over!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in a graph's JSON."""
+        return {"over": self.over} | ({"watches": list(self.watches)} if self.watches else {})
+
+
+def parse_stop(value: Any) -> Stop:
+    """A stop rule as it stands in JSON: a name, or {rule, level}. Raises GraphError."""
+    if isinstance(value, str):
+        return Stop(value)  # type: ignore[arg-type]  # checked there
+    if (
+        isinstance(value, Mapping)
+        and set(value) == {"rule", "level"}
+        and _is_number(value["level"])
+    ):
+        return Stop(value["rule"], float(value["level"]))
+    raise GraphError(
+        f'expected stop as none, lossless or {{"rule": "beta", "level": 0.95}}, found {value!r}'
+    )
+
+
+def parse_waves(value: Any) -> tuple[int, ...]:
+    """Sizes of waves as they stand in JSON: a number, or a list whose last one goes on. Raises
+    GraphError.
+    """
+    sizes = value if isinstance(value, list | tuple) else [value]
+    if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
+        raise GraphError(
+            f"expected wave as a size of at least 1 or a list of sizes, found {value!r}"
+        )
+    return tuple(sizes)
+
+
+def parse_gate(value: Any) -> Gate:
+    """A gate as it stands in JSON. Raises GraphError."""
+    known = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
+    watches = value.get("watches", []) if known else []
+    if not known or not _is_number(value["over"]) or not _all_ids(watches):
+        raise GraphError(
+            'expected gate as {"over": 0.3}, with "watches" as a list of node ids or without,'
+            f" found {value!r}"
+        )
+    return Gate(float(value["over"]), tuple(watches))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _all_ids(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(type(i) is int for i in value)
+
+
+def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The members in waves of these sizes, the last size as often as needed; without sizes in one
+    wave.
+    """
+    if not sizes:
+        return (tuple(members),)
+    found: list[tuple[int, ...]] = []
+    start = 0
+    while start < len(members):
+        size = sizes[min(len(found), len(sizes) - 1)]
+        found.append(tuple(members[start : start + size]))
+        start += size
+    return tuple(found)
+
+
+Head = Callable[[str], str]
+"""The part of a form that a vote in two steps counts first: then it counts the forms with the most
+frequent head alone."""
+
+
+def stops(
+    stop: Stop, known: Mapping[int, str | None], total: int, head: Head | None = None
+) -> bool:
+    """Whether a vote of `total` may stop: `known` are the forms so far by place, None for an answer
+    without one.
+    """
+    if len(known) >= total:
+        return True
+    if stop.rule == "none":
+        return False
+    return decided(known, total, head) or (stop.confident and sure(stop, known))
+
+
+def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
+    """The most frequent form, the earliest on a tie; None where there is none."""
+    votes = Counter(form for form in forms if form is not None)
+    if head is not None and votes:
+        first = most_frequent(map(head, votes.elements()))
+        votes = Counter({form: count for form, count in votes.items() if head(form) == first})
+    return max(votes, key=lambda form: votes[form]) if votes else None
+
+
+def decided(known: Mapping[int, str | None], total: int, head: Head | None = None) -> bool:
+    """Whether the most frequent form, the earliest on a tie, is the same however the missing
+    answers come out.
+    """
+    left = total - len(known)
+    if left <= 0:
+        return True
+    if head is not None:
+        heads = {k: None if form is None else head(form) for k, form in known.items()}
+        leader = most_frequent(heads[place] for place in sorted(heads))
+        within = {k: form if heads[k] == leader else None for k, form in known.items()}
+        return decided(heads, total) and decided(within, total)
+    votes: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for place in sorted(known):
+        form = known[place]
+        if form is not None:
+            votes[form] += 1
+            first.setdefault(form, place)
+    if not votes:
+        return False
+    missing = next(place for place in range(total) if place not in known)
+    leader = max(votes, key=lambda form: (votes[form], -first[form]))
+    # A rival does best if it gets all that is missing; one that nobody has named yet comes at the
+    # first of these.
+    rivals = [(votes[form], min(first[form], missing)) for form in votes if form != leader]
+    return not any(
+        count + left > votes[leader] or (count + left == votes[leader] and place < first[leader])
+        for count, place in (*rivals, (0, missing))
+    )
+
+
+def sure(stop: Stop, known: Mapping[int, str | None]) -> bool:
+    """Whether a confidence rule is sure enough of the leader."""
+    votes = Counter(form for form in known.values() if form is not None)
+    return (
+        bool(votes)
+        and confidence(stop.rule, tuple(sorted(votes.values(), reverse=True))) >= stop.level
+    )
+
+
+@lru_cache(maxsize=4096)
+def confidence(rule: Rule, votes: tuple[int, ...]) -> float:
+    """The probability that the leader stays ahead; `votes` are counts, the largest first."""
+    import numpy as np  # slow to import
+
+    from ttsgraph.base.special import fair_coin_p, gamma_below, gamma_quantile
+
+    if rule == "beta":
+        rival = votes[1] if len(votes) > 1 else 0
+        return fair_coin_p(rival + 1, rival + votes[0] + 1, "greater")
+    # A Dirichlet draw is independent gamma draws over their sum, so the leader's has to be the
+    # largest of those.
+    points, weights = np.polynomial.legendre.leggauss(QUADRATURE)
+    values = gamma_quantile(votes[0] + 1, (points + 1) / 2)
+    below = np.ones_like(values)
+    for count in (*votes[1:], 0):
+        below *= gamma_below(count + 1, values)
+    return float(weights @ below / 2)
+
+
+def disagreement(forms: Sequence[str | None]) -> float:
+    """1 - the share of the most frequent form; 1 where no answer has one, or there is none."""
+    votes = Counter(form for form in forms if form is not None)
+    return 1 - max(votes.values(), default=0) / len(forms) if forms else 1.0
+
+
+class Demand:
+    """One question's way through a graph: what is asked for, and what each node still waits for.
+
+    `stage` has the place of the stage that a node waits for, for every node asked for; of a node
+    that was hurried on, `since` has the first stage that it still waits for.
+    """
+
+    def __init__(self, graph: CollaborationGraph) -> None:
+        self.graph = graph
+        self.stage: dict[int, int] = {}
+        self.since: dict[int, int] = {}
+        self.waiting: dict[int, int] = {}
+        self.answered: set[int] = set()
+
+    def copy(self) -> Demand:
+        """The same state, to go on from."""
+        other = Demand(self.graph)
+        other.stage = self.stage.copy()
+        other.since = self.since.copy()
+        other.waiting = self.waiting.copy()
+        other.answered = self.answered.copy()
+        return other
+
+    def ask(self, node: int) -> list[int]:
+        """Ask for a node and all that it asks for first; returns the nodes that wait for nothing,
+        in the graph's order.
+        """
+        ready: list[int] = []
+        asked = [node]
+        while asked:
+            i = asked.pop()
+            if i in self.stage:
+                continue
+            self.stage[i] = 0
+            first = self.graph.stages[i][0]
+            asked += first
+            self.waiting[i] = sum(p not in self.answered for p in first)
+            if not self.waiting[i]:
+                ready.append(i)
+        return self._in_order(ready)
+
+    def arrived(self, node: int) -> list[int]:
+        """The nodes whose stage is complete now that this one has answered."""
+        self.answered.add(node)
+        ready = []
+        for after in self.graph.successors[node]:
+            place = self.stage.get(after)
+            if place is None or after in self.answered:
+                continue
+            stages = self.graph.stages[after]
+            if (
+                len(stages) == 1
+                or node in stages[place]
+                or (after in self.since and node in self.awaited(after))
+            ):
+                self.waiting[after] -= 1
+                if not self.waiting[after]:
+                    ready.append(after)
+        return ready
+
+    def goes_on(self, node: int) -> bool:
+        """Whether the node has a further stage."""
+        return self.stage[node] + 1 < len(self.graph.stages[node])
+
+    def awaited(self, node: int) -> tuple[int, ...]:
+        """The members of the stages that a node waits for."""
+        stages = self.graph.stages[node]
+        place = self.stage[node]
+        return tuple(p for stage in stages[self.since.get(node, place) : place + 1] for p in stage)
+
+    def go_on(self, node: int, hurry: bool = False) -> list[int]:
+        """Ask for the node's next stage; returns the nodes that wait for nothing, itself where all
+        have answered already.
+
+        With `hurry` it goes on waiting for the stage before, too.
+        """
+        if hurry:
+            self.since.setdefault(node, self.stage[node])
+        else:
+            self.since.pop(node, None)
+        self.stage[node] += 1
+        ready = [
+            i for member in self.graph.stages[node][self.stage[node]] for i in self.ask(member)
+        ]
+        self.waiting[node] = sum(p not in self.answered for p in self.awaited(node))
+        return self._in_order(ready) if self.waiting[node] else [node]
+
+    def _in_order(self, nodes: list[int]) -> list[int]:
+        return sorted(nodes, key=self.graph.places.__getitem__) if len(nodes) > 1 else nodes
+
+
+def run_times(
+    graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
+) -> FloatArray:
+    """(Q,) when the sink answers, by the seconds that each node takes (Q,) once it has what it
+    reads.
+
+    `used` (Q,) is how many of its stages each node waited for, 0 where it was not asked. A node
+    begins when the first node that needs it asks for it, and stages follow one another.
+    """
+    import numpy as np  # slow to import
+
+    count = len(used[graph.sink])
+    asked = {i: np.full(count, np.inf) for i in graph.order}
+    asked[graph.sink] = np.zeros(count)
+    ends: dict[int, FloatArray] = {}
+    # Times only fall from one pass to the next, and each pass settles at least one more node.
+    for _ in range(len(graph.order) + 1):
+        ends = {}
+        wanted = {i: asked[i].copy() for i in graph.order}
+        for i in graph.order:
+            at = asked[i]
+            for k, stage in enumerate(graph.stages[i]):
+                waits = used[i] > k
+                for p in stage:
+                    wanted[p] = np.where(waits, np.minimum(wanted[p], at), wanted[p])
+                latest = np.max([ends[p] for p in stage], axis=0) if stage else at
+                at = np.where(waits, np.maximum(at, latest), at)
+            ends[i] = at + weights[i]
+        if all(np.array_equal(asked[i], wanted[i]) for i in graph.order):
+            break
+        asked = wanted
+    return ends[graph.sink]

@@ -1,0 +1,237 @@
+"""Ready-made and random topologies over given models: the pilot's sweeps, the trials of the init
+stages, the fixed baselines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+
+import numpy as np
+
+from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.graphs.routes import Route
+from ttsgraph.graphs.stopping import Gate
+from ttsgraph.routing.router import Router
+
+
+def single(model: str) -> CollaborationGraph:
+    """One call of one model."""
+    return CollaborationGraph((Node(0, "assistant", model),))
+
+
+def chain(models: Sequence[str]) -> CollaborationGraph:
+    """Sequential scaling: each model refines what the one before it said."""
+    nodes = tuple(Node(i, "assistant", model) for i, model in enumerate(models))
+    return CollaborationGraph(nodes, tuple((i, i + 1) for i in range(len(models) - 1)))
+
+
+def parallel(
+    models: Sequence[str], sink_model: str, sink_role: str = "fuser"
+) -> CollaborationGraph:
+    """Parallel scaling: every model answers alone, and the sink makes one answer of them."""
+    return branches([[model] for model in models], sink_model, sink_role)
+
+
+def branches(
+    chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = "fuser"
+) -> CollaborationGraph:
+    """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one
+    answer of their ends.
+
+    Width is the number of chains, depth the longest chain plus one. Ids run level by level, the
+    sink has the last.
+    """
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    ends: list[int | None] = [None] * len(chains)
+    for step in range(max(map(len, chains))):
+        for branch, models in enumerate(chains):
+            if step < len(models):
+                node = Node(len(nodes), "assistant", models[step])
+                if (before := ends[branch]) is not None:
+                    edges.append((before, node.id))
+                nodes.append(node)
+                ends[branch] = node.id
+    sink = len(nodes)
+    edges += [(end, sink) for end in ends if end is not None]
+    return CollaborationGraph((*nodes, Node(sink, sink_role, sink_model)), tuple(edges))
+
+
+def grid(width: int, depth: int, model: str, sink_role: str = "fuser") -> CollaborationGraph:
+    """`width` chains of `depth` nodes of one model with a sink; a width of 1 is a plain chain
+    without a sink of its own.
+    """
+    return (
+        chain([model] * depth)
+        if width == 1
+        else branches([[model] * depth] * width, model, sink_role)
+    )
+
+
+def panel(
+    drafts: Sequence[str],
+    reviewers: Sequence[str],
+    sink_model: str,
+    sink_role: str,
+    drafts_count: bool = False,
+) -> CollaborationGraph:
+    """Drafts side by side, reviewers that each read all of them, and a sink that reads the
+    reviewers.
+
+    A reviewer of one draft is an assistant, of several a fuser. With `drafts_count` the sink reads
+    the drafts too.
+    """
+    role = "fuser" if len(drafts) > 1 else "assistant"
+    n = len(drafts)
+    k = len(reviewers)
+    nodes = [Node(i, "assistant", model) for i, model in enumerate(drafts)]
+    nodes += [Node(n + j, role, model) for j, model in enumerate(reviewers)]
+    edges = [(i, n + j) for i in range(n) for j in range(k)]
+    edges += [(i, n + k) for i in range(0 if drafts_count else n, n + k)]
+    return CollaborationGraph((*nodes, Node(n + k, sink_role, sink_model)), tuple(edges))
+
+
+def routed(router: Router, branches: Sequence[CollaborationGraph]) -> CollaborationGraph:
+    """One graph of several, of which the router asks one for each question. Raises GraphError where
+    the router has another number of branches.
+    """
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    ends: list[int] = []
+    for branch in branches:
+        place = {i: len(nodes) + k for k, i in enumerate(branch.order)}
+        nodes += [_moved(branch.node(i), place) for i in branch.order]
+        edges += [(place[a], place[b]) for a, b in branch.edges]
+        ends.append(place[branch.sink])
+    sink = Node(len(nodes), "router", nodes[ends[0]].model, route=Route(router, tuple(ends)))
+    return CollaborationGraph((*nodes, sink), (*edges, *((end, sink.id) for end in ends)))
+
+
+def _moved(node: Node, place: Mapping[int, int]) -> Node:
+    gate = node.gate and Gate(node.gate.over, tuple(place[i] for i in node.gate.watches))
+    return replace(node, id=place[node.id], gate=gate)
+
+
+def random_graph(
+    counts: Mapping[str, int],
+    roles: Sequence[str],
+    budget: Budget,
+    rng: np.random.Generator,
+) -> CollaborationGraph:
+    """A random DAG over exactly these models (model -> instances), with random roles, within the
+    budget.
+
+    Every node gets one random forward edge, so all count; further edges come in random order while
+    the budget holds. When even the sparsest draw is over the budget, it is trimmed. The sink has
+    the model with the dearest call.
+    """
+    models = _shuffled_with_dearest_last(counts, budget.cost, rng)
+    n = len(models)
+    edges = [(i, int(rng.integers(i + 1, n))) for i in range(n - 1)]
+    present = set(edges)
+    extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
+    shuffled = np.arange(len(extra))  # an array is shuffled many times faster than a list
+    rng.shuffle(shuffled)
+    wanted = int(rng.integers(0, n)) if n > 1 else 0
+    more = [extra[k] for k in shuffled[:wanted].tolist()]
+    graph = _denser(_with_roles(models, edges, roles, rng), edges, more, budget)
+    return graph if budget.fits(graph) else budget.trim(graph)
+
+
+def _denser(
+    nodes: tuple[Node, ...],
+    edges: list[tuple[int, int]],
+    more: Sequence[tuple[int, int]],
+    budget: Budget,
+) -> CollaborationGraph:
+    """The graph of these edges and of those of `more`, in their order, that the budget holds."""
+    cost = budget.cost
+    if cost.metric == "runtime":  # a critical path: what an edge adds depends on the whole graph
+        graph = CollaborationGraph(nodes, tuple(edges))
+        for edge in more:
+            denser = CollaborationGraph(nodes, (*graph.edges, edge))
+            if budget.fits(denser):
+                graph = denser
+        return graph
+    degrees = Counter(b for _, b in edges)
+    added = []
+    total = math.fsum(cost.node_cost(node, degrees[node.id]) for node in nodes)
+    for edge in more:
+        node = nodes[edge[1]]
+        extra = cost.node_cost(node, degrees[node.id] + 1) - cost.node_cost(node, degrees[node.id])
+        if total + extra <= budget.limit:
+            total += extra
+            degrees[node.id] += 1
+            added.append(edge)
+    return CollaborationGraph(nodes, (*edges, *added))
+
+
+def _shuffled_with_dearest_last(
+    counts: Mapping[str, int], cost: CostModel, rng: np.random.Generator
+) -> list[str]:
+    models = [model for model, count in counts.items() for _ in range(count)]
+    if not models:
+        raise BudgetError("expected at least one model instance, found none")
+    rng.shuffle(models)
+    last = max(range(len(models)), key=lambda i: cost.single(models[i]))
+    models.append(models.pop(last))
+    return models
+
+
+def _with_roles(
+    models: Sequence[str],
+    edges: Sequence[tuple[int, int]],
+    roles: Sequence[str],
+    rng: np.random.Generator,
+) -> tuple[Node, ...]:
+    """Roles drawn evenly among those that a node's in-degree allows."""
+    in_degrees = Counter(b for _, b in edges)
+    nodes = []
+    for i, model in enumerate(models):
+        allowed = [role for role in roles if get_role(role).min_in_degree <= in_degrees[i]]
+        nodes.append(Node(i, allowed[int(rng.integers(len(allowed)))], model))
+    return tuple(nodes)
+
+
+def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
+    """Budget units of the cheapest of four ways to connect all instances: a chain or a star, with
+    the cheapest or dearest last.
+
+    Searchers ask this for many multisets, so that the costs are added up without making the graphs.
+    """
+    models = sorted(counts, key=cost.single)
+    if sum(counts.values()) == 1:
+        return cost.single(models[0])
+    alone = _repeated(counts, models, cost, 0)
+    after_one = _repeated(counts, models, cost, 1)
+    critical = cost.metric == "runtime"
+    totals: list[float] = []
+    for chained, spread, last in (
+        (after_one, alone, models[-1]),
+        (after_one[::-1], alone[::-1], models[0]),
+    ):
+        chained[0] = spread[0]
+        fused = cost.call_cost(last, len(alone) - 1)
+        # As in `CostModel.graph_cost`: added along the path, or exactly.
+        totals += (
+            [sum(chained), max(spread[:-1]) + fused]
+            if critical
+            else [math.fsum(chained), math.fsum([*spread[:-1], fused])]
+        )
+    return min(totals)
+
+
+def _repeated(
+    counts: Mapping[str, int], models: Sequence[str], cost: CostModel, in_degree: int
+) -> list[float]:
+    """The cost of a call at this in-degree for each instance, model by model."""
+    return [
+        each for model in models for each in repeat(cost.call_cost(model, in_degree), counts[model])
+    ]

@@ -1,0 +1,209 @@
+"""Agent-REINFORCE: sample, feedback, update by an agent, over a fixed model assignment (paper,
+Algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ttsgraph.agent import make_agent
+from ttsgraph.agent.base import Brief, Exchange, SearchAgent, apply_edits
+from ttsgraph.agent.history import History, scored
+from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.found_by import of_loop
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.methods.base import Problem, Searcher, Told, register
+
+FIXED = 1000.0
+"""A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
+fixed in the loop.
+"""
+
+
+class AgentUpdates:
+    """An agent, all that it was told, and what it said last: a graph to evaluate (`proposal`), the
+    reason of its edits, and those that were refused.
+    """
+
+    def __init__(self, agent: SearchAgent, brief: Brief, reason: str = "") -> None:
+        self.agent = agent
+        self.brief = brief
+        self.history = History()
+        self.iteration = 0
+        self.proposal: CollaborationGraph | None = None
+        self.reason = reason
+        self.refused: list[str] = []
+
+    @property
+    def proposals(self) -> list[CollaborationGraph]:
+        """The proposal, if any."""
+        return [] if self.proposal is None else [self.proposal]
+
+    def hear(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+        """Take in the feedback of one more iteration."""
+        self.iteration += 1
+        objective = self.brief.objective
+        self.history.extend(
+            scored(graph, feedback, self.iteration, objective) for graph, feedback in results
+        )
+
+    def apply(self, distribution: GraphDistribution) -> None:
+        """Ask for edits of a distribution, and make the legal part of them."""
+        edits = self.agent.update(distribution, self.history, self.brief)
+        self.proposal, self.refused = apply_edits(distribution, edits, self.brief)
+        self.reason = edits.reason
+
+    def state(self) -> dict[str, Any]:
+        """Plain data: what the agent remembers, and its last word."""
+        return {
+            "agent": self.agent.state(),
+            "iteration": self.iteration,
+            "proposal": None if self.proposal is None else self.proposal.to_json(),
+            "said": [self.reason, self.refused],
+        }
+
+    def restore(
+        self, state: Mapping[str, Any], told: Iterable[tuple[int, CollaborationGraph, Feedback]]
+    ) -> None:
+        """The inverse of `state`; `told` is what was heard until then, with the iterations."""
+        self.agent.restore(state["agent"])
+        self.iteration = state["iteration"]
+        proposal = state["proposal"]
+        self.proposal = None if proposal is None else CollaborationGraph.from_json(proposal)
+        self.reason, self.refused = state["said"]
+        objective = self.brief.objective
+        self.history.extend(
+            scored(graph, feedback, iteration, objective) for iteration, graph, feedback in told
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Why the distribution was changed last, and what was refused."""
+        return {"reason": self.reason, "refused": self.refused}
+
+
+@register("agent_reinforce")
+class AgentReinforce(Searcher):
+    """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent.
+
+    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are likeliest at the
+    start. The fuser's logit leads a little, so that the tilt alpha^d favours it at high in-degree
+    (A.11).
+    """
+
+    uses_agent = True
+    uses_start = True
+    own_settings = ("alpha", "edge_threshold")
+    sink_edge = 0.6
+    inner_edge = 0.15
+    fuser_lead = 0.2
+
+    def __init__(self, problem: Problem, agent: SearchAgent | None = None) -> None:
+        super().__init__(problem)
+        self.roles = tuple(problem.brief.roles) if problem.agent.roles else ("assistant",)
+        self.updates = AgentUpdates(
+            agent or make_agent(problem.agent, self.rng, problem.speak),
+            problem.brief,
+            "start: edges into the sink first",
+        )
+        self.distribution = self._start()
+
+    def _start(self) -> GraphDistribution:
+        """Nodes ordered from cheap to dear, the dearest as the sink; one-hot models; edges into the
+        sink most likely. In the paper's way all logits of edges and roles are 0.
+        """
+        brief = self.problem.brief
+        instances = [model for model, count in self.problem.start.items() for _ in range(count)]
+        instances.sort(key=brief.cost.single)
+        models = tuple(brief.cost.pool)
+        n = len(instances)
+        psi = np.zeros((n, len(models)))
+        psi[np.arange(n), [models.index(model) for model in instances]] = FIXED
+        pi = np.zeros((n, len(self.roles)))
+        if "fuser" in self.roles and not self.as_in_the_paper:
+            pi[:, self.roles.index("fuser")] = self.fuser_lead
+        distribution = GraphDistribution(
+            self.roles, models, np.zeros((n, n)), pi, psi, self.rng, self.problem.settings.alpha
+        )
+        if self.as_in_the_paper:
+            return distribution
+        probabilities = np.full((n, n), self.inner_edge)
+        probabilities[:, -1] = self.sink_edge
+        distribution.set_edge_probabilities(probabilities)
+        return distribution
+
+    @property
+    def as_in_the_paper(self) -> bool:
+        """Whether nothing is done that algorithm 1 has not."""
+        return self.problem.settings.way == "paper"
+
+    @classmethod
+    def of(cls, problem: Problem) -> Searcher:
+        """This very method's loop goes on from what a contest has learnt, if one did."""
+        if cls is AgentReinforce and problem.learnt is not None and problem.contenders:
+            from ttsgraph.methods.joint import JointReinforce
+
+            return JointReinforce(problem)
+        return cls(problem)
+
+    def propose(self, count: int) -> list[CollaborationGraph]:
+        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget
+        are trimmed.
+
+        A node that trimming took from every sample it was alive in, at least twice, leaves the
+        distribution too (section 5.2).
+        """
+        brief = self.problem.brief
+        graphs = self.updates.proposals if self.problem.agent.proposes else []
+        sampled = self.distribution.sample_trimmed(count - len(graphs), brief.budget)
+        graphs += [graph for graph, _ in sampled]
+        kept = {node.id for graph in graphs for node in graph.nodes}
+        trimmed = Counter(i for _, ids in sampled for i in ids)
+        leaving = [i for i, times in trimmed.items() if times >= 2 and i not in kept]
+        if leaving:
+            self.distribution = self.distribution.without_nodes(leaving)
+        return graphs
+
+    def learn(self, results: Sequence[tuple[CollaborationGraph, Feedback]]) -> None:
+        """Hand the feedback to the agent and apply the legal part of its edits."""
+        self.updates.hear(results)
+        self.updates.apply(self.distribution)
+
+    def state(self) -> dict[str, Any]:
+        """Distribution and generator, what the agent remembers, and its last word."""
+        return (
+            super().state() | {"distribution": self.distribution.to_dict()} | self.updates.state()
+        )
+
+    def restore(self, state: Mapping[str, Any], told: Iterable[Told]) -> None:
+        """The inverse of `state`."""
+        super().restore(state, told)
+        self.distribution = GraphDistribution.from_dict(state["distribution"], self.rng)
+        self.updates.restore(state, told)
+
+    def initial(self) -> CollaborationGraph | None:
+        """The start's decoding: with it among the results, no update can make the outcome worse
+        than no update. None in the paper's way, where the last decoding is taken.
+        """
+        return None if self.as_in_the_paper else self.result()
+
+    def result(self) -> CollaborationGraph:
+        """Deterministic decoding of the distribution (A.11)."""
+        brief = self.problem.brief
+        return self.distribution.decode(self.problem.settings.edge_threshold, brief.budget)
+
+    def origin(self, graph: CollaborationGraph, iteration: int) -> str:
+        """A draw or a decoding of the distribution, or the agent's edit."""
+        return of_loop(iteration, graph in self.updates.proposals)
+
+    def take_exchanges(self) -> list[Exchange]:
+        """What the agent asked a language model and was answered."""
+        return self.updates.agent.take_exchanges()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The distribution after this iteration, why it changed, and what was refused."""
+        return {"distribution": self.distribution.to_dict()} | self.updates.snapshot()

@@ -1,0 +1,118 @@
+"""Figures that sum up a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.agent.base import Exchange
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.graphs.distribution import GraphDistribution
+from ttsgraph.methods.base import plain_terms
+from ttsgraph.methods.driver import Found
+from ttsgraph.models.client import Usage
+
+SPENT = (
+    "made_calls",
+    "distinct_over_naive_calls",
+    "spent_dollars",
+    "spent_tokens",
+    "spent_seconds",
+    "agent_seconds",
+)
+"""What of a summary is bookkeeping: it depends on what the call cache had, and on the clock."""
+
+
+def search_summary(
+    found: Found, archive: pd.DataFrame, spent: Spent, exchanges: Sequence[Exchange] = ()
+) -> dict[str, Any]:
+    """What the search found, and what it took: evaluations, calls, how many of them were really
+    made, tokens, dollars.
+
+    Tokens and dollars count the agent's own exchanges, which stand apart too; calls are those of
+    candidates. `spent` is what was really paid over all starts of the search, and its seconds.
+    """
+    agent = sum((exchange.usage for exchange in exchanges), Usage())
+    agent_tokens = agent.prompt_tokens + agent.completion_tokens
+    calls = int(archive["calls"].sum())
+    cached = int(archive["cached_calls"].sum())
+    return {
+        "found_hash": found.graph.content_hash,
+        "found_iteration": found.iteration,
+        "found_by": found.found_by,
+        "contender": found.contender,
+        "own_graph": found.own[0].to_dict() if found.own else None,
+        "own_val_accuracy": found.own[1].accuracy if found.own else None,
+        "val_accuracy": found.val_accuracy,
+        "val_questions": found.validation.n_scored,
+        "p_best": found.p_best,
+        "val_latency_s": found.validation.latency_s,
+        "front": validated_front(archive),
+        "terms": plain_terms(found.terms),
+        "stopped_by": found.stopped_by,
+        "iterations": int(archive["iteration"].max()),
+        "candidates": len(archive),
+        "failed_candidates": int((archive["status"] == "failed").sum()),
+        "unscored_questions": int(archive["n_unscored"].sum()),
+        "calls": calls,
+        "made_calls": calls - cached,
+        "stopped_candidates": int((archive["status"] == "stopped").sum()),
+        "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
+        "tokens": (
+            int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens
+        ),
+        "dollars": float(archive["dollars"].sum()) + agent.dollars,
+        "spent_dollars": spent.dollars,
+        "spent_tokens": spent.tokens,
+        "spent_seconds": spent.wall_s,
+        "agent_calls": agent.calls,
+        "agent_tokens": agent_tokens,
+        "agent_dollars": agent.dollars,
+        "agent_seconds": sum(exchange.seconds for exchange in exchanges),
+        "agent_refused": sum(len(exchange.refused) for exchange in exchanges),
+    }
+
+
+def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
+    """The Pareto front of accuracy and latency among the validated graphs, from fast to slow
+    (A.9).
+    """
+    rows = (
+        archive[(archive["split"] == "val") & (archive["status"] == "ok")]
+        .drop_duplicates("graph", keep="last")
+        .to_dict("records")
+    )
+    front = pareto_front([(row["accuracy"], row["latency_s"]) for row in rows])
+    return [
+        {key: rows[k][key] for key in ("graph_hash", "accuracy", "latency_s", "budget_units")}
+        for k in front
+    ]
+
+
+def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Edge probabilities after each iteration, from a journal's entries (columns of schemas.Edges);
+    no rows where the method learns no distribution.
+    """
+    parts = []
+    for entry in entries:
+        if entry["type"] != "iteration" or "distribution" not in entry:
+            continue
+        distribution = GraphDistribution.from_dict(entry["distribution"], np.random.default_rng(0))
+        rows, columns = np.nonzero(distribution.forward)
+        ids = np.array(distribution.ids)
+        values = {
+            "source": ids[rows],
+            "target": ids[columns],
+            "probability": distribution.edge_probabilities()[rows, columns],
+        }
+        parts.append(pd.DataFrame({"iteration": entry["iteration"], **values}))
+    empty = {"iteration": int, "source": int, "target": int, "probability": float}
+    return (
+        pd.concat(parts, ignore_index=True)
+        if parts
+        else pd.DataFrame({key: pd.Series(dtype=t) for key, t in empty.items()})
+    )

@@ -1,0 +1,363 @@
+"""What a model call is: request, completion, usage, and the one protocol every client follows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any
+
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message; `role` is system, user, assistant or tool.
+
+    `whole` is the message as JSON where it holds more than a role and a text (an assistant's calls
+    of tools, a tool's result): it is sent as that, and `content` is what of it is text.
+    """
+
+    role: str
+    content: str
+    whole: str | None = None
+
+
+_SELDOM = ("reasoning_effort", "extra_body", "left_out")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a completion is drawn; part of a call's identity. Without a temperature, the endpoint's
+    own is used.
+
+    `reasoning_effort`, `extra_body` (more of the request's body, as JSON) and `left_out`
+    (parameters that are not sent) are part of the identity only where they are set.
+    """
+
+    temperature: float | None = 0.9
+    top_p: float = 1.0
+    max_tokens: int = 512
+    stop: tuple[str, ...] = ()
+    reasoning_effort: str | None = None
+    extra_body: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken each time, so that the same call has the same
+        answer.
+        """
+        return self.temperature == 0 and "temperature" not in self.left_out
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, without what few calls set where it is not set."""
+        return {name: value for name, value in asdict(self).items() if value or name not in _SELDOM}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model call. `replica` tells apart the k identical calls of k parallel nodes.
+
+    `schema` is the JSON schema that the answer should keep, with the name it is sent under; none
+    for free text. `form` are parameters of the body, as JSON, that give the answer another form
+    than one text (tools, response_format, n, logprobs); its completion has `choices`.
+    """
+
+    model: str
+    revision: str
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    replica: int = 0
+    schema: tuple[str, str] | None = None
+    form: str | None = None
+
+    @property
+    def wishes(self) -> bool:
+        """Whether it asks for more than a text as the answer to texts."""
+        return self.form is not None or any(message.whole for message in self.messages)
+
+    def key(self) -> str:
+        """The call's content key: SHA-256 over everything that shapes the answer's distribution,
+        and the replica.
+
+        Texts stand with their lengths, so that no two requests read alike.
+        """
+        parts = [
+            _key_head(self.model, self.revision, self.sampling, self.schema),
+            str(self.replica),
+        ]
+        if self.form is not None:
+            parts += ("form", str(len(self.form)), self.form)
+        for message in self.messages:
+            parts += (
+                str(len(message.role)),
+                message.role,
+                str(len(message.content)),
+                message.content,
+            )
+            if message.whole is not None:
+                parts += ("whole", str(len(message.whole)), message.whole)
+        return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, str] | None) -> str:
+    """The part of a key that most calls of a run share: making it costs more than hashing it."""
+    return json.dumps([model, revision, sampling.to_dict(), schema])
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What came back. `latency_s` is the time measured when the call was made, also when it is read
+    from a cache.
+
+    `reasoning` is what the model thought before it answered, and `reasoning_tokens` those of the
+    completion's tokens that it took; `known_tokens` are those of the prompt that the endpoint had
+    in its own cache. `choices` are the answer's choices as JSON (see `ttsgraph.models.actions`),
+    where the request had a form; `text` is then what of the first can be read and counted. `cut`
+    says that the model was stopped by the bound on its tokens, `estimated` that the endpoint told
+    no token counts, so that they were counted here.
+    """
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    latency_s: float
+    cached: bool = field(default=False, compare=False)
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+    known_tokens: int = 0
+    choices: str = ""
+    cut: bool = False
+    estimated: bool = False
+
+    def to_list(self) -> list[Any]:
+        """As plain data for a store, the last part only where there is any of it."""
+        plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
+        more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
+        ending = [self.choices, self.cut, self.estimated]
+        while ending and not ending[-1]:
+            ending.pop()
+        more += ending
+        return [*plain, more] if any(more) else plain
+
+    @classmethod
+    def from_list(cls, plain: list[Any]) -> Completion:
+        """What `to_list` made, as it comes from a store."""
+        text, prompt_tokens, completion_tokens, latency_s, *more = plain
+        reasoning, *counts = more[0] if more else ("",)
+        return cls(
+            whole_text(text),
+            prompt_tokens,
+            completion_tokens,
+            latency_s,
+            True,
+            whole_text(reasoning),
+            *counts,
+        )
+
+
+def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
+    """The text up to the first stop sequence: not every server stops there."""
+    return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
+
+
+def whole_text(text: str) -> str:
+    """The text as valid Unicode: halves of a surrogate pair joined, and U+FFFD in place of a half
+    that stands alone.
+
+    JSON can carry such a half, and nothing that is sent or written can.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+ROOM = 4
+"""A cut answer is asked for once more, with so many times the tokens."""
+
+
+def with_room(begin: Begin) -> Begin:
+    """Asks once more, with ROOM times the tokens, for an answer that was cut by their bound.
+
+    The completion is the second one, with what both took; still cut if that was too. Where the
+    second call can't be made, it is the first.
+    """
+
+    def roomy(request: Request) -> Completion | Awaitable[Completion]:
+        found = begin(request)
+        if isinstance(found, Completion) and not found.cut:
+            return found
+        return Deferred(partial(_whole, begin, request, found))
+
+    return roomy
+
+
+async def _whole(
+    begin: Begin, request: Request, found: Completion | Awaitable[Completion]
+) -> Completion:
+    first = found if isinstance(found, Completion) else await found
+    if not first.cut:
+        return first
+    sampling = replace(request.sampling, max_tokens=ROOM * request.sampling.max_tokens)
+    try:
+        again = begin(replace(request, sampling=sampling))
+        more = again if isinstance(again, Completion) else await again
+    except (CallFailed, ContextOverflow):
+        return first
+    return replace(
+        more,
+        prompt_tokens=first.prompt_tokens + more.prompt_tokens,
+        completion_tokens=first.completion_tokens + more.completion_tokens,
+        latency_s=first.latency_s + more.latency_s,
+        cached=first.cached and more.cached,
+        reasoning_tokens=first.reasoning_tokens + more.reasoning_tokens,
+        known_tokens=first.known_tokens + more.known_tokens,
+        estimated=first.estimated or more.estimated,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, dollars and calls of some work; adds up with `+`.
+
+    `dollars` and the token counts are what the work uses, whether or not a call came from the
+    cache; `spent_dollars` counts only calls that were really made now.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: float = 0.0
+    spent_dollars: float = 0.0
+    calls: int = 0
+    cached_calls: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.dollars + other.dollars,
+            self.spent_dollars + other.spent_dollars,
+            self.calls + other.calls,
+            self.cached_calls + other.cached_calls,
+        )
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The requests that one call makes of its endpoint: the headers that each carries (W3C trace
+    context), and how many were `begun` and `ended`, by an answer or a fault.
+
+    The rest was given up on the way, which whoever is paid by the token bills nevertheless. Used as
+    a context manager around each request.
+    """
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    begun: int = 0
+    ended: int = 0
+
+    def __enter__(self) -> None:
+        self.begun += 1
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.ended += kind is None or issubclass(kind, Exception)  # a cancellation is neither
+
+
+OUTGOING: ContextVar[Outgoing | None] = ContextVar("outgoing", default=None)
+"""Whose requests those are that this task and its children make, where somebody wants to know."""
+
+
+class Charge:
+    """What a call may be charged for beyond its answer; who makes calls tells it. `sent` says that
+    an attempt is under way.
+    """
+
+    sent = False
+
+    def lost(self) -> None:
+        """An attempt without an answer may be charged for all the same; here nobody counts."""
+
+
+CHARGE: ContextVar[Charge] = ContextVar("CHARGE")
+"""That of the call that is made now, where somebody counts."""
+
+
+class Deferred(Awaitable[Completion]):
+    """A call that begins when it is awaited: one that nobody comes to await was never begun, and
+    leaves no coroutine behind.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[Completion]]) -> None:
+        self._make = make
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        return self._make().__await__()
+
+
+Begin = Callable[[Request], Completion | Awaitable[Completion]]
+"""A way to a completion that may be there at once."""
+
+
+class Client:
+    """The one seam between ttsgraph and a language model: of those who answer, and of those who
+    stand before them (a cache, a recorder, a meter).
+
+    Who inherits from it writes `complete`, or `begin` where an answer may be there at once; the
+    other follows, and so does what few clients can do. `begin` spares a task of the event loop,
+    which costs more than most answers from a cache or a simulation.
+    """
+
+    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
+        """The completion, or what to await for it. Raises as `complete`, here or when awaited."""
+        return Deferred(partial(self.complete, request))
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer one request. Raises CallFailed when it failed for good; infrastructure is never an
+        answer.
+        """
+        found = self.begin(request)
+        return found if isinstance(found, Completion) else await found
+
+    async def stream(self, request: Request, on_text: Callable[[str], None]) -> Completion:
+        """As `complete`; `on_text` gets the same text, piece by piece while it is written, or else
+        whole. Raises CallFailed, perhaps after some pieces.
+        """
+        completion = await self.complete(request)
+        on_text(completion.text)
+        return completion
+
+    async def stream_choices(
+        self, request: Request, on_piece: Callable[[dict[str, Any]], None]
+    ) -> Completion:
+        """The same for a request with a form; `on_piece` gets {index, delta, logprobs} of each
+        choice as they come, and nothing where they come at once, in the completion.
+        """
+        return await self.complete(request)
+
+    def draws(self, request: Request) -> bool:
+        """Whether it is worth asking for several draws of a request at once."""
+        return False
+
+    async def several(self, request: Request, count: int) -> list[Completion]:
+        """Up to `count` draws of one request, at least one. Raises as `complete`."""
+        return [await self.complete(request)]
+
+    async def aclose(self) -> None:
+        """Release connections; here there are none."""
+
+
+class Wrapper(Client):
+    """A client that stands before another one, and closes it."""
+
+    def __init__(self, inner: Client) -> None:
+        self._inner = inner
+
+    async def aclose(self) -> None:
+        """Close the inner client."""
+        await self._inner.aclose()

@@ -1,0 +1,237 @@
+"""Calls as data: the calls that results come from, recorded as they are made and answered again
+without any model.
+
+A recorded call is a content key with what came back: a completion, with the latency that was
+measured when it was made, or why there is none. No question's text is in it. The same calls are the
+same file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
+from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
+
+REPLAY = "replay.parquet"
+"""A file of recorded calls in a project's state folder: as long as it is there, nothing else
+answers.
+"""
+
+FAILURES: dict[str, type[CallFailed] | type[ContextOverflow]] = {
+    "failed": CallFailed,
+    "overflow": ContextOverflow,
+}
+SHOWN = 60
+COUNTS = ("prompt_tokens", "completion_tokens", "latency_s")
+TOLD = (*COUNTS, "reasoning", "reasoning_tokens", "known_tokens")
+FLAGS = ("cut", "estimated")
+COLUMNS = ("key", "model", "text", *TOLD, "failure", *FLAGS)
+"""Of a call that failed for good, `failure` says in which way and `text` why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What came of a call: a completion, or an error that every asking of it raises."""
+
+    model: str
+    outcome: Completion | CallFailed | ContextOverflow
+
+
+Calls = Mapping[str, Call]
+"""Recorded calls by content key."""
+
+
+class Recorder:
+    """The calls that a stage used."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Call] = {}
+        self._spool: int | None = None
+
+    def on_disk(self, spool: Path, identity: str) -> Recorder:
+        """Have calls on disk as soon as they are known, until it is closed. Those of an earlier
+        start under the same identity are among them: what its journal recalls is not asked again.
+        """
+        self._spool = self._opened(spool, identity)
+        return self
+
+    def add(self, key: str, call: Call) -> None:
+        """Record a call; of a key that is known the last one counts."""
+        if self.calls.get(key) == call:
+            return
+        self.calls[key] = call
+        if self._spool is not None:
+            os.write(self._spool, _line(key, call))
+
+    def update(self, calls: Calls) -> None:
+        """Record several."""
+        for key, call in calls.items():
+            self.add(key, call)
+
+    def close(self) -> None:
+        """Let go of the spool."""
+        if self._spool is not None:
+            os.close(self._spool)
+            self._spool = None
+
+    def _opened(self, spool: Path, identity: str) -> int:
+        head = json.dumps({"identity": identity}).encode() + b"\n"
+        content = spool.read_bytes() if spool.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]  # a crash can leave a part of a line
+        if not whole.startswith(head):
+            whole = head
+        for line in whole.splitlines()[1:]:
+            with suppress(ValueError, LookupError, TypeError):
+                key, call = _read_line(line)
+                self.calls[key] = call
+        spool.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if whole != content:
+            os.ftruncate(file, 0)
+            os.write(file, whole)
+        return file
+
+
+class RecordingClient(Wrapper):
+    """Records what another client answers."""
+
+    def __init__(self, inner: Client, recorder: Recorder) -> None:
+        super().__init__(inner)
+        self._recorder = recorder
+
+    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
+        """As the inner client."""
+        try:
+            found = self._inner.begin(request)
+        except (CallFailed, ContextOverflow) as failure:
+            self._recorder.add(request.key(), Call(request.model, failure))
+            raise
+        return (
+            self._recorded(request, found)
+            if isinstance(found, Completion)
+            else Deferred(partial(self._wait, request, found))
+        )
+
+    async def _wait(self, request: Request, pending: Awaitable[Completion]) -> Completion:
+        try:
+            return self._recorded(request, await pending)
+        except (CallFailed, ContextOverflow) as failure:
+            self._recorder.add(request.key(), Call(request.model, failure))
+            raise
+
+    def _recorded(self, request: Request, completion: Completion) -> Completion:
+        self._recorder.add(request.key(), Call(request.model, completion))
+        return completion
+
+
+class ReplayClient(Client):
+    """Answers from recorded calls alone. Raises DataError for one that was not
+    recorded.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def begin(self, request: Request) -> Completion:
+        """The recorded completion, at once. Raises its failure, or DataError."""
+        key = request.key()
+        call = self._calls.get(key)
+        if call is None:
+            asked = request.messages[-1].content[-SHOWN:]
+            raise DataError(
+                f"expected call {key[:16]} of {request.model} (replica {request.replica}, asked"
+                f" ...{asked!r}) among {len(self._calls)} recorded ones, found none"
+            )
+        if isinstance(call.outcome, Completion):
+            return replace(call.outcome, cached=True)
+        raise call.outcome
+
+
+def _schema() -> Any:
+    """The columns of a file of calls."""
+    import pyarrow as pa  # large, and of the extra `tables`
+
+    types = dict.fromkeys(COLUMNS, pa.string()) | {"key": pa.binary(32), "latency_s": pa.float64()}
+    whole = {name: pa.int64() for name in COLUMNS if name.endswith("_tokens")}
+    flags = dict.fromkeys(FLAGS, pa.bool_())
+    return pa.schema(list((types | whole | flags).items()))
+
+
+def write_calls(calls: Calls, path: Path) -> None:
+    """Write calls as a Parquet file, whole or not at all; in the order of their keys, so that equal
+    calls are equal bytes.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"key": bytes.fromhex(key), **_row(calls[key])} for key in sorted(calls)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    pq.write_table(
+        pa.Table.from_pylist(rows, _schema()),
+        unfinished,
+        compression="zstd",
+        compression_level=9,
+        use_dictionary=["model", "text", "failure"],
+        write_statistics=False,
+    )
+    os.replace(unfinished, path)
+
+
+def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
+    """The calls of a file. Raises DataError when it can't be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, schema=_schema()).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{path}: expected recorded calls, but they can't be read: {str(error).splitlines()[0]}"
+        ) from None
+    return {row["key"].hex(): _call(row) for row in rows}
+
+
+def _row(call: Call) -> dict[str, Any]:
+    if isinstance(call.outcome, Completion):
+        done = call.outcome
+        told = {name: getattr(done, name) for name in ("text", *TOLD, *FLAGS)}
+        return {"model": call.model, **told, "failure": ""}
+    kind = next(kind for kind, error in FAILURES.items() if type(call.outcome) is error)
+    numbers = dict.fromkeys(
+        ("prompt_tokens", "completion_tokens", "reasoning_tokens", "known_tokens"), 0
+    )
+    return {
+        "model": call.model,
+        "text": str(call.outcome),
+        **numbers,
+        "latency_s": 0.0,
+        "reasoning": "",
+        "failure": kind,
+        **dict.fromkeys(FLAGS, False),
+    }
+
+
+def _call(row: Mapping[str, Any]) -> Call:
+    if row["failure"]:
+        return Call(row["model"], FAILURES[row["failure"]](row["text"]))
+    values = {name: row[name] for name in ("text", *TOLD)}
+    values |= {name: bool(row.get(name)) for name in FLAGS}  # which older files have not
+    return Call(row["model"], Completion(**values, cached=True))
+
+
+def _line(key: str, call: Call) -> bytes:
+    return json.dumps([key, _row(call)]).encode() + b"\n"
+
+
+def _read_line(line: bytes) -> tuple[str, Call]:
+    key, row = json.loads(line)
+    return key, _call(row)

@@ -1,0 +1,165 @@
+"""Settings of how models are served and asked. They say nothing of what is found, so no stage runs
+again for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed
+
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class ServeSettings(Closed):
+    """How one model is served, where that differs from the engine's settings; GPU settings have no
+    effect on the CPU.
+    """
+
+    replicas: PositiveInt = Field(default=1, description="servers that share the model's load")
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None, description="the first replica's; free ones if not given"
+    )
+    tensor_parallel: PositiveInt = Field(
+        default=1, description="GPUs that one server spreads the model over"
+    )
+    gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="share of each GPU's memory"
+    )
+    max_model_len: PositiveInt | None = Field(
+        default=None, description="where the model's context is shorter than the engine's"
+    )
+    kv_heads: PositiveInt | None = Field(
+        default=None,
+        exclude_if=lambda heads: heads is None,
+        description=(
+            "heads of keys and values, for the cache's size; read from weights that are here"
+        ),
+    )
+    head_dim: PositiveInt | None = Field(
+        default=None, exclude_if=lambda size: size is None, description="size of a head"
+    )
+    extra_args: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """An engine of one's own: it starts servers of models that have no base_url."""
+
+    name: str
+
+    def servers(
+        self, models: Mapping[str, Any], settings: EngineSettings, state: Path
+    ) -> AbstractContextManager[Mapping[str, tuple[str, ...]]]:
+        """Start a server, or several, of each of these models (name -> ModelSettings); gives their
+        base URLs by name, and ends all of them with the context. `state` is a folder for logs.
+
+        Servers speak the OpenAI API, and know a model by `served_as` or by its name. Raises
+        EndpointError when one can't be had.
+        """
+        ...
+
+
+BUILT_IN = ("vllm", "transformers", "external", "simulated")
+ENGINES: dict[str, Engine] = {}
+
+
+def register_engine(engine: Engine) -> None:
+    """Make an engine known by its name. Raises SettingsError for the name of one that is here."""
+    if engine.name in BUILT_IN:
+        raise SettingsError(f"engine {engine.name!r}: expected a name of its own, there is one")
+    ENGINES[engine.name] = engine
+
+
+class EngineSettings(Closed):
+    """How models are served: by servers that are started here, or by endpoints that run already
+    (external).
+
+    A model with a base_url is reached there, whatever the engine.
+    """
+
+    kind: str
+    device: Literal["auto", "cpu", "gpu"] = Field(
+        default="auto", description="auto: what the installed vLLM was built for"
+    )
+    python: str = Field(
+        default=".venv-serve/bin/python",
+        description="the Python of the environment that servers run in; its packages are yours",
+    )
+    dtype: Literal["auto", "bfloat16", "float32"] = Field(
+        default="auto",
+        exclude_if=lambda dtype: dtype == "auto",
+        description=(
+            "number format of servers on this machine's processor; auto: the faster one there"
+        ),
+    )
+    max_model_len: PositiveInt = 2048
+    concurrency: PositiveInt = Field(
+        default=32, description="requests under way at once, at most, per endpoint"
+    )
+    timeout_s: PositiveFloat = Field(default=120, description="of one attempt")
+    max_retries: int = Field(
+        default=8, ge=0, description="attempts after the first, for what may go better then"
+    )
+    backoff_s: PositiveFloat = Field(
+        default=0.5,
+        description="longest wait before the first retry; doubles each time, up to 30 s",
+    )
+    down_s: PositiveFloat = Field(
+        default=180,
+        description=(
+            "seconds without a success after which a model's endpoints stop the run; servers"
+            " started here have startup_s"
+        ),
+    )
+    max_failed: Probability = Field(
+        default=0.5, description="share of an endpoint's calls failed for good that stops the run"
+    )
+    startup_s: PositiveFloat = 300
+    max_restarts: int = Field(
+        default=3, ge=0, description="how often a server that died is started again"
+    )
+    offline: bool = Field(
+        default=False,
+        description="vllm: whether a stage that asks models alone does so without a server",
+    )
+    draws: PositiveInt = Field(
+        default=1,
+        exclude_if=lambda most: most == 1,
+        description=(
+            "alike calls in one request (n), at most; where an endpoint takes one alone is"
+            " found out"
+        ),
+    )
+    seeds: bool = Field(
+        default=False, description="whether external endpoints may be sent a seed with each request"
+    )
+    max_unscored: Probability = Field(
+        default=0.25, description="unscored share above which an evaluation failed"
+    )
+    cache_gib: PositiveFloat = Field(
+        default=16, description="size of the call cache above which calls long unused are dropped"
+    )
+    effective_tflops: PositiveFloat | None = Field(
+        default=None, description="sustained TFLOP/s of all devices, for estimates of time"
+    )
+    extra_args: tuple[str, ...] = ()
+
+    @field_validator("kind")
+    @classmethod
+    def _known_kind(cls, kind: str) -> str:
+        if kind not in (*BUILT_IN, *ENGINES):
+            known = ", ".join(map(repr, (*BUILT_IN, *ENGINES)))
+            raise ValueError(f"expected one of {known}, found {kind!r}")
+        return kind
+
+    @model_validator(mode="after")
+    def _offline_vllm(self) -> EngineSettings:
+        if self.offline and self.kind != "vllm":
+            raise ValueError(f"offline is for kind vllm, found kind {self.kind}")
+        return self

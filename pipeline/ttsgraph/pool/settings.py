@@ -1,0 +1,200 @@
+"""A model of the pool as settings: its facts, its price, where it is reached or found, and its
+variants.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+
+from ttsgraph.base.parsing import Closed
+from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
+from ttsgraph.pool.engine import EngineSettings, ServeSettings
+from ttsgraph.pool.judge import JUDGE  # and registers the kind
+from ttsgraph.pool.spec import ModelSpec, Price
+from ttsgraph.pool.variants import Variants, variant_name
+from ttsgraph.tasks.base import AskingTask, Task
+
+Dollars = Annotated[float, Field(ge=0)]
+
+
+Priced = Literal["prompt", "completion", "cached", "reasoning"]
+
+
+def _both_prices(price: float | dict[Priced, float]) -> float | dict[Priced, float]:
+    if isinstance(price, dict) and not {"prompt", "completion"} <= set(price):
+        raise ValueError("expected price as one number, or as prompt and completion")
+    return price
+
+
+PriceSetting = Annotated[Dollars | dict[Priced, Dollars], AfterValidator(_both_prices)]
+"""$ per million tokens: one number for prompt and completion tokens alike, or both by name; where
+they differ, `cached` for prompt tokens that the endpoint has in its cache and `reasoning` for those
+of a completion that are reasoning.
+"""
+
+
+def price_of(setting: float | dict[Priced, float]) -> Price:
+    """The value that costs are worked out from."""
+    return Price(**setting) if isinstance(setting, dict) else Price(setting, setting)
+
+
+def _none(value: Any) -> bool:
+    return not value
+
+
+class WeightsSettings(Closed):
+    """Where a local server finds a model: a GGUF shipped in a Python package, a Hugging Face hub
+    id, or a folder.
+    """
+
+    package: str | None = None
+    hub: str | None = None
+    path: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> WeightsSettings:
+        if sum(value is not None for value in (self.package, self.hub, self.path)) != 1:
+            raise ValueError("expected exactly one of package, hub and path")
+        return self
+
+
+def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
+    """The judges of a kind of task, as calls name them; none of a kind that asks no models."""
+    models = task.options.models if isinstance(task, AskingTask) else {}
+    return tuple(
+        ModelSpec(
+            f"{JUDGE}{name}", name, None, None, None, None, price_of(model.price), model.revision
+        )
+        for name, model in models.items()
+    )
+
+
+class ModelSettings(Closed):
+    """One model of the pool, and its variants: members of the pool beside it that ask it in another
+    way.
+    """
+
+    price: PriceSetting
+    family: str | None = Field(
+        default=None,
+        description="models of one family are compared by size; its own name if not given",
+    )
+    total: PositiveFloat | None = Field(
+        default=None, description="parameters; this and the next three are for a FLOPs budget"
+    )
+    non_embedding: PositiveFloat | None = Field(
+        default=None, description="parameters without embeddings"
+    )
+    layers: PositiveInt | None = None
+    hidden: PositiveInt | None = Field(default=None, description="hidden size")
+    revision: str = Field(
+        default="unpinned",
+        description=(
+            "which weights these are; calls in the cache are told apart by it. Another model behind"
+            " an old name needs another revision"
+        ),
+    )
+    speed: tuple[PositiveFloat, PositiveFloat] | None = None
+    weights: WeightsSettings | None = None
+    serve: ServeSettings = ServeSettings()
+    served_as: str | None = Field(
+        default=None, description="the model's name at the endpoint, if it differs"
+    )
+    base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description=(
+            "its endpoint; several share the load. A model without one is started here. It may"
+            " move: calls are known by name, served_as and revision"
+        ),
+    )
+    api_key_env: str | None = Field(
+        default=None, description="environment variable that holds the endpoint's key"
+    )
+    # What follows is left out of a profile's hash where it is not given: a profile without it has
+    # the hash that it always had.
+    api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = Field(
+        default=None,
+        exclude_if=_none,
+        description="the header that carries the key, where it is not Authorization: Bearer",
+    )
+    query: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=_none,
+        description="added to every URL, such as an api-version",
+    )
+    tokens_key: TokensKey = Field(
+        default="max_tokens",
+        exclude_if=lambda key: key == "max_tokens",
+        description="how requests bound an answer's tokens",
+    )
+    left_out: tuple[Parameter, ...] = Field(
+        default=(),
+        exclude_if=_none,
+        description="parameters that are never sent; refused ones are found out without this",
+    )
+    listed: bool = Field(
+        default=True,
+        exclude_if=bool,
+        description="false: its endpoint serves it under a name that it does not list",
+    )
+    system_role: bool = Field(
+        default=True,
+        exclude_if=bool,
+        description="false: system messages are put into the user's turn; found out without this",
+    )
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict, exclude_if=_none, description="added to every request's body"
+    )
+    variants: Variants = Field(default_factory=dict, exclude_if=_none)
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """Its endpoints, none where a server is started here."""
+        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url or ()
+
+    @property
+    def dialect(self) -> Dialect:
+        """How its endpoint wants its requests, as far as the profile says."""
+        return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
+
+    def identity(self, engine: EngineSettings) -> str:
+        """What tells this model's answers from another's in the call cache, beside its name in the
+        pool: revision, name at the endpoint, weights and server flags.
+
+        Where it is served is no part of it: the same model may move.
+        """
+        parts = [
+            self.revision,
+            self.served_as,
+            None,  # where endpoints once stood; calls that were kept are found by it
+            self.weights and self.weights.model_dump(mode="json"),
+            engine.extra_args,
+        ]
+        if engine.dtype != "auto":
+            parts.append({"dtype": engine.dtype})
+        if self.left_out or self.extra_body:
+            parts.append({"left_out": sorted(self.left_out), "extra_body": self.extra_body})
+        return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
+
+    def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
+        """The facts that budget and search need, of the model and then of each variant."""
+        facts = (self.total, self.non_embedding, self.layers, self.hidden)
+        plain = ModelSpec(
+            name,
+            self.family or name,
+            *facts,
+            price_of(self.price),
+            self.identity(engine),
+            self.speed,
+        )
+        variants = self.variants.items()
+        return plain, *(
+            replace(plain, name=variant_name(name, v), variant_of=name, variant=variant)
+            for v, variant in variants
+        )

@@ -1,0 +1,393 @@
+"""The plots of a task's searches: candidates, trajectories, comparison, edge probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ttsgraph.base.style import by_name, cost_axis
+from ttsgraph.evaluation.objective import pareto_front
+from ttsgraph.reporting.chart import (
+    INTERVAL,
+    NAMES,
+    SCORES,
+    Chart,
+    Spec,
+    accuracy_axis,
+    chart_of,
+    quantity,
+    whiskers,
+)
+from ttsgraph.reporting.report_data import TaskReport
+from ttsgraph.reporting.sources import Row, TableSource
+from ttsgraph.reporting.thinning import thinned
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """All candidates of a task: those drawn, the Pareto front among the validated ones, and how
+    many there are.
+    """
+
+    chart: Chart
+    front: tuple[Row, ...]
+    found: tuple[tuple[str, Row], ...]
+    drawn: int
+    total: int
+
+
+def candidates(task: TaskReport, metric: str, limit: Row) -> Cloud:
+    """Score against cost of every candidate that could be scored; the front is over validated
+    graphs of all methods.
+    """
+    columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
+    front = validated_front([method.archive for method in task.methods])
+    found = [
+        (method.name, row)
+        for method in task.methods
+        if (row := _found_row(method.archive, method.search)) is not None
+    ]
+    points = []
+    total = 0
+    for method in task.methods:
+        always = {
+            int(row.place)
+            for row in [*front, *(row for _, row in found)]
+            if row.file == method.archive.file
+        }
+        points += method.archive.records(columns, thinned(method.archive.frame, always))
+        total += int(method.archive.frame["accuracy"].notna().sum())
+    scale = by_name(task.names)
+    cost = cost_axis(metric, ticks=8)
+    colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
+    shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
+    tooltip = [
+        {"field": "method", "title": "method"},
+        {"field": "split", "title": "questions from"},
+        *INTERVAL,
+        {
+            "field": "budget_units",
+            "type": "quantitative",
+            "format": ".3~g",
+            "title": "cost of a question",
+        },
+        {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
+        {"field": "iteration", "type": "quantitative", "title": "iteration"},
+        {"field": "graph_hash", "title": "graph"},
+    ]
+    dots = {
+        "x": cost,
+        "y": accuracy_axis(scale={"nice": True}),
+        "color": colour,
+        "shape": shape,
+        "tooltip": tooltip,
+    }
+    front_data = {"values": [_record(row, columns) for row in front]}
+    found_data = {"values": [_record(row, columns) for _, row in found]}
+    layers: list[Spec] = [
+        {
+            "data": {"values": [{"at": limit.at("budget.limit"), "limit": limit["budget.limit"]}]},
+            "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--warn)"},
+            "encoding": {"x": {"field": "limit", "type": "quantitative"}},
+        },
+        {
+            "data": {"values": points},
+            "mark": {"type": "point", "filled": True, "size": 34},
+            "encoding": (
+                dots
+                | {
+                    "opacity": {
+                        "condition": {"test": "datum.split === 'val'", "value": 0.85},
+                        "value": 0.28,
+                    }
+                }
+            ),
+        },
+        {"data": front_data, "mark": {"type": "rule"}, "encoding": {"x": cost, **whiskers("y")}},
+        {
+            "data": front_data,
+            "mark": {
+                "type": "line",
+                "interpolate": "step-after",
+                "color": "var(--ink)",
+                "strokeWidth": 1.5,
+            },
+            "encoding": {
+                "x": cost,
+                "y": accuracy_axis(),
+                "order": {"field": "budget_units", "type": "quantitative"},
+            },
+        },
+        {
+            "data": front_data,
+            "mark": {
+                "type": "point",
+                "filled": True,
+                "size": 90,
+                "stroke": "var(--ink)",
+                "strokeWidth": 1,
+                "opacity": 1,
+            },
+            "encoding": dots,
+        },
+        {
+            "data": found_data,
+            "mark": {
+                "type": "point",
+                "size": 320,
+                "filled": False,
+                "stroke": "var(--ink)",
+                "strokeWidth": 2,
+                "shape": "circle",
+            },
+            "encoding": {"x": cost, "y": accuracy_axis(), "tooltip": tooltip},
+        },
+    ]
+    alt = (
+        "Scatter plot of accuracy against the cost of a question, a point for each candidate, with"
+        " the Pareto front as a line, the budget as a dashed rule, and rings around the found"
+        " graphs. The table below has the front."
+    )
+    chart = chart_of(
+        "candidates", f"{task.name}: score and cost of every candidate", alt, 380, {"layer": layers}
+    )
+    return Cloud(chart, tuple(front), tuple(found), len(points), total)
+
+
+def validated_front(archives: Sequence[TableSource]) -> list[Row]:
+    """The rows no other validated candidate matches in accuracy and cost and beats in one, from
+    cheap to dear.
+
+    A graph that was validated more than once counts as it was the last time, on the most questions.
+    """
+    last = {
+        (row.file, row["graph"]): row
+        for archive in archives
+        for row in archive.where(split="val", status="ok")
+    }
+    rows = list(last.values())
+    return [rows[k] for k in pareto_front([(row["accuracy"], row["budget_units"]) for row in rows])]
+
+
+def _found_row(archive: TableSource, search: Row) -> Row | None:
+    """The archive's row of the found graph, on validation questions."""
+    return next(
+        reversed(archive.where(split="val", status="ok", graph_hash=search["found_hash"])), None
+    )
+
+
+def _record(row: Row, columns: Sequence[str]) -> dict[str, Any]:
+    return {"at": f"{row.file}#{row.place}"} | {column: row[column] for column in columns}
+
+
+def trajectories(task: TaskReport) -> Chart:
+    """Validation accuracy of each method's result per iteration, with its interval as a band."""
+    columns = ("iteration", "val_accuracy", "val_low", "val_high", "budget_units", "n_nodes")
+    values = [
+        record | {"method": m.name}
+        for m in task.methods
+        for record in m.trajectory.records(columns)
+    ]
+    scale = by_name(task.names)
+    rounds = sorted({value["iteration"] for value in values})
+    ticks = {"values": rounds[:: -(-len(rounds) // 15)], "format": "d"}
+    x = quantity("iteration", "iteration (rounds of the search)", axis=ticks)
+    colour = {"field": "method", "type": "nominal", "title": "method", "scale": scale["color"]}
+    y = {
+        "type": "quantitative",
+        "title": "validation accuracy (%)",
+        "axis": {"format": ".0%", "tickCount": 6},
+    }
+    shape = {"field": "method", "type": "nominal", "title": "method", "scale": scale["shape"]}
+    dash = {"field": "method", "type": "nominal", "title": "method", "scale": scale["strokeDash"]}
+    band = {"y": {"field": "val_low"} | y, "y2": {"field": "val_high"}, "color": colour}
+    tooltip = [
+        {"field": "method", "title": "method"},
+        {"field": "iteration", "type": "quantitative", "title": "iteration"},
+        {
+            "field": "val_accuracy",
+            "type": "quantitative",
+            "format": ".1%",
+            "title": "validation accuracy",
+        },
+        {"field": "val_low", "type": "quantitative", "format": ".1%", "title": "interval from"},
+        {"field": "val_high", "type": "quantitative", "format": ".1%", "title": "interval to"},
+        {
+            "field": "budget_units",
+            "type": "quantitative",
+            "format": ".3~g",
+            "title": "cost of a question",
+        },
+        {"field": "n_nodes", "type": "quantitative", "title": "nodes"},
+    ]
+    line = {"x": x, "y": {"field": "val_accuracy"} | y, "color": colour}
+    layers = [
+        {"mark": {"type": "area", "opacity": 0.13}, "encoding": {"x": x, **band}},
+        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": line | {"strokeDash": dash}},
+        {
+            "mark": {"type": "point", "filled": True, "size": 50},
+            "encoding": line | {"shape": shape, "tooltip": tooltip},
+        },
+    ]
+    alt = (
+        "Line plot of validation accuracy by iteration, a line for each method with its interval as"
+        " a band. Tables below."
+    )
+    body = {"data": {"values": values}, "layer": layers}
+    return chart_of(
+        "trajectories", f"{task.name}: validation accuracy while searching", alt, 300, body
+    )
+
+
+def comparison(task: TaskReport, rows: Sequence[tuple[str, Row]]) -> Chart:
+    """Test accuracy with intervals: what each method found, then what it has to beat."""
+    values = [
+        {"at": f"{row.file}#{row.place}", "name": name} | {c: row[c] for c in (*SCORES, "arm")}
+        for name, row in rows
+    ]
+    y = {"field": "name", "type": "nominal", "title": None, "sort": None, "axis": NAMES}
+    found = {"test": "datum.arm === 'found'"}
+    layers = [
+        {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {"y": y, **whiskers("x")}},
+        {
+            "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+            "encoding": {
+                "x": accuracy_axis("test accuracy (%)"),
+                "y": y,
+                "color": {
+                    "condition": found | {"value": "var(--series-1)"},
+                    "value": "var(--series-0)",
+                },
+                "shape": {"condition": found | {"value": "diamond"}, "value": "circle"},
+                "tooltip": [{"field": "name", "title": "what"}, *INTERVAL],
+            },
+        },
+    ]
+    alt = (
+        "Dot plot of test accuracy with intervals; diamonds are found graphs, circles what they"
+        " have to beat. Table below."
+    )
+    body = {"data": {"values": values}, "layer": layers}
+    return chart_of(
+        "comparison",
+        f"{task.name}: test accuracy within the same budget",
+        alt,
+        34 * len(values) + 10,
+        body,
+    )
+
+
+def edges(task: str, method: str, table: TableSource) -> Chart | None:
+    """Edge probabilities as a heat map; the page's script puts in the iteration that the slider
+    says. None without any.
+
+    `edges` of the plot has them all: by iteration, the probability of each pair, null for one that
+    the iteration no longer has.
+    """
+    if not len(table):
+        return None
+    wide = table.frame.pivot_table(
+        index="iteration", columns=["source", "target"], values="probability", sort=False
+    )
+    wide = wide.sort_index()
+    pairs: list[list[int]] = wide.columns.to_frame()[["source", "target"]].to_numpy().tolist()
+    probabilities = [
+        [None if p != p else round(float(p), 3) for p in row] for row in wide.to_numpy()
+    ]
+    last = [
+        {"source": a, "target": b, "probability": p}
+        for (a, b), p in zip(pairs, probabilities[-1], strict=True)
+        if p is not None
+    ]
+    ids = sorted({i for pair in pairs for i in pair})
+    x = _ends("target", "node that reads the answer", ids)
+    y = _ends("source", "node that answers", ids)
+    tooltip = [
+        {"field": "source", "title": "from node"},
+        {"field": "target", "title": "to node"},
+        {"field": "probability", "type": "quantitative", "format": ".0%", "title": "probability"},
+    ]
+    legend = {"title": "probability of the edge (%)", "format": ".0%", "gradientLength": 200}
+    colour = quantity(
+        "probability", "probability", scale={"domain": [0, 1], "scheme": "viridis"}, legend=legend
+    )
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "rect"},
+            "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip},
+        }
+    ]
+    if len(ids) <= 8:
+        words = {"field": "probability", "type": "quantitative", "format": ".0%"}
+        tone = {
+            "condition": {"test": "datum.probability > 0.6", "value": "#111111"},
+            "value": "#ffffff",
+        }
+        layers.append(
+            {
+                "mark": {"type": "text", "fontSize": 11},
+                "encoding": {"x": x, "y": y, "text": words, "color": tone},
+            }
+        )
+    more = {
+        "file": table.file,
+        "iterations": [int(i) for i in wide.index],
+        "pairs": pairs,
+        "probabilities": probabilities,
+    }
+    alt = (
+        "Heat map of each edge's probability; rows are nodes that answer, columns nodes that read."
+        " The slider picks the iteration."
+    )
+    body = {"data": {"name": "edges", "values": last}, "layer": layers}
+    height = max(120, min(440, 34 * len(ids)))
+    return chart_of(
+        f"edges_{method}", f"{task}: edge probabilities of {method}", alt, height, body, more
+    )
+
+
+def _ends(column: str, title: str, ids: Sequence[int]) -> Spec:
+    """One side of the heat map: the nodes in their order."""
+    axis = {"labelAngle": 0, "labelOverlap": "greedy"}
+    return {
+        "field": column,
+        "type": "ordinal",
+        "title": title,
+        "sort": None,
+        "scale": {"domain": ids},
+        "axis": axis,
+    }
+
+
+def comparison_rows(task: TaskReport) -> list[tuple[str, Row]]:
+    """What each method found, then what all of them have to beat, each once, with names that tell
+    them apart.
+    """
+    found = [
+        (f"{method.finder}", row)
+        for method in task.methods
+        for row in method.test.where(arm="found")
+    ]
+    rivals: dict[tuple[str, str], Row] = {}
+    for method in task.methods:
+        for row in method.test:
+            if row["arm"] != "found":
+                rivals.setdefault((row["label"], row["graph_hash"]), row)
+    return found + [(label, row) for (label, _), row in rivals.items()]
+
+
+def concatenated(tasks: Sequence[TaskReport]) -> pd.DataFrame:
+    """Every test score, one under the other; with the found graph's P(best) where its search worked
+    it out.
+    """
+    parts = []
+    for task in tasks:
+        for method in task.methods:
+            part = method.test.frame.assign(task=task.name, method=method.name)
+            if "p_best" in method.search:
+                part["p_best"] = part["arm"].map({"found": method.search["p_best"]})
+            parts.append(part)
+    return pd.concat(parts)

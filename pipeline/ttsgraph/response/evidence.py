@@ -1,0 +1,284 @@
+"""What every node of an evaluated graph answered, as arrays: the evidence that a whole graph's
+score hides.
+
+Answers to a question are told apart by their extracted form: class 0 is right (of graded answers,
+good enough: `passing_grade`), each wrong form has a number of its own, and what is beyond `FORMS`
+shares the last one. An answer without a form can't be read: it is BLANK, which no vote counts. A
+call that several graphs make is kept once: it is known by its `call_signature`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ttsgraph.adaptive.settle import RUNS, settle
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.evaluation.environment import Feedback, NodeResult
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.routing.router import Router
+from ttsgraph.tasks.base import Question
+
+FORMS = 8
+"""Classes of answers to a question: the right one, six wrong forms, and all others."""
+
+UNKNOWN = -1
+BLANK = -2
+"""In place of a class: not asked, and an answer that can't be read."""
+
+
+def passing_grade(place: int) -> float:
+    """The grade above which an answer to a question counts as right: any where it is right or
+    wrong.
+
+    Of graded answers it counts a share as right that is their mean score: grades to pass are spread
+    evenly over questions (by the golden ratio), and the same for all graphs, so that of two answers
+    the better one passes where the other does.
+    """
+    return (0.5 + place * 0.6180339887498949) % 1.0
+
+
+def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
+    """Node id -> which draw of its model it is among the nodes that read equally many answers; a
+    greedy model has one draw.
+
+    What `replica_numbers` gives, as far as the pool's members ask in different ways.
+    """
+    ranks = Counter[tuple[str, int]]()
+    found = dict[int, int]()
+    for i in graph.order:
+        node = graph.node(i)
+        alike = node.model, len(graph.reads[i])
+        calls = get_role(node.role).calls_model
+        found[i] = ranks[alike] if calls else 0
+        if calls and node.model not in greedy:
+            ranks[alike] += 1
+    return found
+
+
+def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
+    """Node id -> a number that two nodes share if they are sure to make the same calls: alike in
+    role, model, draw and inputs.
+
+    The same in every process. Nodes with other inputs that happen to say the same share calls too,
+    which this doesn't see.
+    """
+    draws = draw_numbers(graph, greedy)
+    found = dict[int, int]()
+    for i in graph.order:
+        node = graph.node(i)
+        inputs = [found[p] for p in graph.predecessors[i]]
+        # Without inputs every role that calls a model asks the question alone.
+        role = node.role if inputs else ""
+        model = node.model if get_role(node.role).calls_model else ""
+        text = f"{role} {model} {node.top_k} {draws[i]} {inputs}"
+        if node.adaptive:
+            asks = [[found[p] for p in stage] for stage in graph.stages[i]]
+            text += f" {node.stop.to_json()} {node.gate and node.gate.over} {asks}"
+        found[i] = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    return found
+
+
+def revisions(graph: CollaborationGraph) -> dict[int, int]:
+    """Node id -> how many model calls follow one another on the longest way to it, its own not
+    counted.
+    """
+    found: dict[int, int] = {}
+    for i in graph.order:
+        before = graph.predecessors[i]
+        calls = get_role(graph.node(i).role).calls_model
+        found[i] = max((found[p] for p in before), default=-1 if calls else 0) + int(calls)
+    return found
+
+
+Planned = dict[int, BoolArray]
+"""Call signature -> (Q,) whether it is made once all that is planned has been run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One node's calls that read others' answers: its model, role and level, and per question what
+    it read and answered.
+
+    `questions` (n,) are places, `inputs` (d, n) and `answers` (n,) classes.
+    """
+
+    model: str
+    role: str
+    level: int
+    questions: IntArray
+    inputs: IntArray
+    answers: IntArray
+
+
+@dataclass(slots=True)
+class Seen:
+    """What an evaluated graph came to: (n,) places of questions, and its grades there."""
+
+    questions: IntArray
+    right: FloatArray
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything known about the nodes and graphs that were evaluated on some questions.
+
+    `draws` are answers to the question alone: model -> draw -> (Q,) classes, UNKNOWN where it was
+    not asked. `greedy` models always give a question the same answer.
+    """
+
+    questions: Sequence[Question]
+    greedy: frozenset[str] = frozenset()
+    draws: dict[str, dict[int, IntArray]] = field(default_factory=dict)
+    rows: list[Rows] = field(default_factory=list)
+    graphs: dict[CollaborationGraph, Seen] = field(default_factory=dict)
+    made: dict[int, BoolArray] = field(default_factory=dict)
+    latencies: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _places: dict[str, int] = field(default_factory=dict)
+    _sent: dict[Router, IntArray] = field(default_factory=dict)
+    _forms: list[dict[str, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._places = {question.id: place for place, question in enumerate(self.questions)}
+        self._forms = [{} for _ in self.questions]
+
+    def places(self, questions: Sequence[Question]) -> IntArray:
+        """(n,) places of questions among all."""
+        return np.array([self._places[question.id] for question in questions], dtype=np.intp)
+
+    def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
+        """The places of those questions that the graph has not been graded on."""
+        seen = self.graphs.get(graph)
+        return places if seen is None else np.setdiff1d(places, seen.questions, assume_unique=True)
+
+    def new_calls(
+        self, graph: CollaborationGraph, places: IntArray, planned: Planned | None = None
+    ) -> int:
+        """How many calls it takes at most to run the graph on these questions: those that no
+        evaluated graph has made, and none that is `planned`.
+        """
+        return sum(
+            self._new_calls(branch, places[self.sent(graph)[places] == k], planned or {})
+            for k, branch in enumerate(graph.branches)
+        )
+
+    def _new_calls(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> int:
+        total = 0
+        for i, signature in call_signatures(graph, self.greedy).items():
+            if get_role(graph.node(i).role).calls_model:
+                made = planned.get(signature, self.made.get(signature))
+                total += len(places) if made is None else len(places) - int(made[places].sum())
+        return total
+
+    def sent(self, graph: CollaborationGraph) -> IntArray:
+        """(Q,) the place of the branch that answers each question; 0 without a route."""
+        if graph.route is None:
+            return np.zeros(len(self.questions), dtype=np.intp)
+        known = self._sent.get(graph.route.router)
+        if known is None:
+            chosen = [graph.branch_of(question) for question in self.questions]
+            known = self._sent[graph.route.router] = np.array(chosen, dtype=np.intp)
+        return known
+
+    def plan(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> None:
+        """Add the graph's calls on these questions to those that are planned."""
+        sent = self.sent(graph)[places]
+        for k, branch in enumerate(graph.branches):
+            for i, signature in call_signatures(branch, self.greedy).items():
+                if get_role(branch.node(i).role).calls_model:
+                    if signature not in planned:
+                        made = self.made.get(signature)
+                        nothing = np.zeros(len(self.questions), dtype=bool)
+                        planned[signature] = nothing if made is None else made.copy()
+                    planned[signature][places[sent == k]] = True
+
+    def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
+        """Take in an evaluation whose results say what each node answered. Unscored questions are
+        left out.
+        """
+        results = [result for result in feedback.results if result.correct is not None]
+        if not results:
+            return
+        places = np.array([self._places[result.question_id] for result in results], dtype=np.intp)
+        right = np.array([result.correct for result in results], dtype=float)
+        self._add_graph(graph, places, right)
+        sent = self.sent(graph)[places]
+        for k, branch in enumerate(graph.branches):
+            there = np.flatnonzero(sent == k)
+            if len(there):
+                self._add_nodes(branch, places[there], [results[j].nodes for j in there.tolist()])
+
+    def _add_nodes(
+        self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
+    ) -> None:
+        """What a graph's nodes answered, those of a branch where that was asked."""
+        answers = self._classes(graph, places, nodes)
+        draws = draw_numbers(graph, self.greedy)
+        levels = revisions(graph)
+        for i, signature in call_signatures(graph, self.greedy).items():
+            node = graph.node(i)
+            before = graph.reads[i]
+            if not get_role(node.role).calls_model:
+                continue
+            ran = self._ran(graph, i, answers)
+            made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
+            new = ~made[places] & ran
+            made[places[ran]] = True
+            if not before:
+                draw = self.draws.setdefault(node.model, {}).setdefault(
+                    draws[i], np.full(len(self.questions), UNKNOWN, dtype=np.intp)
+                )
+                draw[places[ran]] = answers[i][ran]
+            elif new.any():
+                inputs = np.stack([answers[p][new] for p in before])
+                self.rows.append(
+                    Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new])
+                )
+
+    @staticmethod
+    def _ran(graph: CollaborationGraph, node: int, answers: Mapping[int, IntArray]) -> BoolArray:
+        """(n,) whether a node's answer is its own: not where it was not needed, or where its gate
+        took another's.
+        """
+        asked = answers[node] != UNKNOWN
+        if graph.node(node).gate is None or not asked.any():
+            return asked
+        closed = np.zeros(len(asked), dtype=bool)
+        known = {p: answers[p][asked] for p in graph.predecessors[node]}
+        closed[asked] = settle(graph, node, known).taken != RUNS
+        return asked & ~closed
+
+    def _add_graph(self, graph: CollaborationGraph, places: IntArray, right: FloatArray) -> None:
+        seen = self.graphs.get(graph)
+        if seen is None:
+            self.graphs[graph] = Seen(places, right)
+        else:
+            fresh = ~np.isin(places, seen.questions)
+            seen.questions = np.concatenate([seen.questions, places[fresh]])
+            seen.right = np.concatenate([seen.right, right[fresh]])
+
+    def _classes(
+        self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
+    ) -> dict[int, IntArray]:
+        """Node id -> (n,) classes of its answers, UNKNOWN where a question did not need it."""
+        found = {node.id: np.full(len(places), UNKNOWN, dtype=np.intp) for node in graph.nodes}
+        for k, (place, answered) in enumerate(zip(places.tolist(), nodes, strict=True)):
+            forms = self._forms[place]
+            for i, result in answered.items():
+                if i not in found:  # a router's
+                    continue
+                if result.correct > passing_grade(place):
+                    found[i][k] = 0
+                elif not result.form:
+                    found[i][k] = BLANK
+                else:
+                    known = forms.get(result.form)
+                    if known is None:
+                        known = forms[result.form] = min(len(forms) + 1, FORMS - 1)
+                    found[i][k] = known
+        return found

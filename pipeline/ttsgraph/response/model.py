@@ -1,0 +1,202 @@
+"""Predictions of graphs that were never run, by simulating them on the questions with what was
+learnt of their nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from ttsgraph.adaptive.settle import answered
+from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.special import expit, logit
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.response.draws import fit_draws, sample_draws, wrong_form
+from ttsgraph.response.evidence import BLANK, Evidence, call_signatures, revisions
+from ttsgraph.response.reactions import Reactions, fit_reactions
+
+MOST_DRAWS = 40
+"""Draws of one model that are simulated per question; a graph with more of them uses the first ones
+again.
+"""
+
+UNIFORMS = 64
+"""Rows of uniform numbers that nodes share, by their place in the graph: graphs are compared on
+common random numbers.
+"""
+
+KEPT = 4000
+"""Nodes whose simulated answers are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of one graph: accuracy with its standard deviation, and per question (Q,) the probability of
+    being right.
+
+    `own` is a further standard deviation, of what is the graph's own and running others can't tell.
+    """
+
+    accuracy: float
+    spread: float
+    shares: FloatArray
+    own: float = 0.0
+
+    @property
+    def sampling(self) -> float:
+        """The standard deviation that so few questions leave of the accuracy on all others."""
+        return float(self.shares.std() / math.sqrt(len(self.shares)))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more accurate one graph is than another, with its standard deviation; in shares."""
+
+    mean: float
+    spread: float
+
+
+class Predictor(Protocol):
+    """What predicts graphs that were never run."""
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """What the graph is expected to score on the questions."""
+        ...
+
+    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
+        """How much more the one graph is expected to score than the other."""
+        ...
+
+
+class ResponseModel:
+    """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by
+    side on all questions.
+
+    The simulation's noise is the same for all graphs as far as they share nodes. `spread` is that
+    over the samples: what the evidence leaves open of roles and draws, not how far the model's form
+    is from the truth.
+    """
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        models: tuple[str, ...],
+        rng: np.random.Generator,
+        samples: int = 4,
+    ) -> None:
+        self.models = models
+        self.samples = samples
+        self.total = len(evidence.questions)
+        self.greedy = evidence.greedy
+        self._sent = evidence.sent
+        self._place = {model: k for k, model in enumerate(models)}
+        self._questions: IntArray = np.tile(np.arange(self.total), samples)
+        self._sample: IntArray = np.repeat(np.arange(samples), self.total)
+        self.draws = fit_draws(evidence, models)
+        self._alone = logit(self.draws.expected)[:, self._questions]
+        self._rng = rng
+        self._drawn: dict[str, IntArray] = {}
+        self._uniforms = rng.random((UNIFORMS, 3, len(self._questions)))
+        roles = {row.role for row in evidence.rows}
+        self._reactions: dict[str, Reactions] = {
+            role: self._fit(evidence, role) for role in sorted(roles | {"assistant", "fuser"})
+        }
+        self._said: OrderedDict[int, IntArray] = OrderedDict()
+
+    def _fit(self, evidence: Evidence, role: str) -> Reactions:
+        rows = [row for row in evidence.rows if row.role == role and row.model in self._place]
+        return fit_reactions(rows, self.draws, self.samples, self._rng)
+
+    def predict(self, graph: CollaborationGraph) -> Prediction:
+        """What the graph is expected to score on the questions."""
+        right = self._right(graph)
+        by_sample = right.mean(axis=1)
+        return Prediction(float(by_sample.mean()), float(by_sample.std(ddof=1)), right.mean(axis=0))
+
+    def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
+        """What the one graph is expected to score above the other, on the same draws."""
+        by_sample = np.subtract(*(self._right(each).mean(axis=1) for each in (graph, other)))
+        return Difference(float(by_sample.mean()), float(by_sample.std(ddof=1)))
+
+    def _right(self, graph: CollaborationGraph) -> BoolArray:
+        """(samples, Q) whether the graph is right: of a route, the branch that a question goes
+        to.
+        """
+        each = np.stack([self.classes(branch)[branch.sink] == 0 for branch in graph.branches])
+        right = each[np.tile(self._sent(graph), self.samples), np.arange(each.shape[1])]
+        return np.asarray(right.reshape(self.samples, self.total))
+
+    def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
+        """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once
+        per sample. Of a graph without a route.
+        """
+        levels = revisions(graph)
+        used = Counter[str]()
+        found = dict[int, IntArray]()
+        for place, (i, signature) in enumerate(call_signatures(graph, self.greedy).items()):
+            node = graph.node(i)
+            before = graph.reads[i]
+            if not before:
+                found[i] = self._draw(node.model, used[node.model])
+                used[node.model] += 1
+                continue
+            known = self._said.get(signature)
+            if known is None:
+                react = partial(
+                    self._react, node, levels[i], np.stack([found[p] for p in before]), place
+                )
+                known = self._said[signature] = answered(graph, i, found, react)
+                if len(self._said) > KEPT:
+                    self._said.popitem(last=False)
+            found[i] = known
+        return found
+
+    def drawn(self, model: str, count: int) -> IntArray:
+        """(k, C) simulated classes of at most `count` draws of a model alone, as in `classes`."""
+        self._draw(model, 0)
+        return self._drawn[model][:count]
+
+    def _draw(self, model: str, number: int) -> IntArray:
+        if model not in self._drawn:
+            greedy = model in self.greedy
+            self._drawn[model] = sample_draws(
+                self.draws,
+                self._place[model],
+                self._questions,
+                1 if greedy else MOST_DRAWS,
+                greedy,
+                self._rng,
+            )
+        drawn = self._drawn[model]
+        return drawn[number % len(drawn)]
+
+    def _react(self, node: Node, level: int, inputs: IntArray, place: int) -> IntArray:
+        reactions = self._reactions.get(node.role) or self._reactions["assistant"]
+        model = self._place[node.model]
+        odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
+        first, second, third = self._uniforms[place % UNIFORMS]
+        blank = third < reactions.blank[model]
+        failed = np.where(blank, BLANK, self._taken_wrong(inputs, second))
+        return np.where(first < expit(odds), 0, failed)
+
+    def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
+        """(C,) a wrong answer: one of the wrong inputs, each as likely, or where none is wrong a
+        form seen elsewhere.
+        """
+        count = len(inputs)
+        columns = np.arange(inputs.shape[1])
+        pick = (uniform * count).astype(np.intp)
+        taken = inputs[pick, columns]
+        for step in range(1, count):
+            if (taken > 0).all():
+                break
+            taken = np.where(taken > 0, taken, inputs[(pick + step) % count, columns])
+        none = taken <= 0
+        if none.any():
+            taken[none] = wrong_form(self.draws, self._questions[none], uniform[none])
+        return taken

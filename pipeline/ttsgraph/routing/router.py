@@ -1,0 +1,314 @@
+"""A router: which branch of a graph answers a question, read from its text, without any call.
+
+Its parameters are data. A learnt one gives every branch a score, linear in TF-IDF of words, pairs
+of words and characters and in a few lengths, and takes the best; a rule written by hand looks at a
+field of the question's metadata. A question that it was learnt on goes where routers learnt on
+others send it (`held_out`), so that what a route scores on these questions is honest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ttsgraph.base.errors import GraphError
+
+if TYPE_CHECKING:  # slow to import, and a rule needs none
+    from ttsgraph.base.arrays import FloatArray
+    from ttsgraph.tasks.base import Question
+
+MOST_CHARACTERS = 400_000
+"""Length of a router's parameters as JSON; a longer one is refused."""
+
+HEAD = 1500
+TAIL = 500
+"""Characters at the start and at the end of a text that are read, so that a decision takes less
+than a millisecond whatever is asked.
+"""
+
+WORD = re.compile(r"\w+|[^\w\s]")
+LENGTHS = ("characters", "lines", "digits", "capitals", "other letters")
+"""Logarithms of how many characters and lines a text has, and shares of its characters."""
+
+SEEN_FROM = 3.0
+"""A length further from the mean than so many standard deviations counts as that far."""
+
+LENGTH_WEIGHT = 0.2
+"""What a length one standard deviation from the mean counts, beside words of norm 1."""
+
+
+def read(text: str) -> str:
+    """The part of a text that is read."""
+    return text if len(text) <= HEAD + TAIL else text[:HEAD] + text[-TAIL:]
+
+
+def tokens(text: str) -> Counter[str]:
+    """How often each sign of a text occurs: words ("w:add"), pairs of words, and 1 to 3 characters
+    that follow one another ("c:, 1").
+    """
+    lowered = read(text).lower()
+    words = WORD.findall(lowered)
+    found = Counter[str](f"w:{word}" for word in words)
+    found.update(f"w:{a} {b}" for a, b in pairwise(words))
+    for n in (1, 2, 3):
+        found.update(f"c:{lowered[k : k + n]}" for k in range(len(lowered) - n + 1))
+    return found
+
+
+def lengths(text: str) -> list[float]:
+    """The LENGTHS of a text."""
+    part = read(text)
+    size = max(1, len(part))
+    return [
+        math.log1p(len(text)),
+        math.log1p(text.count("\n")),
+        sum(c.isdigit() for c in part) / size,
+        sum(c.isupper() for c in part) / size,
+        sum(not c.isascii() for c in part) / size,
+    ]
+
+
+def key_of(question: Question) -> str:
+    """What a question that a router was learnt on is known by."""
+    text = f"{len(question.text)} {read(question.text)}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=5).hexdigest()
+
+
+@dataclass(frozen=True)
+class Router:
+    """Parameters of a router as canonical JSON text; equal where they are.
+
+    `of` makes one of plain data:
+
+    branches   how many there are to choose from
+    default    the branch of a question about which nothing is known
+    shares     of the questions that it was learnt on, by branch; the cost of a graph is the mean
+               by these
+    field, values   a rule: the metadata field, and its values with the branch of each
+    tokens, idf, mean, spread, weights, intercept   a learnt one: `weights` has a row per token and
+               length, a column per branch
+    held_out   branch -> keys of the questions that it was learnt on that go there, where it would
+               send them elsewhere by now
+    learnt     on how many questions, what it gained there, by which versions
+
+    Raises GraphError where these are not what they have to be.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _check(self.data, len(self.text))
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Router:
+        """The router that `to_json` gave, or a rule written by hand, which needs no hash. Raises
+        GraphError, also where the parameters are not those of their hash.
+        """
+        if not isinstance(data, Mapping):
+            raise GraphError(f"expected a router as an object, found {type(data).__name__}")
+        plain = {name: value for name, value in data.items() if name != "hash"}
+        made = cls.new(plain)
+        if data.get("hash", None if "tokens" in plain else made.hash) != made.hash:
+            raise GraphError(
+                f"a router's parameters are not those of its hash: expected {made.hash}, found"
+                f" {data.get('hash')!r}; take the graph from where it was found"
+            )
+        return made
+
+    @classmethod
+    def new(cls, data: Mapping[str, Any]) -> Router:
+        """A router of these parameters. Raises GraphError."""
+        try:
+            return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise GraphError(f"expected a router's parameters as plain data, but {error}") from None
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The parameters as plain data."""
+        return dict(json.loads(self.text))
+
+    @cached_property
+    def hash(self) -> str:
+        """Hex digest of the parameters."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        """The parameters with their hash, as they stand in a graph's JSON."""
+        return {"hash": self.hash, **self.data}
+
+    @property
+    def branches(self) -> int:
+        """How many branches it chooses from."""
+        return int(self.data["branches"])
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Of the questions that it was learnt on, by branch."""
+        return tuple(self.data["shares"])
+
+    @cached_property
+    def _held_out(self) -> dict[str, int]:
+        return {
+            key: int(branch)
+            for branch, keys in self.data.get("held_out", {}).items()
+            for key in keys
+        }
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {token: place for place, token in enumerate(self.data["tokens"])}
+
+    @cached_property
+    def _arrays(self) -> dict[str, FloatArray]:
+        import numpy as np
+
+        names = ("idf", "mean", "spread", "weights", "intercept")
+        return {name: np.array(self.data[name], dtype=float) for name in names}
+
+    def choose(self, question: Question) -> int:
+        """The place of the branch that answers; any text has one."""
+        if "field" in self.data:
+            value = str(question.meta.get(self.data["field"]))
+            return int(self.data["values"].get(value, self.data["default"]))
+        held_out = self._held_out.get(key_of(question)) if self._held_out else None
+        return self.decide(question.text) if held_out is None else held_out
+
+    def decide(self, text: str) -> int:
+        """What a learnt router makes of a text, the default branch where scores are equal."""
+        scores = self.scores(text)
+        best = float(scores.max())
+        default = int(self.data["default"])
+        return default if scores[default] >= best else int(scores.argmax())
+
+    def scores(self, text: str) -> FloatArray:
+        """(branches,) what each branch is expected to score on a text, its price taken off."""
+        import numpy as np
+
+        known = self._arrays
+        seen = [
+            (place, count)
+            for token, count in tokens(text).items()
+            if (place := self._places.get(token)) is not None
+        ]
+        scores = known["intercept"] + self._of_lengths(text) @ known["weights"][len(known["idf"]) :]
+        if not seen:
+            return np.asarray(scores)
+        places = np.array([place for place, _ in seen])
+        values = weighed(np.array([count for _, count in seen], dtype=float), known["idf"][places])
+        return np.asarray(scores + values @ known["weights"][places])
+
+    def _of_lengths(self, text: str) -> FloatArray:
+        import numpy as np
+
+        return standard(np.array(lengths(text)), self._arrays["mean"], self._arrays["spread"])
+
+    def signs(self, branch: int, most: int = 5) -> list[str]:
+        """The words or characters that speak most for a branch against the best of the others, by
+        how much and how often.
+        """
+        if "field" in self.data:
+            values = self.data["values"].items()
+            return [f"{self.data['field']} {value}" for value, place in values if place == branch]
+        import numpy as np
+
+        weights = self._arrays["weights"][: len(self._places)]
+        others = np.delete(weights, branch, axis=1).max(axis=1)
+        idf = self._arrays["idf"]
+        ahead = (weights[:, branch] - others) * idf * np.exp(-idf)  # the last: how often, nearly
+        order = [k for k in np.argsort(-ahead, kind="stable").tolist() if ahead[k] > 0]
+        return _apart([self.data["tokens"][k].split(":", 1)[1] for k in order], most)
+
+
+def _apart(signs: Sequence[str], most: int) -> list[str]:
+    """The first of these that are not parts of one another."""
+    kept: list[str] = []
+    for sign in signs:
+        if sign.strip() and not any(sign in other or other in sign for other in kept):
+            kept.append(sign)
+        if len(kept) == most:
+            break
+    return kept
+
+
+def weighed(counts: FloatArray, idf: FloatArray) -> FloatArray:
+    """TF-IDF of the tokens that a text has, of norm 1: (1 + log count) idf."""
+    import numpy as np
+
+    values = (1 + np.log(counts)) * idf
+    return np.asarray(values / np.linalg.norm(values))
+
+
+def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
+    """Lengths in standard deviations from the mean, at most SEEN_FROM, times their weight."""
+    import numpy as np
+
+    far = np.clip((values - mean) / spread, -SEEN_FROM, SEEN_FROM)
+    return np.asarray(far * LENGTH_WEIGHT)
+
+
+_LEARNT = {"tokens", "idf", "mean", "spread", "weights", "intercept"}
+_KNOWN = {"branches", "default", "shares", "field", "values", "held_out", "learnt", *_LEARNT}
+
+
+def _check(data: dict[str, Any], size: int) -> None:
+    """Raises GraphError where parameters are not what they have to be."""
+
+    def expect(right: bool, what: str) -> None:
+        if not right:
+            raise GraphError(f"expected a router {what}")
+
+    expect(size <= MOST_CHARACTERS, f"of at most {MOST_CHARACTERS} characters, found {size}")
+    expect(not set(data) - _KNOWN, f"without {sorted(set(data) - _KNOWN)[:1]}")
+    rule = {"field", "values"} <= set(data)
+    expect(
+        rule != (set(data) >= _LEARNT),
+        "with field and values (a rule), or with what one has learnt: tokens, idf, mean, spread,"
+        " weights and intercept",
+    )
+    count = data.get("branches")
+    expect(type(count) is int and count >= 2, f"with 2 branches or more, found {count!r}")
+    assert isinstance(count, int)
+    places = [data.get("default", 0), *(data["values"].values() if rule else ())]
+    places += [int(k) if str(k).isdigit() else -1 for k in data.get("held_out", {})]
+    expect(
+        all(type(place) is int and 0 <= place < count for place in places),
+        f"whose branches are numbers from 0 to {count - 1}, found {places!r}",
+    )
+    shares: Any = data.get("shares")
+    expect(
+        _numbers(shares, count) and min(shares) >= 0 and abs(sum(shares) - 1) < 1e-3,
+        f"with {count} shares that sum to 1, found {shares!r}",
+    )
+    if not rule:
+        known = len(data["tokens"])
+        rows = data["weights"]
+        expect(
+            all(isinstance(token, str) for token in data["tokens"])
+            and _numbers(data["idf"], known)
+            and _numbers(data["mean"], len(LENGTHS))
+            and _numbers(data["spread"], len(LENGTHS))
+            and min(data["spread"]) > 0
+            and _numbers(data["intercept"], count)
+            and isinstance(rows, list)
+            and len(rows) == known + len(LENGTHS)
+            and all(_numbers(row, count) for row in rows),
+            f"with {known} idf, {len(LENGTHS)} means and spreads, {count} intercepts and"
+            f" {known + len(LENGTHS)} x {count} weights, all numbers",
+        )
+
+
+def _numbers(values: Any, count: int) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) == count
+        and all(type(value) in (int, float) and math.isfinite(value) for value in values)
+    )

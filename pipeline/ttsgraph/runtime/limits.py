@@ -1,0 +1,416 @@
+"""What a search really spends over all its starts, and the limits at which it stops.
+
+Only calls that are made count, not those that the cache answers. Before a call starts, the most
+that it can take is held back (its prompt's bytes, which no tokenizer makes more tokens of, and all
+the tokens that it may write); what it really took counts when its answer arrives. What is noted on
+disk includes what is held back, so that a process that is killed forgets nothing. The time is that
+of the processes that searched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from ttsgraph.agent.base import AgentReply, Chat
+from ttsgraph.base.errors import DataError, LimitReached
+from ttsgraph.base.files import (
+    CHECKSUM,
+    UNREADABLE,
+    checked_text,
+    checksum_of,
+    locked,
+    write_text,
+)
+from ttsgraph.evaluation.progress import Spent
+from ttsgraph.models.client import (
+    CHARGE,
+    Charge,
+    Client,
+    Completion,
+    Deferred,
+    Message,
+    Request,
+    Wrapper,
+)
+from ttsgraph.pool.spec import ModelPool
+from ttsgraph.settings.stages import LimitSettings
+
+NOTED_SHARE = 0.01
+"""Share of a limit that is noted beyond what may have been spent: no more than that is lost by a
+crash.
+"""
+
+ROUNDING = 1e-9
+OVERHEAD_TOKENS = 64
+"""Of a prompt beside its texts: roles and turns."""
+
+TOLD_MARGIN = 1.5
+"""Once a model's endpoint has told how many tokens prompts are, further ones are taken to be at
+most so many times as many for their bytes.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A file that says what the search of this identity has spent; another search begins with
+    nothing.
+    """
+
+    path: Path
+    identity: str
+
+    def read(self) -> Spent:
+        """What is known to have been spent. Raises DataError when the file does not say so: to
+        count from nothing would lift the limits, so a person has to.
+        """
+        if not self.path.exists():
+            return Spent()
+        try:
+            noted = json.loads(self.path.read_text(encoding="utf-8"))
+            checksum = noted.pop(CHECKSUM, None)
+            identity = noted["identity"]
+            spent = Spent(noted["dollars"], noted["tokens"], noted["wall_s"])
+            whole = isinstance(identity, str) and all(
+                0 <= float(value) < math.inf for value in asdict(spent).values()
+            )
+            whole = whole and checksum in (None, checksum_of(noted))
+        except (*UNREADABLE, LookupError, TypeError, AttributeError, OverflowError):
+            whole = False
+        if not whole:
+            raise DataError(
+                f"{self.path}: expected what this search has spent, found something else; delete"
+                " the file and start again, and the limits count from nothing"
+            )
+        return spent if identity == self.identity else Spent()
+
+    def write(self, spent: Spent) -> None:
+        """Note what was spent, whole or not at all."""
+        write_text(self.path, checked_text({"identity": self.identity, **asdict(spent)}))
+
+
+PROJECT = "project"
+NO_SPENDING = Spent()
+
+
+@contextmanager
+def project_meter(
+    limits: LimitSettings, state: Path, tell: Callable[[Spent], None] = lambda spent: None
+) -> Iterator[Meter]:
+    """A meter whose limits are for all that is spent in a folder, over all starts. Raises
+    InputError where another process spends under a limit, DataError as `Account.read`.
+    """
+    limited = limits.dollars is not None or limits.tokens is not None
+    with locked(state / "spending") if limited else nullcontext():
+        account = Account(state / "spent.json", PROJECT)
+        yield Meter(limits, account.read(), account.write, tell)
+
+
+class Meter:
+    """Adds up what a search spends, `before` included; `note` is told of it now and then, with what
+    is held back for calls under way, and by `note_now`, `tell` each time.
+    """
+
+    def __init__(
+        self,
+        limits: LimitSettings,
+        before: Spent = NO_SPENDING,
+        note: Callable[[Spent], None] = lambda spent: None,
+        tell: Callable[[Spent], None] = lambda spent: None,
+    ) -> None:
+        self.limits = limits
+        self._before = before
+        self._note = note
+        self._tell = tell
+        self._dollars = before.dollars
+        self._tokens = before.tokens
+        self._started = time.monotonic()
+        self._noted = before
+        self._held_dollars = 0.0
+        self._held_tokens = 0
+        self._under_way = 0
+        self._refused = False
+        self._waiting: deque[tuple[Spent, asyncio.Future[None]]] = deque()
+
+    @property
+    def spent(self) -> Spent:
+        """All that was spent until now."""
+        return Spent(
+            self._dollars, self._tokens, self._before.wall_s + time.monotonic() - self._started
+        )
+
+    @property
+    def now(self) -> Spent:
+        """What was spent since this start."""
+        before = self._before
+        spent = self.spent
+        return Spent(
+            spent.dollars - before.dollars,
+            spent.tokens - before.tokens,
+            spent.wall_s - before.wall_s,
+        )
+
+    def pay(self, completion: Completion, dollars: float) -> None:
+        """Count a call at this price, unless the cache answered it."""
+        if not completion.cached:
+            self.add(Spent(dollars, completion.prompt_tokens + completion.completion_tokens))
+
+    def add(self, spent: Spent) -> None:
+        """Count dollars and tokens that were spent; seconds pass here by themselves."""
+        self._dollars += spent.dollars
+        self._tokens += spent.tokens
+        self._tell(self.spent)
+        self._keep()
+
+    async def hold(self, most: Spent) -> None:
+        """Hold back the most that a call can take, until `release`; while that does not fit in what
+        is left, wait for calls under way. Raises LimitReached where none is.
+        """
+        if self._refused:
+            raise self.stop(most)
+        if self._may_start(most) and not self._waiting:
+            self._take(most)
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((most, place))
+        self._admit()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.exception() is None:
+                self.release(most)
+            raise
+
+    def release(self, most: Spent) -> None:
+        """The call is over, and paid for."""
+        self._under_way -= 1
+        self._held_dollars = self._held_dollars - most.dollars if self._under_way else 0.0
+        self._held_tokens -= most.tokens
+        self._admit()
+
+    def lost(self, most: Spent) -> None:
+        """An attempt of a call failed that may be charged for. Raises LimitReached where another
+        one does not fit.
+        """
+        self.add(most)
+        if not self._fits(NO_SPENDING):
+            raise self.stop(most)
+
+    def _fits(self, most: Spent) -> bool:
+        limits = self.limits
+        dollars = self._dollars + self._held_dollars + most.dollars
+        tokens = self._tokens + self._held_tokens + most.tokens
+        return (limits.dollars is None or dollars <= limits.dollars * (1 + ROUNDING)) and (
+            limits.tokens is None or tokens <= limits.tokens
+        )
+
+    def _may_start(self, most: Spent) -> bool:
+        """Whether a call fits in what is left. Together they hold back half of that at most, which
+        is what a process that is killed loses.
+        """
+        return self._fits(most) and (
+            not self._under_way
+            or self._fits(
+                Spent(self._held_dollars + 2 * most.dollars, self._held_tokens + 2 * most.tokens)
+            )
+        )
+
+    def _take(self, most: Spent) -> None:
+        self._under_way += 1
+        self._held_dollars += most.dollars
+        self._held_tokens += most.tokens
+        self._keep()
+
+    def _admit(self) -> None:
+        """Let waiting calls start, first come first served, as far as they fit."""
+        while self._waiting:
+            most, place = self._waiting[0]
+            if not place.done():
+                self._refused |= not self._under_way and not self._fits(most)
+                if self._refused:  # the search ends: none of its calls is to be cut off under way
+                    place.set_exception(self.stop(most))
+                    place.exception()  # that nobody waits for it any more is no fault
+                elif self._may_start(most):
+                    self._take(most)
+                    place.set_result(None)
+                else:
+                    return
+            self._waiting.popleft()
+
+    def _keep(self) -> None:
+        """Note what may have been spent by now, a little more than that so as to write seldom."""
+        noted = self._noted
+        limits = self.limits
+        dollars = self._dollars + self._held_dollars
+        tokens = self._tokens + self._held_tokens
+        dollar_step = NOTED_SHARE * (limits.dollars or dollars)
+        token_step = NOTED_SHARE * (limits.tokens or tokens)
+        if (
+            dollars > noted.dollars
+            or tokens > noted.tokens
+            or (limits.dollars is not None and noted.dollars - dollars > 2 * dollar_step)
+            or (limits.tokens is not None and noted.tokens - tokens > 2 * token_step)
+        ):
+            most = dollars + dollar_step
+            if limits.dollars is not None:  # what is left may yet be spent
+                most = max(dollars, min(most, limits.dollars))
+            wall_s = self.spent.wall_s
+            self._noted = Spent(most, tokens + math.ceil(token_step), wall_s)
+            self._note(self._noted)
+
+    def note_now(self) -> None:
+        """Have what was spent noted, with what is held back if calls are under way yet."""
+        spent = self.spent
+        dollars = spent.dollars + self._held_dollars
+        self._noted = Spent(dollars, spent.tokens + self._held_tokens, spent.wall_s)
+        self._note(self._noted)
+
+    @property
+    def over(self) -> bool:
+        """Whether dollars or tokens have reached their limit."""
+        limits = self.limits
+        return (limits.dollars is not None and self._dollars >= limits.dollars) or (
+            limits.tokens is not None and self._tokens >= limits.tokens
+        )
+
+    @property
+    def left(self) -> LimitSettings:
+        """Dollars and tokens that may still be spent, while it is not `over`."""
+        dollars = self.limits.dollars
+        tokens = self.limits.tokens
+        return LimitSettings(
+            dollars=None if dollars is None else dollars - self._dollars,
+            tokens=None if tokens is None else tokens - self._tokens,
+        )
+
+    def stop(self, most: Spent = NO_SPENDING) -> LimitReached:
+        """The error that says which limit was reached, or that a call which may take so much does
+        not fit in what is left.
+        """
+        spent = asdict(self.spent)
+        more = asdict(most)
+        reached = [
+            f"limits.{name} of {limit:g} reached ({spent[name]:.6g} spent"
+            + (f", the next call may take {more[name]:.2g})" if spent[name] < limit else ")")
+            for name, limit in self.limits.model_dump().items()
+            if limit is not None and spent[name] + more[name] >= limit
+        ]
+        return LimitReached(
+            f"{' and '.join(reached)}; what was computed is kept, raise the limit and start again"
+            " to continue"
+        )
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Ends the block when the time is up: raises LimitReached, as it does before the block when
+        a limit was reached earlier.
+        """
+        if self.over:
+            raise self.stop()
+        left = None if self.limits.wall_s is None else self.limits.wall_s - self.spent.wall_s
+        try:
+            async with asyncio.timeout(left):
+                yield
+        except TimeoutError:
+            if left is None or self.spent.wall_s < (self.limits.wall_s or 0.0):
+                raise
+            raise self.stop() from None
+        finally:
+            self.note_now()
+
+
+class _Charge(Charge):
+    """Of a call for which so much is held back."""
+
+    def __init__(self, meter: Meter, most: Spent) -> None:
+        self._meter = meter
+        self._most = most
+
+    def lost(self) -> None:
+        """Count the attempt in full. Raises LimitReached where another one does not fit."""
+        self._meter.lost(self._most)
+
+
+class MeteredClient(Wrapper):
+    """Pays for each call of another client, and starts none whose worst case does not fit in what
+    is left.
+    """
+
+    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
+        super().__init__(inner)
+        self._meter = meter
+        self._pool = pool
+        self._most_per_byte: dict[str, float] = {}
+
+    def begin(self, request: Request) -> Completion | Awaitable[Completion]:
+        """The completion, or what to await for it. Raises LimitReached, here or when awaited,
+        instead of making a call beyond a limit.
+        """
+        found = self._inner.begin(request)
+        if not isinstance(found, Completion):
+            return Deferred(partial(self._wait, request, found))
+        if self._meter.over and not found.cached:
+            raise self._meter.stop()
+        return self._paid(request, found)
+
+    async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
+        most = self._most(request)
+        await self._meter.hold(most)
+        charge = _Charge(self._meter, most)
+        counting = CHARGE.set(charge)
+        try:
+            return self._paid(request, await call)
+        except asyncio.CancelledError:
+            if charge.sent:
+                self._meter.add(most)
+            raise
+        finally:
+            CHARGE.reset(counting)
+            self._meter.release(most)
+
+    def _most(self, request: Request) -> Spent:
+        """The most that one attempt of a call can take."""
+        per_byte = self._most_per_byte.get(request.model, 1.0)
+        read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
+        price = self._pool[request.model].price
+        written = request.sampling.max_tokens
+        dearest = max(price.completion, price.reasoning or 0.0)
+        return Spent((price.prompt * read + dearest * written) / 1e6, read + written)
+
+    def _paid(self, request: Request, completion: Completion) -> Completion:
+        told = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
+        known = self._most_per_byte.get(request.model, 0.0)
+        self._most_per_byte[request.model] = max(known, min(1.0, told))
+        price = self._pool[request.model].price.of(completion)
+        self._meter.pay(completion, price)
+        return completion
+
+
+def _bytes_of(request: Request) -> int:
+    """Of all that a request has a model read."""
+    texts = (message.whole or message.content for message in request.messages)
+    more = len(request.form or "") + sum(map(len, request.schema or ()))
+    return more + sum(len(text.encode("utf-8", "replace")) for text in texts)
+
+
+def metered(speak: Chat, meter: Meter) -> Chat:
+    """A way to an agent's model that pays for each answer, and asks nothing once a limit is
+    reached.
+    """
+
+    def paying(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
+        if meter.over:
+            raise meter.stop()
+        reply = speak(messages, name, schema)
+        meter.pay(reply.completion, reply.dollars)
+        return reply
+
+    return paying

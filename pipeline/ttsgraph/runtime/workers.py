@@ -1,0 +1,280 @@
+"""One search on several workers: questions are shared out, answers put together again in their
+order.
+
+A piece of work is some questions of a batch with all the graphs that are to answer them. So graphs
+that share a prefix meet in one process, where a call is made once, and every worker has a like
+share of every graph. Who carries a piece to a worker is injected (`ttsgraph_flows/workers.py` does
+it with Prefect); the process that searches keeps the journal, and is the only one that does.
+
+A piece can be done twice, when a worker dies in the middle of it: its calls are in the store that
+all share, and what is found there is what counts, so that the outcome is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ttsgraph.base.code import own_code
+from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
+from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
+from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Client
+from ttsgraph.models.recording import Calls, Recorder, RecordingClient
+from ttsgraph.runtime.clients import open_client
+from ttsgraph.runtime.limits import Meter, MeteredClient
+from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.stages import LimitSettings
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.base import Question
+
+PIECES_PER_WORKER = 2
+"""So that a worker has the next piece's calls to make while it waits for the last of one."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What all pieces of a search have in common: settings and worked examples (as JSON), task,
+    where a worker keeps state (the call cache, unless the settings name a store), and the code that
+    the searching process runs.
+    """
+
+    profile: str
+    task: str
+    shots: str
+    state: str
+    code: str
+    grade_nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A piece: graphs (as JSON), each with the questions it is to answer, and what may be spent on
+    them.
+    """
+
+    order: Order
+    jobs: tuple[tuple[str, tuple[Question, ...]], ...]
+    limits: LimitSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a piece: an outcome per question of each job, what was spent, and the calls
+    used; or why the worker stopped.
+    """
+
+    outcomes: tuple[tuple[Graded, ...], ...]
+    spent: Spent
+    failure: TTSGraphError | None = None
+    calls: Calls = field(default_factory=dict)
+
+
+Carry = Callable[[Work], Awaitable[Done]]
+"""Has a piece done by some worker. Raises RunStopped when there is none left that can."""
+
+
+def order_of(
+    profile: Profile,
+    task: str,
+    shots: Sequence[Question],
+    state: Path,
+    grade_nodes: bool = False,
+) -> Order:
+    """What the workers of this search are told; with `grade_nodes` to grade every node's answer."""
+    examples = json.dumps([asdict(shot) for shot in shots])
+    return Order(
+        profile.model_dump_json(exclude_none=True),
+        task,
+        examples,
+        str(state.resolve()),
+        code_digest(),
+        grade_nodes,
+    )
+
+
+@lru_cache(maxsize=1)
+def code_digest() -> str:
+    """The code that a worker runs, as this process has it."""
+    return own_code().digest(__name__)
+
+
+def environment_for(
+    profile: Profile, task: str, client: Client, shots: Sequence[Question]
+) -> Environment:
+    """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader`
+    does.
+    """
+    settings = profile.task(task)
+    grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
+    prompt = settings.prompt.prompt(grader, shots)
+    sampling = settings.sampling.sampling()
+    unscored = profile.engine.max_unscored
+    waves = profile.budget.wave
+    return Environment(
+        grader, prompt, sampling, profile.model_pool(task), client, unscored, waves=waves
+    )
+
+
+class SpreadEnvironment:
+    """An Evaluator whose questions are answered by workers; `carry` takes each piece of work to
+    one.
+
+    What they spend is paid from `meter`: before each piece it is looked at what is left, and a
+    piece spends no more than that, so pieces that are under way together can go beyond a limit
+    together.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        order: Order,
+        carry: Carry,
+        workers: int,
+        meter: Meter,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._environment = environment
+        self._order = order
+        self._carry = carry
+        self._meter = meter
+        self._recorder = recorder or Recorder()
+        self._pieces = PIECES_PER_WORKER * workers
+
+    def failed(self, feedback: Feedback) -> bool:
+        """As `Environment.failed`."""
+        return self._environment.failed(feedback)
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """As `Environment.evaluate_all`. Raises what stopped a worker, and LimitReached."""
+        started = time.perf_counter()
+        found: dict[tuple[int, str], Graded] = {}
+
+        async def one(piece: Piece) -> None:
+            if self._meter.over:
+                raise self._meter.stop()
+            work = Work(
+                self._order,
+                tuple((jobs[k][0].to_json(), questions) for k, questions in piece),
+                self._meter.left,
+            )
+            result = await self._carry(work)
+            self._meter.add(result.spent)
+            self._recorder.update(result.calls)
+            if result.failure is not None:
+                raise self._meter.stop() if self._meter.over else result.failure
+            for (k, questions), outcomes in zip(piece, result.outcomes, strict=True):
+                for question, outcome in zip(questions, outcomes, strict=True):
+                    found[k, question.id] = outcome
+                    publish(Answered(outcome[1]))
+
+        await asyncio.gather(*(one(piece) for piece in shared_out(jobs, self._pieces)))
+        wall_s = time.perf_counter() - started
+        return [
+            feedback_of([found[k, q.id] for q in questions], wall_s)
+            for k, (_, questions) in enumerate(jobs)
+        ]
+
+
+Piece = tuple[tuple[int, tuple[Question, ...]], ...]
+"""Places of jobs, each with some of its questions."""
+
+
+def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
+    """At most so many pieces of equally many questions, every graph that answers a question in the
+    question's piece.
+    """
+    order = {question.id: None for _, questions in jobs for question in questions}
+    turn = {name: place % max(1, min(most, len(order))) for place, name in enumerate(order)}
+    pieces: list[list[tuple[int, tuple[Question, ...]]]] = [[] for _ in set(turn.values())]
+    for k, (_, questions) in enumerate(jobs):
+        for number, piece in enumerate(pieces):
+            if mine := tuple(question for question in questions if turn[question.id] == number):
+                piece.append((k, mine))
+    return [tuple(piece) for piece in pieces]
+
+
+class Worker:
+    """In a worker's process: a client that stays open between pieces, with the calls under way of
+    all pieces, on a loop of its own thread; so its limits of calls at once hold for the process,
+    and each call is made once.
+    """
+
+    def __init__(self, order: Order) -> None:
+        profile = Profile.model_validate_json(order.profile)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="ttsgraph worker", daemon=True).start()
+        self._open = AsyncExitStack()
+        self._client = self._run(
+            self._open.enter_async_context(open_client(profile, Path(order.state)))
+        )
+        shots = [Question(**shot) for shot in json.loads(order.shots)]
+        environment = environment_for(profile, order.task, self._client, shots)
+        self._environment = environment.with_node_grades() if order.grade_nodes else environment
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def do(self, work: Work) -> Done:
+        """Answer and grade the questions of a piece."""
+        return self._run(self._do(work))
+
+    async def _do(self, work: Work) -> Done:
+        meter = Meter(work.limits)
+        recorder = Recorder()
+        client = MeteredClient(
+            RecordingClient(self._client, recorder), meter, self._environment.paid
+        )
+        environment = self._environment.with_client(client)
+        jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
+        try:
+            outcomes = await asyncio.gather(
+                *(environment.outcomes(graph, questions) for graph, questions in jobs)
+            )
+        except (InputError, RunStopped) as error:
+            return Done((), meter.spent, error, recorder.calls)
+        return Done(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
+
+    def close(self) -> None:
+        """Close the client and end the thread."""
+        self._run(self._open.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+_opening = threading.Lock()
+"""Pieces come in threads of their own; what they share is made once. Nor can Python before 3.11.8
+build the syntax trees that a digest takes in two threads at a time.
+"""
+
+
+@lru_cache(maxsize=4)
+def _worker(order: Order) -> Worker:
+    if order.code != code_digest():
+        raise RunStopped(
+            "worker: expected the code of the process that searches, found another version; install"
+            " the same one on all machines"
+        )
+    return Worker(order)
+
+
+def work_on(work: Work) -> Done:
+    """Do a piece in this process. What stops it is part of the result, as what was spent until then
+    counts.
+    """
+    try:
+        with _opening:
+            worker = _worker(work.order)
+    except (InputError, RunStopped) as error:
+        return Done((), Spent(), error)
+    return worker.do(work)

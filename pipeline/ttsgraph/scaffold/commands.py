@@ -1,0 +1,244 @@
+"""The commands `ttsgraph new-task`, `new-model` and `check`, and small ones that look at graphs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ttsgraph.base.errors import InputError
+from ttsgraph.scaffold.options import ApiKeyEnv, PriceCompletion, PricePrompt, ProfileName, echo
+
+if TYPE_CHECKING:
+    from ttsgraph.tasks.prompts import Style
+
+
+def new_task(
+    name: Annotated[str, typer.Argument(help="what the task is to be called")],
+    questions: Annotated[
+        Path,
+        typer.Argument(
+            help='a file with one JSON object a line, such as {"question": ..., "answer": ...}'
+        ),
+    ],
+    profile: ProfileName = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "how answers are graded: exact, choice, number, similarity, judge, ... (default:"
+                " asked for texts)"
+            )
+        ),
+    ] = None,
+    grading: Annotated[
+        str, typer.Option(help='settings of the kind, as JSON: {"metric": "rougeL"}')
+    ] = "{}",
+    few_shot: Annotated[
+        bool,
+        typer.Option(
+            "--few-shot", help="worked examples instead of an instruction, for base models"
+        ),
+    ] = False,
+    max_tokens: Annotated[int, typer.Option(help="of one answer", min=1)] = 512,
+) -> None:
+    """Add a task to a profile from a file of questions; the cheapest model is asked five of them
+    first.
+
+    Texts can be graded in many ways, so the kind is asked for; docs/own-task.md lists them.
+
+    Example: ttsgraph new-task invoices inputs/invoices.jsonl --profile mine
+    """
+    from ttsgraph.scaffold.task import new_task as add
+    from ttsgraph.settings.profile import load_params
+
+    used = profile or load_params().profile
+    style: Style = "few_shot" if few_shot else "chat"
+    ask = _choose if sys.stdin.isatty() else None
+    made = asyncio.run(
+        add(name, questions, used, kind, style, max_tokens, _json_object(grading, "--grading"), ask)
+    )
+    echo(
+        *made.lines(),
+        f"profiles/{used}.yaml has the task {name} now, its questions are in {made.source}",
+    )
+    echo(
+        f"next: ttsgraph estimate --profile {used} --task {name}, then add {name} to `tasks` in"
+        " params.yaml and `make repro`"
+    )
+    echo(f"or, without the stages: ttsgraph run --task {name}")
+
+
+def schema(
+    markdown: Annotated[
+        Path | None, typer.Option(help="write the reference of all settings there instead")
+    ] = None,
+) -> None:
+    """Write the JSON schemas that editors complete params.yaml and profiles from, by the first line
+    of each.
+
+    Example: ttsgraph schema
+    """
+    from ttsgraph.base.files import write_text
+    from ttsgraph.base.state import STATE
+    from ttsgraph.scaffold.reference import page, write_schemas
+
+    if markdown is not None:
+        write_text(markdown, page())
+        echo(str(markdown))
+        return
+    params, profile = write_schemas(STATE / "schema")
+    echo(f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`")
+    echo(
+        f"{profile}: profiles begin with `# yaml-language-server: $schema=../{profile.as_posix()}`"
+    )
+
+
+def new_model(
+    name: Annotated[str, typer.Argument(help="what the model is to be called")],
+    url: Annotated[
+        str, typer.Argument(help="its OpenAI-compatible endpoint, mostly ending in /v1")
+    ],
+    profile: ProfileName = None,
+    task: Annotated[
+        str | None, typer.Option(help="a task of the profile to try it on (default: the first)")
+    ] = None,
+    served_as: Annotated[
+        str | None, typer.Option(help="its name at the endpoint, if it differs")
+    ] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(
+            help="which models it is compared with by size (default: the name's first part)"
+        ),
+    ] = None,
+    total: Annotated[float | None, typer.Option(help="parameters in all", min=1)] = None,
+    non_embedding: Annotated[
+        float | None, typer.Option(help="parameters without embeddings", min=1)
+    ] = None,
+    layers: Annotated[int | None, typer.Option(help="layers", min=1)] = None,
+    hidden: Annotated[int | None, typer.Option(help="hidden size", min=1)] = None,
+    price_prompt: PricePrompt = None,
+    price_completion: PriceCompletion = None,
+    api_key_env: ApiKeyEnv = None,
+    api_key_header: Annotated[
+        str | None,
+        typer.Option(help="the header with the key, if not Authorization: Bearer (Azure: api-key)"),
+    ] = None,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value, added to each URL (Azure: api-version=2024-10-21)"),
+    ] = None,
+    hub: Annotated[
+        str | None,
+        typer.Option(help="its repository on the Hugging Face hub, to read its sizes from"),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="which version of the model is served")
+    ] = None,
+) -> None:
+    """Add a model to a profile's pool from its endpoint; it is asked five questions first.
+
+    Its name and price come from the endpoint's list where that has them, sizes (for a FLOPs budget
+    alone) from its configuration on the hub; what is still missing is asked for on a terminal.
+
+    Example: ttsgraph new-model my-model https://models.example/v1 --profile mine --price-prompt 0.1
+    --price-completion 0.3
+    """
+    from ttsgraph.scaffold.model import FACTS, Wanted
+    from ttsgraph.scaffold.model import new_model as add
+    from ttsgraph.settings.profile import load_params
+
+    used = profile or load_params().profile
+    values = (total, non_embedding, layers, hidden, price_prompt, price_completion)
+    facts = {
+        fact: float(value) for fact, value in zip(FACTS, values, strict=True) if value is not None
+    }
+    ask = (
+        (lambda fact, words: str(typer.prompt(f"{name}: {words}"))) if sys.stdin.isatty() else None
+    )
+    pairs = [pair.partition("=") for pair in query or []]
+    if any(not (key and equals) for key, equals, _ in pairs):
+        raise InputError(f"--query: expected name=value, found {', '.join(query or [])}")
+    added = {key: value for key, _, value in pairs}
+    address = url.rstrip("/")
+    wanted = Wanted(
+        name,
+        address,
+        facts,
+        served_as,
+        family,
+        api_key_env,
+        hub,
+        revision,
+        ask,
+        api_key_header,
+        added,
+    )
+    made = asyncio.run(add(wanted, used, task))
+    echo(*made.lines(), f"profiles/{used}.yaml has the model {name} now")
+    echo(
+        f"next: ttsgraph doctor --profile {used}; `make repro` searches with it, or for a champion"
+        " `python -m ttsgraph_flows.research`"
+    )
+
+
+def dags(n: Annotated[int, typer.Argument(help="number of nodes")]) -> None:
+    """How many DAGs there are on N nodes, labeled and unlabeled.
+
+    Example: ttsgraph dags 7
+    """
+    from ttsgraph.graphs.dags import MAX_UNLABELED, labeled_dags, unlabeled_dags
+
+    counts = {
+        "n": n,
+        "labeled": labeled_dags(n),
+        "unlabeled": unlabeled_dags(n) if n <= MAX_UNLABELED else None,
+    }
+    typer.echo(json.dumps(counts, indent=1))
+
+
+def check(
+    module: Annotated[
+        str,
+        typer.Argument(help="a module with kinds, roles or methods: of this folder, or installed"),
+    ],
+) -> None:
+    """Try what a plug-in module registers: does it keep what kinds, roles and methods promise?
+
+    Ends with exit code 2 when it does not. Example: ttsgraph check my_module
+    """
+    from ttsgraph.scaffold.contracts import check_module
+
+    checks = check_module(module)
+    for found in checks:
+        typer.echo(
+            f"{'broken' if found.problem else 'ok':7} {found.what}:"
+            f" {found.problem or found.promise}"
+        )
+    if any(found.problem for found in checks):
+        sys.exit(2)
+
+
+def _choose(words: str, names: Sequence[str]) -> str:
+    given = str(typer.prompt(f"{words}? one of {', '.join(names)}"))
+    if given not in names:
+        raise InputError(f"expected one of {', '.join(names)}, found {given!r}; start again")
+    return given
+
+
+def _json_object(text: str, option: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{option}: expected a JSON object, but {error.msg} at column {error.colno}"
+        ) from None
+    if not isinstance(found, dict):
+        raise InputError(f"{option}: expected a JSON object, found {text[:40]}")
+    return found

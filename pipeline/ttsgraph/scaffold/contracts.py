@@ -1,0 +1,350 @@
+"""What every kind, role and method promises, tried on those of a module (`ttsgraph check`)."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import Ballot, Role, check_roles, get_role, role_names
+from ttsgraph.methods import SEARCHERS, Problem, make_searcher
+from ttsgraph.methods.base import terms_of
+from ttsgraph.models.client import Message, Usage
+from ttsgraph.pool.engine import ENGINES, Engine, EngineSettings
+from ttsgraph.pool.settings import ModelSettings
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.settings.plugins import load_modules
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+from ttsgraph.tasks import TASKS, AskingTask, can_vote, get_task
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.prompts import Prompt
+
+EXAMPLES = "EXAMPLES"
+"""What a module calls its example rows: kind -> a row, or several, of questions with their answers.
+"""
+
+SUM = Question("sum", "2 + 2", "4")
+ANSWERS = ("It is 4.", "The answer is 5.", "4")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise of one thing that was tried: which, and what is wrong; nothing if it is kept."""
+
+    what: str
+    promise: str
+    problem: str = ""
+
+
+class _Broken(Exception):
+    """A promise that is not kept."""
+
+
+def check_module(name: str) -> list[Check]:
+    """Import a module and try all that it registers. Raises SettingsError when it can't be imported
+    or registers nothing.
+    """
+    before = dict(TASKS), {role: get_role(role) for role in role_names()}, dict(SEARCHERS)
+    engines_before = dict(ENGINES)
+    (module,) = load_modules([name])
+    tasks = [
+        kind for kind, task in TASKS.items() if before[0].get(kind) is not task or _of(task, name)
+    ]
+    roles = [
+        role
+        for role in role_names()
+        if before[1].get(role) is not get_role(role) or _of(get_role(role), name)
+    ]
+    methods = [
+        method
+        for method, found in SEARCHERS.items()
+        if before[2].get(method) is not found or _within(found.__module__, name)
+    ]
+    engines = [
+        each
+        for kind, each in ENGINES.items()
+        if engines_before.get(kind) is not each or _of(each, name)
+    ]
+    if not (tasks or roles or methods or engines):
+        raise SettingsError(
+            f"{name}: expected it to register a kind of task, a role, a method or an engine, but it"
+            " registers nothing (register_task, register_role, @register, register_engine)"
+        )
+    examples = getattr(module, EXAMPLES, {})
+    found = [check for kind in tasks for check in check_task(TASKS[kind], _rows(examples, kind))]
+    found += [check for role in roles for check in check_role(get_role(role))]
+    found += [check for method in methods for check in check_method(method)]
+    return found + [
+        check for each in engines for check in check_engine(each, examples.get(each.name, {}))
+    ]
+
+
+def _of(thing: Any, module: str) -> bool:
+    made_by = thing.speak or thing.decide or thing.pick if isinstance(thing, Role) else type(thing)
+    return _within(getattr(made_by, "__module__", None) or "", module)
+
+
+def _within(made_in: str, module: str) -> bool:
+    """Whether something is of a module, or of one below it."""
+    return made_in == module or made_in.startswith(f"{module}.")
+
+
+def _rows(examples: Mapping[str, Any], kind: str) -> Sequence[Mapping[str, Any]]:
+    found = examples.get(kind, ())
+    return (found,) if isinstance(found, Mapping) else tuple(found)
+
+
+def _tried(what: str, promises: Mapping[str, Callable[[], None]]) -> Iterator[Check]:
+    for promise, attempt in promises.items():
+        try:
+            attempt()
+        except _Broken as broken:
+            yield Check(what, promise, str(broken))
+        except Exception as error:  # whatever somebody else's code raises is the finding
+            yield Check(what, promise, f"{type(error).__name__}: {error}")
+        else:
+            yield Check(what, promise)
+
+
+def _require(kept: bool, problem: str) -> None:
+    if not kept:
+        raise _Broken(problem)
+
+
+def check_task(task: Task, rows: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """A kind on example rows, each with an answer that is right."""
+    what = f"kind {task.name}"
+    if not rows:
+        return [
+            Check(
+                what,
+                "has example rows",
+                f"expected {EXAMPLES} = {{{task.name!r}: [row]}} in its module, found none",
+            )
+        ]
+    questions = [task.parse(row, f"{EXAMPLES}:{number}") for number, row in enumerate(rows, 1)]
+
+    def survives() -> None:
+        for question, row in zip(questions, rows, strict=True):
+            _require(
+                bool(question.id and question.text and question.answer),
+                "expected an id, a text and an answer",
+            )
+            _require(
+                json.loads(json.dumps(dict(question.meta))) == dict(question.meta),
+                "expected meta that JSON can hold",
+            )
+            _require(
+                task.parse(row, "elsewhere").id == question.id,
+                "expected the same id wherever the row stands",
+            )
+
+    def missing() -> None:
+        try:
+            task.parse({"colour": "blue"}, "file:7")
+        except DataError as error:
+            _require(
+                str(error).startswith("file:7"),
+                f"expected a DataError that begins with its place, found {error}",
+            )
+        else:
+            raise _Broken("expected a DataError for a row without fields")
+
+    def graded() -> None:
+        for question in questions if not isinstance(task, AskingTask) else []:
+            right = task.grade(question, question.answer)
+            nothing = task.grade(question, "")
+            _require(
+                0 <= right <= 1 and 0 <= nothing <= 1,
+                f"expected grades from 0 to 1, found {right!r} and {nothing!r}",
+            )
+            _require(
+                right > nothing,
+                f"expected the answer to be graded above nothing, found {right!r} and {nothing!r}",
+            )
+            _require(
+                right == task.grade(question, question.answer), "expected the same grade each time"
+            )
+
+    def extracted() -> None:
+        for question in questions:
+            form = task.extract(question.answer)
+            if can_vote(task):
+                _require(
+                    form is not None and task.extract(form) == form,
+                    f"expected a form that is its own form, found {form!r}",
+                )
+            _require(task.extract("") is None, "expected no answer in an empty text")
+
+    def shown() -> None:
+        for question in questions:
+            _require(
+                question.text.strip().splitlines()[0] in task.render(question),
+                "expected the question's text in what is shown",
+            )
+
+    promises = {
+        "a row becomes a question that survives a file": survives,
+        "a missing field is named with its place": missing,
+        "answers are graded from 0 to 1": graded,
+        "answers have a form that votes can count, or none": extracted,
+        "the question is shown": shown,
+    }
+    return list(_tried(what, promises))
+
+
+def check_role(role: Role) -> list[Check]:
+    """A role on a sum and three answers."""
+    task = get_task("math")
+    prompt = Prompt("Add.")
+
+    def speaks() -> None:
+        for answers in (ANSWERS, ANSWERS[:1]) + (((),) if role.min_in_degree == 0 else ()):
+            assert role.speak is not None
+            messages = role.speak(task, prompt, SUM, answers)
+            _require(
+                bool(messages) and all(isinstance(m, Message) for m in messages),
+                "expected messages",
+            )
+            _require(
+                any(SUM.text in m.content for m in messages),
+                "expected the question in the messages",
+            )
+            _require(
+                messages == role.speak(task, prompt, SUM, answers),
+                "expected the same messages each time",
+            )
+
+    def decides() -> None:
+        ballot = Ballot(task, SUM, ANSWERS, (0.4, None, 0.9))
+        chosen = role.choose(ballot)
+        _require(chosen in ANSWERS, f"expected one of the answers as it came, found {chosen!r}")
+        _require(chosen == role.choose(ballot), "expected the same choice each time")
+
+    promise = {"asks its model": speaks} if role.calls_model else {"chooses an answer": decides}
+    return list(_tried(f"role {role.name}", promise))
+
+
+def check_engine(engine: Engine, example: Mapping[str, Any]) -> list[Check]:
+    """An engine on a model, name -> the entry of a pool, that it can serve."""
+    what = f"engine {engine.name}"
+    if not example:
+        missing = f"expected {EXAMPLES} = {{{engine.name!r}: {{'name': {{'price': 0}}}}}}"
+        return [Check(what, "has a model to try", f"{missing} in its module, found none")]
+    models = {name: ModelSettings.model_validate(entry) for name, entry in example.items()}
+    settings = EngineSettings(kind=engine.name)
+    used: list[str] = []
+
+    def serves() -> None:
+        with TemporaryDirectory() as folder, engine.servers(models, settings, Path(folder)) as urls:
+            for name, model in models.items():
+                _require(bool(urls.get(name)), f"expected a base URL of {name!r}, found none")
+                used.extend(urls[name])
+                body = {
+                    "model": model.served_as or name,
+                    "messages": [{"role": "user", "content": SUM.text}],
+                    "max_tokens": 8,
+                }
+                said = _posted(f"{urls[name][0]}/chat/completions", body)
+                _require(
+                    bool(said.get("choices")) and bool(said.get("usage")),
+                    f"expected a completion with choices and usage, found {sorted(said)}",
+                )
+
+    def ends() -> None:
+        _require(bool(used), "expected servers that were up")
+        for url in used:
+            place = urlsplit(url)
+            with socket.socket() as connection:
+                connection.settimeout(5)
+                closed = connection.connect_ex((place.hostname or "", place.port or 80)) != 0
+            _require(closed, f"expected nothing at {url} once the engine is done")
+
+    promises = {"its servers answer by the OpenAI API": serves, "its servers end with it": ends}
+    return list(_tried(what, promises))
+
+
+def _posted(url: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer none"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return dict(json.loads(response.read()))
+
+
+_POOL = ModelPool(
+    tuple(
+        ModelSpec(name, "f", size, size, 2, 8, Price(0.1, 0.1))
+        for name, size in (("small", 1e8), ("large", 4e8))
+    )
+)
+_BRIEF = Brief(
+    "math",
+    Budget(CostModel(_POOL, Lengths(100, 50)), 20.0, 12),
+    {"small": 0.3, "large": 0.5},
+    ("assistant", "fuser", "voter"),
+)
+
+
+def check_method(method: str) -> list[Check]:
+    """A method on a made-up problem of two models."""
+    settings = SearchSettings()
+    terms = terms_of(_BRIEF, settings, (SUM,), (SUM,))
+
+    def loop(seed: int) -> list[str]:
+        searcher = make_searcher(
+            method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, seed)
+        )
+        seen = []
+        for _ in range(4):
+            graphs = searcher.ask(terms.candidates)
+            terms.check(method, graphs, _BRIEF)
+            for graph in graphs:
+                check_roles(graph)
+            seen += [graph.to_json() for graph in graphs]
+            searcher.tell(
+                [(graph, _feedback(min(0.9, 0.1 * len(graph.nodes)))) for graph in graphs]
+            )
+            json.dumps(searcher.snapshot())
+        result = searcher.result()
+        _require(
+            _BRIEF.budget.fits(result),
+            "expected a result within the budget",
+        )
+        return [*seen, result.to_json()]
+
+    def lost() -> None:
+        searcher = make_searcher(
+            method, Problem(_BRIEF, settings, AgentSettings(), {"small": 3, "large": 1}, 0)
+        )
+        first = searcher.ask(4)
+        searcher.tell([(first[0], _feedback(0.5))])
+        searcher.ask(4)
+        searcher.tell([])
+        _require(isinstance(searcher.result(), CollaborationGraph), "expected a result")
+
+    promises = {
+        "proposes graphs within the budget": lambda: _require(bool(loop(0)), ""),
+        "the same seed proposes the same": lambda: _require(
+            loop(1) == loop(1), "expected the same graphs from the same seed"
+        ),
+        "lost candidates don't stop it": lost,
+    }
+    return list(_tried(f"method {method}", promises))
+
+
+def _feedback(accuracy: float, count: int = 20) -> Feedback:
+    right = round(accuracy * count)
+    return Feedback(
+        tuple(QuestionResult(str(k), k < right, "7", 1.0) for k in range(count)), Usage(), 1.0
+    )

@@ -1,0 +1,249 @@
+"""`ttsgraph init --questions`: what a file of questions holds, whatever its columns are called, and
+how its answers are to be graded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.base.errors import DataError, InputError
+from ttsgraph.scaffold.kinds import MOST_LABELS
+from ttsgraph.tasks import TASKS, get_task
+from ttsgraph.tasks.letters import LETTERS
+from ttsgraph.tasks.math import fraction_of, normalise
+from ttsgraph.tasks.plain import ANSWER_FIELDS, QUESTION_FIELDS, normalised
+from ttsgraph.tasks.sources import JsonlSource, load_rows
+
+QUESTIONS = (*QUESTION_FIELDS, "problem", "query", "instruction", "q", "user", "content")
+_NAMED = ("correct answer", "right answer", "expected answer", "expected output", "answer key")
+ANSWERS = (*ANSWER_FIELDS, *_NAMED, "gold", "solution", "response", "correct", "ground truth", "a")
+CHOICES = ("choices", "options", "answer choices", "alternatives")
+_ONE_CHOICE = re.compile(r"(?:option|choice|answer)?[ _]?([a-j]|\d)", re.IGNORECASE)
+_LETTERED = re.compile(r"(?:^|[\s;,|])\(?([A-J])[).:]\s*")
+_SEPARATORS = ("\n", "|", ";", ",")
+SHORT_WORDS = 5
+LONG_TOKENS = 6000
+LOPSIDED = 0.95
+IDS = ("id", "unique id", "task id", "index", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Questions as rows that the kind reads, how they are graded, and what was made of the file in
+    lines for people.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    kind: str
+    grading: Mapping[str, Any]
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The rows as JSON lines."""
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows)
+
+
+def look_at(path: Path, kind: str | None = None) -> Looked:
+    """Find out what a JSONL, CSV or parquet file holds. Raises InputError that names the file and
+    what to do where no question or answer can be told, or nothing could be learnt from it.
+    """
+    if kind is not None and kind not in TASKS:
+        raise InputError(f"--kind: expected one of {', '.join(TASKS)}, found {kind!r}")
+    raw = [row for _, row in load_rows(JsonlSource(kind="jsonl", path=path), 0)]
+    if kind is not None and kind not in ("exact", "choice", "number", "math", "similarity"):
+        return Looked(tuple(raw), kind, {}, (f"{path.name}: {len(raw)} questions of kind {kind}",))
+    columns = list(dict.fromkeys(name for row in raw for name in row))
+    question = _column(path, columns, QUESTIONS, "questions", 0)
+    answer = _column(path, columns, ANSWERS, "answers", 1)
+    choices = _choice_columns(columns, question, answer)
+    rows = [_row(row, question, answer, choices) for row in raw]
+    whole = [row for row in rows if row["question"] and row["answer"] not in ("", [])]
+    kept, dropped = _without_conflicts(whole)
+    told = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
+    lines = [told + (f", choices from {', '.join(map(repr, choices))}" if choices else "")]
+    if len(whole) < len(rows):
+        lines.append(f"{len(rows) - len(whole)} rows without a question or an answer left out")
+    lines += dropped
+    kept, found, grading, why = _kind(path, kept, kind)
+    lines.append(f"{len(kept)} questions, graded as {found}: {why}")
+    _require_different(path, kept, lines)
+    longest = max((len(row["question"]) for row in kept), default=0) // 4
+    if longest > LONG_TOKENS:
+        lines.append(
+            f"the longest question has about {longest} tokens: see that the models' contexts hold"
+            " several answers to it"
+        )
+    task = get_task(found, grading)
+    for number, row in enumerate(kept, 1):  # what can't be read is said now
+        task.parse(row, f"{path.name}: question {number}")
+    return Looked(tuple(kept), found, grading, tuple(lines))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", str(name)).strip(" \ufeff?:").lower()
+
+
+def _column(path: Path, columns: Sequence[str], names: Sequence[str], what: str, place: int) -> str:
+    """The column of this name; of two columns, the one in this place."""
+    plain = {_plain(column): column for column in reversed(columns)}
+    for name in names:
+        if name in plain:
+            return plain[name]
+    others = [column for column in columns if _plain(column) not in IDS]
+    if len(others) == 2:
+        return others[place]
+    wanted = ", ".join(names[:4])
+    raise DataError(
+        f"{path}: expected {what} in a column such as {wanted}, found columns"
+        f" {', '.join(map(str, columns))[:120]}; rename one"
+    )
+
+
+def _choice_columns(columns: Sequence[str], question: str, answer: str) -> list[str]:
+    """The one column that has all choices, or those that have one each."""
+    others = [column for column in columns if column not in (question, answer)]
+    whole = [column for column in others if _plain(column) in CHOICES]
+    if whole:
+        return whole[:1]
+    single = [column for column in others if _ONE_CHOICE.fullmatch(_plain(column))]
+    return single if len(single) >= 2 else []
+
+
+def _row(
+    row: Mapping[str, Any], question: str, answer: str, choices: Sequence[str]
+) -> dict[str, Any]:
+    """A row under the names that kinds read."""
+    given = row.get(answer)
+    found = [_text(each) for each in given] if isinstance(given, list) else _text(given)
+    told: dict[str, Any] = {"question": _text(row.get(question)), "answer": found}
+    if len(choices) == 1:
+        told["choices"] = _parts(row.get(choices[0]))
+    elif choices:
+        told["choices"] = [text for column in choices if (text := _text(row.get(column)))]
+    return told
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _parts(value: Any) -> list[str]:
+    """Choices of one cell: a list, JSON or Python's, lettered, or with separators between."""
+    if isinstance(value, Mapping):
+        value = value.get("text", list(value.values()))
+    if isinstance(value, list):
+        return [_text(each) for each in value]
+    text = _text(value)
+    if text[:1] in "[{":
+        for written in (text, text.replace("'", '"')):
+            try:
+                return _parts(json.loads(written))
+            except ValueError:
+                continue
+        text = text.strip("[]")
+    lettered = _LETTERED.split(text)
+    if len(lettered) >= 5 and lettered[1::2] == list(LETTERS[: len(lettered) // 2]):
+        return [part.strip(" ;,|\n") for part in lettered[2::2]]
+    separator = next((each for each in _SEPARATORS if each in text), None)
+    return [part.strip(" '\"") for part in text.split(separator) if part.strip()]
+
+
+def _without_conflicts(
+    rows: Sequence[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Each question once; those with different answers not at all."""
+    by_text: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        shown = json.dumps([row["question"], row.get("choices")])
+        by_text.setdefault(shown, []).append(row)
+    kept = []
+    lines = []
+    conflicts = []
+    for alike in by_text.values():
+        if len({normalised(str(row["answer"])) for row in alike}) == 1:
+            kept.append(alike[0])
+        else:
+            conflicts.append(alike)
+    repeated = len(rows) - len(kept) - sum(map(len, conflicts))
+    if repeated:
+        lines.append(f"{repeated} rows repeat a question with the same answer; one of each is kept")
+    if conflicts:
+        first = conflicts[0]
+        answers = " or ".join(repr(str(row["answer"])[:30]) for row in first[:2])
+        lines.append(
+            f"{len(conflicts)} questions have different answers and are left out (first:"
+            f" {first[0]['question'][:50]!r}: {answers})"
+        )
+    return kept, lines
+
+
+def _kind(
+    path: Path, rows: list[dict[str, Any]], kind: str | None
+) -> tuple[list[dict[str, Any]], str, dict[str, Any], str]:
+    """Rows, kind, its settings, and in words what it goes by."""
+    answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
+    labels = {normalised(text): text for text in answers}
+    if any(row.get("choices") for row in rows) and kind in (None, "choice"):
+        return _from_one(rows), "choice", {}, "each row has its choices, which prompts show"
+    others = "; --kind chooses another"
+    repeated = 2 <= len(labels) <= MOST_LABELS and len(answers) >= 4 * len(labels)
+    numbers = bool(answers) and all(fraction_of(normalise(text)) is not None for text in answers)
+    if kind == "choice" or (
+        kind is None and repeated and not numbers and len(answers) == len(rows)
+    ):
+        if not 2 <= len(labels) <= MOST_LABELS:
+            raise DataError(
+                f"{path}: expected choices in each row, or 2 to {MOST_LABELS} different answers as"
+                f" labels, found {len(labels)}"
+            )
+        shown = sorted(labels.values())
+        return rows, "choice", {"choices": shown}, f"labels {', '.join(shown)}{others}"
+    if kind is not None:
+        return rows, kind, {}, "as asked for"
+    if numbers and len(answers) == len(rows):
+        formulas = any("/" in text or "\\" in text for text in answers)
+        found = "math" if formulas and find_spec("math_verify") else "number"
+        return rows, found, {}, f"all answers are numbers{others}"
+    words = sorted(len(text.split()) for text in answers)
+    if not words or words[len(words) // 2] <= SHORT_WORDS:
+        return rows, "exact", {}, f"short texts, by the same words{others}"
+    return rows, "similarity", {}, f"long texts, by words in common with the reference{others}"
+
+
+def _from_one(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Answers that number choices from 1 as letters."""
+    answers = [str(row["answer"]) for row in rows]
+    counts = [len(row.get("choices") or ()) for row in rows]
+    whole = all(answer.isdecimal() for answer in answers)
+    named = any(answer in row["choices"] for answer, row in zip(answers, rows, strict=True))
+    if not whole or named or "0" in answers:
+        return list(rows)
+    if all(1 <= int(answer) <= count for answer, count in zip(answers, counts, strict=True)):
+        return [
+            row | {"answer": LETTERS[int(answer) - 1]}
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+    return list(rows)
+
+
+def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: list[str]) -> None:
+    """Raises DataError where one answer is right for all."""
+    counts = Counter(normalised(str(row["answer"])) for row in rows)
+    if not counts:
+        raise DataError(f"{path}: expected questions with one answer each, found none; add some")
+    answer, count = counts.most_common(1)[0]
+    if len(rows) > 1 and count == len(rows):
+        raise DataError(
+            f"{path}: expected answers that differ, found {answer[:40]!r} for all {count}"
+            " questions; nothing can be learnt from them"
+        )
+    if count > LOPSIDED * len(rows):
+        lines.append(f"{answer[:40]!r} is right for {count} of {len(rows)}: little can be learnt")

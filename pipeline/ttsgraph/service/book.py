@@ -1,0 +1,314 @@
+"""The table of served questions: what each answer was, cost, and was worth.
+
+It is one SQLite file that only its owner can read, which the processes of a server share. The last
+`rows` answers are kept. What is written by one thread in the background is there in that order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.sqlite import write_ahead
+from ttsgraph.deployment.duel import Arm, Duel
+from ttsgraph.deployment.promotion import Decision
+
+T = TypeVar("T")
+BUSY_S = 30.0
+_TRACE = re.compile(r"[0-9a-f]{32}$")
+_TABLES = """
+create table if not exists served (
+    seq integer primary key autoincrement, trace text unique not null, at real not null,
+    model text not null, task text not null, version text not null, arm text, champion text,
+    cost real not null, agreement real, degraded integer not null,
+    question text, answer text, score real, right_answer text
+);
+create index if not exists of_version on served (task, version, seq);
+create table if not exists duels (
+    task text, champion text, challenger text, state text not null,
+    promote integer, reason text, told integer not null default 0,
+    primary key (task, champion, challenger)
+);
+create table if not exists alerts (
+    task text, version text, figure text, at real not null, told integer not null default 0,
+    primary key (task, version, figure)
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An answer as it is kept. `arm` is its side in a trial against `champion`, a version."""
+
+    trace: str
+    model: str
+    task: str
+    version: str
+    cost: float
+    agreement: float | None = None
+    degraded: bool = False
+    question: str | None = None
+    answer: str | None = None
+    arm: Arm | None = None
+    champion: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """What is known of an answer when feedback on it comes."""
+
+    model: str
+    task: str
+    version: str
+    question: str | None
+    answer: str | None
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A trial that was decided."""
+
+    task: str
+    champion: str
+    challenger: str
+    decision: Decision
+
+
+class Book:
+    """The table. Its methods block; `later` runs one in the background, after those before it."""
+
+    def __init__(self, path: Path, rows: int) -> None:
+        self._path = path
+        self._rows = rows
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="served")
+        made_private(path)
+        with self._open() as table:
+            table.executescript(_TABLES)
+
+    def later(self, work: Callable[[], T]) -> Future[T]:
+        """Run one of the methods in the background."""
+        return self._worker.submit(work)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._worker.shutdown()
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
+        with closing(sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)) as table:
+            write_ahead(table, BUSY_S)
+            table.execute("pragma synchronous = normal")
+            table.execute("begin immediate")
+            try:
+                yield table
+            except BaseException:
+                table.rollback()
+                raise
+            table.commit()
+
+    def add(self, entry: Entry) -> None:
+        """Keep an answer; the oldest make room."""
+        with self._open() as table:
+            table.execute(
+                "insert into served (trace, at, model, task, version, arm, champion, cost,"
+                " agreement, degraded, question, answer) values (?,?,?,?,?,?,?,?,?,?,?,?)",
+                (
+                    entry.trace,
+                    time.time(),
+                    entry.model,
+                    entry.task,
+                    entry.version,
+                    entry.arm,
+                    entry.champion,
+                    entry.cost,
+                    entry.agreement,
+                    int(entry.degraded),
+                    entry.question,
+                    entry.answer,
+                ),
+            )
+            table.execute(
+                "delete from served where seq <= (select max(seq) from served) - ?", (self._rows,)
+            )
+
+    def find(self, reference: str) -> KeptAnswer | None:
+        """An answer by its trace id, or by the id of the response."""
+        with self._open() as table:
+            found = table.execute(
+                "select model, task, version, question, answer, score from served where trace = ?",
+                (trace_of(reference),),
+            ).fetchone()
+        return KeptAnswer(*found) if found else None
+
+    def judge(
+        self,
+        reference: str,
+        score: float,
+        right_answer: str | None,
+        confidence: float,
+        most: int,
+    ) -> bool:
+        """Keep what an answer was worth; a trial that it is of sees it, and may be decided. The
+        last word counts: a trial that is open is counted anew where the score was another. False
+        where the answer had a score.
+        """
+        with self._open() as table:
+            which = (trace_of(reference),)
+            before, task, version, arm, champion = table.execute(
+                "select score, task, version, arm, champion from served where trace = ?", which
+            ).fetchone()
+            table.execute(
+                "update served set score = ?, right_answer = ? where trace = ?",
+                (score, right_answer, *which),
+            )
+            if arm is not None and score != before:
+                # The champion's side is of every challenger that is tried against it now.
+                key = (task, champion, version) if arm == "challenger" else (task, version)
+                one = None if before is not None else (arm, score)
+                self._fight(table, key, one, confidence, most)
+        return before is None
+
+    def _fight(
+        self,
+        table: sqlite3.Connection,
+        key: tuple[str, ...],
+        one: tuple[Arm, float] | None,
+        confidence: float,
+        most: int,
+    ) -> None:
+        """Let the trials that are open see one more score, or without one all of them anew."""
+        names = ("task", "champion", "challenger")[: len(key)]
+        which = " and ".join(f"{name} = ?" for name in names)
+        rows = table.execute(
+            f"select rowid, state, task, champion, challenger from duels"
+            f" where promote is null and {which}",
+            key,
+        ).fetchall()
+        for row, state, *trial in rows:
+            duel = self._again(table, *trial) if one is None else Duel.from_json(state).seen(*one)
+            decision = duel.decision(confidence, most)
+            table.execute(
+                "update duels set state = ?, promote = ?, reason = ? where rowid = ?",
+                (
+                    duel.to_json(),
+                    None if decision is None else int(decision.promote),
+                    None if decision is None else decision.reason,
+                    row,
+                ),
+            )
+
+    def _again(self, table: sqlite3.Connection, task: str, champion: str, challenger: str) -> Duel:
+        """A trial from its scores, in the order of the answers, since its challenger's first."""
+        its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
+        duel = Duel()
+        for arm, score in table.execute(
+            f"select arm, score from served where score is not null and ({its} or task = :task"
+            f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
+            f" where {its})) order by seq",
+            {"task": task, "old": champion, "new": challenger},
+        ):
+            duel = duel.seen(arm, score)
+        return duel
+
+    def under_trial(self, task: str, champion: str, challenger: str) -> bool:
+        """Whether this trial is open; one that is new begins."""
+        with self._open() as table:
+            table.execute(
+                "insert or ignore into duels (task, champion, challenger, state) values (?,?,?,?)",
+                (task, champion, challenger, Duel().to_json()),
+            )
+            found = table.execute(
+                "select promote from duels where task = ? and champion = ? and challenger = ?",
+                (task, champion, challenger),
+            ).fetchone()
+        return found[0] is None
+
+    def settled(self) -> list[Settled]:
+        """Trials that were decided and that nobody was told of; each is given to one asker."""
+        with self._open() as table:
+            rows = table.execute(
+                "update duels set told = 1 where promote is not null and told = 0"
+                " returning task, champion, challenger, promote, reason"
+            ).fetchall()
+        return [
+            Settled(task, champion, challenger, Decision(bool(promote), reason))
+            for task, champion, challenger, promote, reason in rows
+        ]
+
+    def not_told(self, one: Settled) -> None:
+        """Telling failed: it is given out again."""
+        with self._open() as table:
+            table.execute(
+                "update duels set told = 0 where task = ? and champion = ? and challenger = ?",
+                (one.task, one.champion, one.challenger),
+            )
+
+    def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
+        """The last so many known values of a figure (score, cost or agreement) of a version."""
+        assert figure in ("score", "cost", "agreement")
+        with self._open() as table:
+            rows = table.execute(
+                f"select {figure} from served where task = ? and version = ?"
+                f" and {figure} is not null order by seq desc limit ?",
+                (task, version, count),
+            ).fetchall()
+        return [float(value) for (value,) in rows]
+
+    def alert(self, task: str, version: str, figure: str) -> bool:
+        """Whether this is the first that is heard of it."""
+        with self._open() as table:
+            return (
+                table.execute(
+                    "insert or ignore into alerts (task, version, figure, at) values (?,?,?,?)",
+                    (task, version, figure, time.time()),
+                ).rowcount
+                == 1
+            )
+
+    def no_alert(self, task: str, version: str, figure: str) -> None:
+        """It is over, or nobody could be told: it may be an alert again."""
+        with self._open() as table:
+            table.execute(
+                "delete from alerts where task = ? and version = ? and figure = ?",
+                (task, version, figure),
+            )
+
+    def questions(self, task: str) -> list[dict[str, str]]:
+        """Served questions whose right answer is known, as rows of a source: given with the
+        feedback, or the graph's own where it was said to be right.
+        """
+        with self._open() as table:
+            rows = table.execute(
+                "select trace, question, coalesce(right_answer, answer) from served where task = ?"
+                " and question is not null and (right_answer is not null or score = 1)"
+                " order by seq",
+                (task,),
+            ).fetchall()
+        return [{"id": trace, "question": text, "answer": right} for trace, text, right in rows]
+
+
+def trace_of(reference: str) -> str:
+    """The trace id that the id of a response ends in."""
+    found = _TRACE.search(reference)
+    return found.group() if found else reference
+
+
+def made_private(path: Path) -> None:
+    """Make a file that only its owner can read, or make it so. Raises DataError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    except OSError as error:
+        raise DataError(f"{path}: expected to write there, but {error.strerror}") from None

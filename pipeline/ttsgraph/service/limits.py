@@ -1,0 +1,158 @@
+"""What is checked before a request costs anything: its key, the size of its body, and whether there
+is room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from ttsgraph.base.errors import InputError
+from ttsgraph.service.errors import ApiError
+from ttsgraph.settings.service import Tier, TierSettings
+
+BODY_S = 30
+"""Seconds that a client has to send its request's body."""
+
+RETRY_AFTER_S = 1
+_SHA256 = re.compile("[0-9a-f]{64}")
+_log = logging.getLogger(__name__)
+
+
+class Keys:
+    """The keys of which a request has to send one; with none, everybody may ask.
+
+    One is given (by the environment); more stand in a file of lines `SHA-256 in hex, name`, as
+    `sha256sum` writes them, which is read again when it changes. Raises InputError for a file that
+    can't be read; later, what was read before goes on to hold.
+    """
+
+    def __init__(self, key: str, file: Path | None) -> None:
+        self._own = {_hashed(key.encode()): "environment"} if key else {}
+        self._file = file
+        self._stamp: tuple[int, int, int] | None = None
+        self._names = self._own
+        if file is not None:
+            self._read(file)
+
+    @property
+    def open(self) -> bool:
+        """Whether no key is needed."""
+        return not self._own and self._file is None
+
+    def check(self, headers: Headers) -> str:
+        """The name of the key that a request carries. Raises ApiError 401 for none of ours."""
+        if self.open:
+            return "-"
+        if self._file is not None:
+            try:
+                self._read(self._file)
+            except InputError as error:
+                _log.warning("the keys stay as they were: %s", error)
+        scheme, _, sent = headers.get("authorization", "").partition(" ")
+        # Hashes are looked up, so that how much of a guess is right can't be timed.
+        name = self._names.get(_hashed(sent.strip().encode("latin-1")))
+        if scheme.lower() != "bearer" or name is None:
+            raise ApiError(
+                401,
+                "expected one of the server's API keys as a bearer token",
+                headers={"www-authenticate": "Bearer"},
+            )
+        return name
+
+    def _read(self, file: Path) -> None:
+        try:
+            now = file.stat()
+            stamp = now.st_mtime_ns, now.st_size, now.st_ino
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp  # a file that is wrong is told of once
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{file}: expected a file of keys, but {error}") from None
+        found = dict(self._own)
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            digest, _, name = line.partition(" ")
+            if not _SHA256.fullmatch(digest):
+                raise InputError(
+                    f"{file}, line {number}: expected the SHA-256 of a key in hex, a space, and its"
+                    " name"
+                )
+            found[digest] = quote(name.strip(" *")) or "-"
+        self._names = found
+
+
+def _hashed(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()
+
+
+def check_framing(headers: Headers) -> None:
+    """Raises ApiError 400 for a request of two lengths.
+
+    A proxy before this server may see another end of its body, and take the rest for a request of
+    somebody else.
+    """
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(
+            400,
+            "expected Content-Length or Transfer-Encoding, found both",
+            headers={"connection": "close"},
+        )
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The request's body, read no further than allowed. Raises ApiError 413, 408 or 415."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
+    too_large = ApiError(413, f"expected a body of at most {max_bytes} bytes")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > max_bytes:
+                    raise too_large
+    except TimeoutError:
+        raise ApiError(408, f"expected the whole body within {BODY_S} seconds") from None
+    return bytes(body)
+
+
+class Admission:
+    """How many requests are answered at once, each tier's up to its share of the places: when
+    they run out, what can wait is turned away first.
+    """
+
+    def __init__(self, places: int, tiers: TierSettings) -> None:
+        self._places = {
+            tier: max(1, round(share * places)) for tier, share in tiers.model_dump().items()
+        }
+        self.taken = 0
+
+    def check(self, tier: Tier = "default") -> None:
+        """Raises ApiError 429 when there is no room for a request of this tier."""
+        places = self._places[tier]
+        if self.taken >= places:
+            said = f"all {places} places for the service tier {tier} are taken; try again soon"
+            raise ApiError(429, said, headers={"retry-after": str(RETRY_AFTER_S)})
+
+    def hold(self, task: asyncio.Task[Any]) -> None:
+        """Take a place until the task ends."""
+        self.taken += 1
+        task.add_done_callback(self._leave)
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        self.taken -= 1

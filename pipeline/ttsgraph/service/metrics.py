@@ -1,0 +1,157 @@
+"""What Prometheus is told. Label values are names of what is served and of the pool's models, never
+what a client sent.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.multiprocess import MultiProcessCollector
+
+if TYPE_CHECKING:
+    from ttsgraph.deployment.bundle import Deployed
+    from ttsgraph.service.deployments import Live
+    from ttsgraph.service.run import Served, ServedRun
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""Where prometheus-client keeps the figures of several processes, to add them up."""
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
+
+
+class Metrics:
+    """One process's figures, in a registry of its own. `model` is the served name, `upstream` a
+    model of its pool.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter(
+            "requests", "Chat requests by status; 499: the client left.", "model", "status"
+        )
+        self.seconds = self._seconds("request_seconds", "Time to the end of an answer.", "model")
+        self.first_text = self._seconds(
+            "first_text_seconds", "Time to a stream's first text.", "model"
+        )
+        self.under_way = self._gauge(
+            "requests_under_way", "Chat requests being answered.", "livesum"
+        )
+        self.tokens = self._counter("tokens", "Tokens of all calls.", "model", "upstream", "kind")
+        self.dollars = self._counter("dollars", "Price of all calls.", "model", "upstream")
+        self.calls = self._counter(
+            "pool_calls",
+            "Calls of pool models by outcome: answered, failed, cancelled (begun, then not needed),"
+            " left_out (never begun).",
+            *("model", "upstream", "outcome"),
+        )
+        self.call_seconds = self._seconds(
+            "pool_call_seconds", "Time of calls that were answered.", "model", "upstream"
+        )
+        self.gates = self._counter(
+            "gates", "Gates that questions came to, closed or open.", "model", "gate"
+        )
+        self.routed = self._counter(
+            "routed", "Questions by the branch that a router sent them to.", "model", "branch"
+        )
+        self.degraded = self._counter(
+            "degraded", "Answers that for want of a call may differ from the graph's own.", "model"
+        )
+        self.hedged = self._counter("hedged", "Calls made a second time, being slow.", "model")
+        self.stood_in = self._counter(
+            "stood_in", "Calls that another model answered, as the node's own failed.", "model"
+        )
+        self.feedback = self._counter("feedback", "Answers that were judged.", "model")
+        self.figure = self._gauge(
+            "figure",
+            "Accuracy, cost and agreement of the last answers.",
+            *("livemax", "model", "figure"),
+        )
+        self.drifted = self._gauge(
+            "drifted",
+            "1 where a figure is no longer what it was in the test.",
+            *("livemax", "model", "figure"),
+        )
+        self.shed = self._counter(
+            "shed", "Requests turned away for want of a place, by service tier.", "model", "tier"
+        )
+        self.deployed = self._gauge(
+            "deployed",
+            "1 for what a name stands for now.",
+            *("livemax", "model", "version", "graph_hash"),
+        )
+        self.refresh_failed = self._counter(
+            "refresh_failed", "Looks at a name that failed.", "model"
+        )
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"ttsgraph_{name}", says, labels, registry=self.registry)
+
+    def _seconds(self, name: str, says: str, *labels: str) -> Histogram:
+        return Histogram(f"ttsgraph_{name}", says, labels, buckets=_SECONDS, registry=self.registry)
+
+    def _gauge(self, name: str, says: str, together: Any, *labels: str) -> Gauge:
+        """`together` is how the figures of several processes become one."""
+        return Gauge(
+            f"ttsgraph_{name}", says, labels, registry=self.registry, multiprocess_mode=together
+        )
+
+    def called(self, live: Live, run: ServedRun) -> None:
+        """Count the calls of a request that has ended, however it did."""
+        for i in run.runner.graph.order:
+            if not run.runner.roles[i].calls_model:
+                continue
+            labels = live.name, run.model_of(i)
+            if (completion := run.completions.get(i)) is not None:
+                self.calls.labels(*labels, "answered").inc()
+                self.call_seconds.labels(*labels).observe(completion.latency_s)
+            else:
+                failed = i in run.lost or i in run.failures
+                how = "cancelled" if i in run.cancelled else "left_out"
+                self.calls.labels(*labels, "failed" if failed else how).inc()
+            if (used := run.used_by(i)).prompt_tokens or used.completion_tokens:
+                self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
+                self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
+                self.dollars.labels(*labels).inc(used.dollars)
+
+    def served(self, live: Live, answer: Served) -> None:
+        """Count what an answer did without."""
+        self.degraded.labels(live.name).inc(answer.degraded)
+        self.hedged.labels(live.name).inc(len(answer.hedged))
+        self.stood_in.labels(live.name).inc(len(answer.stand_ins))
+        if (route := live.deployed.graph.route) is not None:
+            self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
+        for node in live.deployed.graph.nodes:
+            if node.gate is not None and node.id in answer.stages:
+                gate = "closed" if node.id in answer.closed else "open"
+                self.gates.labels(live.name, gate).inc()
+
+    def stands_for(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
+        """A name stands for another version now."""
+        if before is not None:
+            labels = model, before.version, before.graph.content_hash
+            if _shared():  # what several processes share can't be removed
+                self.deployed.labels(*labels).set(0)
+            else:
+                self.deployed.remove(*labels)
+        if now is not None:
+            self.deployed.labels(model, now.version, now.graph.content_hash).set(1)
+
+    def text(self) -> bytes:
+        """All figures in Prometheus' text format, those of all processes together."""
+        return generate_latest(together(os.environ[FOLDER]) if _shared() else self.registry)
+
+
+def together(folder: str) -> CollectorRegistry:
+    """The figures of all processes that keep theirs in this folder."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+    return registry
+
+
+def _shared() -> bool:
+    """Whether this process's figures are kept where several add up; decided when prometheus-client
+    is imported.
+    """
+    return values.ValueClass is not values.MutexValue and FOLDER in os.environ

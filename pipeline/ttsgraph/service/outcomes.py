@@ -1,0 +1,272 @@
+"""What became of answers: kept as the settings say, judged by feedback, and looked at for a
+challenger that is better and for service that is no longer what was tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.deployment.duel import Arm
+from ttsgraph.deployment.figures import Drift
+from ttsgraph.deployment.promotion import Decision
+from ttsgraph.service.book import Book, Entry, KeptAnswer
+from ttsgraph.service.errors import ApiError
+from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.requests import ChatRequest
+from ttsgraph.service.run import Served
+from ttsgraph.settings.service import DriftSettings, FeedbackSettings
+from ttsgraph.tasks.base import Question
+
+if TYPE_CHECKING:
+    from ttsgraph.service.deployments import Live
+
+ERRORS = 3.0
+"""Standard errors that chance is taken to explain: about one false alarm in 1,000 windows at the
+very edge of a setting, and none to speak of where nothing drifts.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Notices(Protocol):
+    """Who is told of what service shows; a loader may be one. May block, and raise TTSGraphError
+    to be told again.
+    """
+
+    def settled(self, task: str, version: str, decision: Decision) -> None:
+        """A challenger is to be promoted, or not, and why."""
+        ...
+
+    def drifted(self, drift: Drift) -> None:
+        """Service is no longer what was tested."""
+        ...
+
+
+class _Judgement(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str | None = None
+    trace_id: str | None = None
+    score: Annotated[float, Field(ge=0, le=1)] | None = None
+    answer: Annotated[str, Field(min_length=1)] | None = None
+
+
+class Outcomes:
+    """The outcomes of one server's answers; nothing at all where none are kept."""
+
+    def __init__(
+        self, settings: FeedbackSettings, metrics: Metrics, notices: Notices | None
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._notices = notices
+        self._book: Book | None = None
+        self._trials: dict[tuple[str, str, str], bool] = {}
+
+    def open(self) -> None:
+        """Begin to keep. Raises DataError where the table can't be written."""
+        if self._settings.keep != "nothing":
+            self._book = Book(self._settings.path, self._settings.rows)
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        if self._book is not None:
+            self._book.close()
+
+    def side(self, champion: Live, challenger: Live | None, trace: str) -> tuple[Live, Arm | None]:
+        """Who answers a request, and as which side of a trial that is open. Chance decides, by the
+        request's trace id, which is random.
+        """
+        if challenger is None or not self._trials.get(_trial(champion, challenger)):
+            return champion, None
+        chosen = int(trace[:12], 16) / 16**12 < self._settings.trial.share
+        return (challenger, "challenger") if chosen else (champion, "champion")
+
+    def keep(
+        self,
+        trace: str,
+        live: Live,
+        champion: Live,
+        arm: Arm | None,
+        asked: ChatRequest,
+        answer: Served,
+    ) -> None:
+        """Keep an answer, in the background."""
+        if self._book is None:
+            return
+        whole = self._settings.keep == "texts" and not (asked.history or asked.system)
+        entry = Entry(
+            trace,
+            live.name,
+            live.deployed.task,
+            live.deployed.version,
+            answer.usage.dollars,
+            agreement_of(live, answer),
+            answer.degraded,
+            asked.question if whole else None,
+            answer.text if whole else None,
+            arm,
+            champion.deployed.version if arm else None,
+        )
+        self._book.later(partial(self._book.add, entry)).add_done_callback(_failed)
+
+    async def judge(self, raw: bytes, tasks: Mapping[str, Live]) -> dict[str, object]:
+        """Feedback on an answer: {"id" or "trace_id", "score" or "answer"}. `tasks` are what is
+        served, by task. Raises ApiError.
+        """
+        said = _parsed(raw)
+        book = self._book
+        if book is None:
+            told = "this server keeps no outcomes; service.feedback.keep of params.yaml says so"
+            raise ApiError(404, told, code="feedback_is_off")
+        reference = said.id or said.trace_id or ""
+        kept = await asyncio.wrap_future(book.later(lambda: book.find(reference)))
+        if kept is None:
+            raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
+        score = said.score
+        if score is None:
+            assert said.answer is not None
+            score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept.task))
+        trial = self._settings.trial
+        first = await asyncio.wrap_future(
+            book.later(
+                lambda: book.judge(reference, score, said.answer, trial.confidence, trial.most)
+            )
+        )
+        self._metrics.feedback.labels(kept.model).inc(first)
+        return {"object": "feedback", "model": kept.model, "score": score}
+
+    async def look(self, pairs: Iterable[tuple[Live, Live | None]]) -> None:
+        """Look at what is kept of what is served, with its challenger where it has one: which
+        trials are open, which were decided, and what has drifted.
+        """
+        book = self._book
+        if book is None:
+            return
+        versions = list(pairs)
+        await asyncio.wrap_future(book.later(lambda: self._look(book, versions)))
+
+    def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
+        self._trials = {
+            key: book.under_trial(*key)
+            for champion, challenger in versions
+            if challenger is not None and challenger.deployed.version != champion.deployed.version
+            for key in [_trial(champion, challenger)]
+        }
+        for one in book.settled() if self._notices is not None else ():
+            assert self._notices is not None
+            _log.info("%s/%s: %s", one.task, one.challenger, one.decision.reason)
+            try:
+                self._notices.settled(one.task, one.challenger, one.decision)
+            except TTSGraphError as error:
+                book.not_told(one)
+                _log.warning("%s/%s stays challenger: %s", one.task, one.challenger, error)
+        for live, _ in versions:
+            for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
+                self._look_at(book, live, figure, column)
+
+    def _look_at(self, book: Book, live: Live, figure: str, column: str) -> None:
+        task = live.deployed.task
+        version = live.deployed.version
+        tested = getattr(live.deployed.tested, figure)
+        values = book.last(task, version, column, self._settings.drift.window)
+        if not values:
+            return
+        served = statistics.fmean(values)
+        self._metrics.figure.labels(live.name, figure).set(served)
+        off = tested is not None and drifted(figure, values, tested, self._settings.drift)
+        self._metrics.drifted.labels(live.name, figure).set(off)
+        if not off:
+            book.no_alert(task, version, figure)
+        elif book.alert(task, version, figure):
+            drift = Drift(task, version, figure, served, tested, len(values))
+            _log.warning("drift: %s", drift)
+            try:
+                if self._notices is not None:
+                    self._notices.drifted(drift)
+            except TTSGraphError as error:
+                book.no_alert(task, version, figure)
+                _log.warning("nobody could be told of the drift: %s", error)
+
+
+def _failed(done: Future[None]) -> None:
+    if error := done.exception():
+        _log.warning("an answer could not be kept: %s", error)
+
+
+def drifted(figure: str, values: list[float], tested: float, settings: DriftSettings) -> bool:
+    """Whether the mean of the values is beyond what the settings allow, by more than chance.
+
+    Accuracy drifts down, cost up, and agreement either way.
+    """
+    if len(values) < settings.least:
+        return False
+    error = ERRORS * statistics.stdev(values) / math.sqrt(len(values))
+    ahead = statistics.fmean(values) - tested
+    if figure == "accuracy":
+        return -ahead - error > settings.accuracy
+    if figure == "cost":
+        return ahead - error > settings.cost * tested
+    return abs(ahead) - error > settings.agreement
+
+
+def agreement_of(live: Live, answer: Served) -> float | None:
+    """Whether the first two nodes to answer, of those that the last one reads, say the same; None
+    where there were no two. A vote that is decided hears no more than a majority, which agrees, so
+    that all that were heard would say too much.
+    """
+    graph = live.deployed.graph
+    reads = graph.reads[graph.sink]
+    first = [i for i in answer.completions if i in reads][:2]
+    if len(first) < 2:
+        return None
+    one, other = (live.task.extract(answer.node_texts[i]) for i in first)
+    return float(one is not None and one == other)
+
+
+def _trial(champion: Live, challenger: Live) -> tuple[str, str, str]:
+    return champion.deployed.task, champion.deployed.version, challenger.deployed.version
+
+
+def _parsed(raw: bytes) -> _Judgement:
+    try:
+        said = _Judgement.model_validate(json.loads(raw))
+    except (ValueError, RecursionError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else None
+        where = ".".join(map(str, first["loc"])) if first else ""
+        what = f"{where}: {first['msg']}" if first else "it is not JSON"
+        raise ApiError(
+            400, f"expected feedback as a JSON object, but {what}", where or None
+        ) from None
+    if (said.id is None) == (said.trace_id is None):
+        raise ApiError(400, "expected the answer's id, or its trace_id", "id")
+    if (said.score is None) == (said.answer is None):
+        raise ApiError(400, "expected a score from 0 to 1, or the right answer", "score")
+    return said
+
+
+def _graded(kept: KeptAnswer, right: str, live: Live | None) -> float:
+    """The grade of an answer, given the right one. Raises ApiError."""
+    if kept.question is None or kept.answer is None:
+        told = "no text of this answer is kept, so that it can't be graded: expected a score"
+        raise ApiError(400, told, "answer")
+    if live is None:
+        raise ApiError(404, f"{kept.task} is not served any more: expected a score", "answer")
+    try:
+        task = live.task
+        return float(task.grade(Question("asked", kept.question, right), kept.answer))
+    except Exception:  # kinds whose questions are more than their text
+        told = f"answers of {kept.task} can't be graded by a right answer: expected a score"
+        raise ApiError(400, told, "answer") from None

@@ -1,0 +1,474 @@
+"""A question on its way through a graph for somebody who waits: nothing is waited for that the
+answer does not need.
+
+In a search every call that is begun ends, and one that failed leaves its question unscored. Here a
+vote is over as soon as no answer that is still to come can change it, and calls that nobody needs
+any more are cancelled; a vote goes on without a voice that failed, as long as its quorum answered.
+A request's time is shared over the layers of calls that are still to come: what is not there when
+its share has passed is done without, and at the deadline the graph answers with what there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import cast
+
+from ttsgraph.base.errors import CallFailed, ContextOverflow
+from ttsgraph.evaluation.executor import Finish, GraphRunner, NodeAnswer, PendingCall, Run
+from ttsgraph.graphs.roles import Role, get_role, head_of, majority
+from ttsgraph.graphs.stopping import LOSSLESS, decided
+from ttsgraph.models.client import OUTGOING, Completion, Outgoing, Request, Usage
+from ttsgraph.service.steady import Steady
+from ttsgraph.tasks.base import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What an answer may do without: a vote, the voices beyond this share of those that it asked;
+    with `fallback`, any node what it can't read, and its own model: it then passes on the most
+    frequent answer that it was to read.
+
+    A lossless vote begins its next wave early once a wave takes `patience` times as long as its
+    first half, so that one slow voice holds up no answer; None: never.
+    """
+
+    quorum: float = 0.5
+    fallback: bool = False
+    patience: float | None = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Served(NodeAnswer):
+    """An answer, and what it went without: calls that `lost` say why they failed, `cancelled` and
+    `left_out` calls, and nodes that passed on another's answer because their own call failed
+    (`fallbacks`). `late`: a deadline ended it before all had answered. `stand_ins` are models that
+    answered for a node whose own failed, `hedged` nodes whose call was made a second time.
+
+    `degraded` says that for want of a call it may be another answer than the graph's own: not where
+    a vote was lost that could not have changed it. `begun` requests were sent to endpoints, and
+    `billed` of them answered, or given up on the way: the usage counts these too, with the tokens
+    that a call of their model takes on average.
+    """
+
+    lost: Mapping[int, str] = field(default_factory=dict)
+    cancelled: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
+    fallbacks: tuple[int, ...] = ()
+    late: bool = False
+    stand_ins: Mapping[int, str] = field(default_factory=dict)
+    hedged: tuple[int, ...] = ()
+    degraded: bool = False
+    begun: int = 0
+    billed: int = 0
+
+
+class ServedRun(Run):
+    """One question, for somebody who waits. `told` says whether some of the answer is with the
+    client already, so that no other can take its place.
+    """
+
+    def __init__(
+        self,
+        runner: GraphRunner,
+        question: Question,
+        finish: Finish | None,
+        tolerance: Tolerance,
+        steady: Steady | None = None,
+        told: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(runner, question, finish)
+        self.tolerance = tolerance
+        self._steady = steady
+        self._told = told
+        self._finishes = finish is not None
+        self._requests: dict[int, Request] = {}
+        self.stand_ins: dict[int, str] = {}
+        self.hedged: list[int] = []
+        self.lost: dict[int, CallFailed] = {}
+        self.fallbacks: list[int] = []
+        self.cancelled: list[int] = []
+        self.late = False
+        self._under_way: dict[int, asyncio.Task[Completion | str]] = {}
+        self._end = math.inf
+        self._share_ends: dict[int, float] = {}
+        self.cut: set[int] = set()
+        self.outgoing: dict[int, Outgoing] = {}
+        self._began: dict[tuple[int, int], float] = {}
+        self._hurry_at: dict[tuple[int, int], float] = {}
+
+    async def answer(self, deadline_s: float | None = None) -> Served:
+        """Run the graph, for at most `deadline_s` seconds: then it answers with what there is,
+        without a text where that is nothing. Cancelling it cancels every call.
+        """
+        loop = asyncio.get_running_loop()
+        self._end = math.inf if deadline_s is None else loop.time() + deadline_s
+        try:
+            self._begin(self.advance(self.runner.sources))
+            while self._under_way and not self._over:
+                hurry = self._next_hurry(loop.time())
+                share = min((self._share_ends[i] for i in self._under_way), default=math.inf)
+                until = min(self._end, hurry, share)
+                left = None if until == math.inf else max(0.0, until - loop.time())
+                done, _ = await asyncio.wait(
+                    self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done:
+                    self._take([i for i, task in self._under_way.items() if task in done])
+                elif until == hurry:
+                    self._hurry(hurry)
+                elif until == self._end:
+                    self._give_up()
+                    break
+                else:
+                    self._cut(until)
+        finally:
+            await self._cancel(list(self._under_way))
+        return self._served()
+
+    @cached_property
+    def _layers(self) -> dict[int, int]:
+        """Node -> calls that follow one another from it to the answer, itself included."""
+        graph = self.runner.graph
+        found: dict[int, int] = {}
+        for i in reversed(graph.order):
+            after = max((found[j] for j in graph.successors[i]), default=0)
+            found[i] = after + self.runner.roles[i].calls_model
+        return found
+
+    def _share_end(self, i: int) -> float:
+        """When the share of the time has passed that a node's call has if it begins now."""
+        layers = self._layers[i]
+        if layers < 2 or self._end == math.inf:
+            return math.inf
+        now = asyncio.get_running_loop().time()
+        return now + (self._end - now) / layers
+
+    def _cut(self, until: float) -> None:
+        """Go on without the calls whose share has passed, where what reads them has something to
+        go on with; the others have a share of what is left.
+        """
+        graph = self.runner.graph
+        for i in [i for i in self._under_way if self._share_ends[i] <= until]:
+            if i not in self._under_way:
+                continue
+            readers = [j for j in graph.successors[i] if j in self.demand.stage]
+            there = self._heard(graph.reads[i])
+            if not there and not all(self._heard(graph.reads[j]) for j in readers):
+                self._share_ends[i] = self._share_end(i)
+                continue
+            self._under_way.pop(i).cancel()
+            self.cut.add(i)
+            late = CallFailed(f"{self.model_of(i)} took more than its share of the request's time")
+            self._begin(self.advance(self._missing(i, late)))
+        self._drop()
+
+    def _next_hurry(self, now: float) -> float:
+        """When the next wave begins that does not wait for the one before; infinity where none
+        does.
+        """
+        if self.tolerance.patience is None:
+            return math.inf
+        found = math.inf
+        for i in self.runner.adaptive:
+            node = self.runner.nodes[i]
+            place = self.demand.stage.get(i)
+            hurries = (
+                place is not None
+                and node.stop == LOSSLESS
+                and self.demand.goes_on(i)
+                and not self._ended(i)
+            )
+            if not hurries or place is None or (node.gate and not place):
+                continue
+            began = self._began.setdefault((i, place), now)
+            members = self.demand.graph.stages[i][place]
+            if 2 * sum(map(self._ended, members)) >= len(members):
+                found = min(
+                    found,
+                    self._hurry_at.setdefault(
+                        (i, place), began + self.tolerance.patience * (now - began)
+                    ),
+                )
+        return found
+
+    def _hurry(self, until: float) -> None:
+        """Begin the next wave of the votes whose patience has ended."""
+        for (i, place), at in list(self._hurry_at.items()):
+            if (
+                at <= until
+                and self.demand.stage[i] == place
+                and not self._ended(i)
+                and self.demand.goes_on(i)
+            ):
+                self._begin(self.advance(self.demand.go_on(i, hurry=True)))
+
+    @property
+    def _over(self) -> bool:
+        return bool(self.failures) or self.runner.sink in self.texts
+
+    def _begin(self, calls: Iterable[PendingCall]) -> None:
+        for i, call in calls:
+            self._share_ends[i] = self._share_end(i)
+            self._under_way[i] = asyncio.ensure_future(self._called(i, call))
+
+    async def _called(self, i: int, call: Awaitable[Completion | str]) -> Completion | str:
+        """What a node's call answers, or that of the model that stands in where it fails."""
+        self.outgoing[i] = Outgoing(self.headers_of(i))
+        OUTGOING.set(self.outgoing[i])  # in this call's task alone
+        if self._steady is None or i in self.runner.slow:
+            return await call
+        return await self._steadily(i, cast("Awaitable[Completion]", call), self._steady)
+
+    async def _steadily(self, i: int, call: Awaitable[Completion], steady: Steady) -> Completion:
+        once = self._finishes and i == self.runner.sink  # its text goes to the client as it comes
+        model = self._model(i)
+        request = None if once else self._requests[i]
+        try:
+            return await steady.answer(model, call, request, lambda: self.hedged.append(i))
+        except CallFailed:
+            other = steady.stand_in(model)
+            if other is None or (once and self._told()):
+                raise
+        self.stand_ins[i] = other
+        try:
+            heard = self._heard(self.runner.graph.reads[i])
+            request = self._request(i, self.runner.roles[i], heard)
+            begin = self.begin_last if once else self.runner.begin
+            found = begin(request)
+            if isinstance(found, Completion):
+                return found
+            return await steady.answer(other, found, None, lambda: None)
+        except CallFailed:
+            del self.stand_ins[i]
+            raise
+
+    def headers_of(self, i: int) -> Mapping[str, str]:
+        """What the requests of a node's call carry."""
+        return {}
+
+    def model_of(self, i: int) -> str:
+        """The model that a node asks, or that stands in."""
+        return self.stand_ins.get(i) or super()._model(i)
+
+    def _model(self, i: int) -> str:
+        return self.model_of(i)
+
+    def _request(self, i: int, role: Role, answers: list[str]) -> Request:
+        self._requests[i] = request = super()._request(i, role, answers)
+        return request
+
+    def _take(self, done: list[int]) -> None:
+        """Take in calls that ended, begin what they make ready, and cancel what nobody needs any
+        more.
+        """
+        for i in done:
+            task = self._under_way.pop(i)
+            try:
+                ready = self._arrived(i, task.result())
+            except (CallFailed, ContextOverflow) as error:
+                ready = self._missing(i, error)
+            self._begin(self.advance(ready))
+        self._drop()
+
+    def _arrived(self, i: int, completion: Completion | str) -> list[int]:
+        if self._steady is not None and isinstance(completion, Completion) and i in self._requests:
+            self._steady.learn(self.model_of(i), self._requests[i], completion)
+        return super()._arrived(i, completion)
+
+    def _drop(self) -> None:
+        """Cancel what nobody needs any more."""
+        needed = self._needed()
+        for i in [i for i in self._under_way if i not in needed]:
+            self._under_way.pop(i).cancel()
+            self.cancelled.append(i)
+
+    async def _cancel(self, nodes: list[int]) -> None:
+        tasks = [self._under_way.pop(i) for i in nodes]
+        self.cancelled += nodes
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _needed(self) -> set[int]:
+        """The nodes without an answer that the sink still waits for."""
+        found: set[int] = set()
+        asked = [self.runner.sink]
+        while asked:
+            i = asked.pop()
+            if i in found or i in self.texts or i in self.lost:
+                continue
+            found.add(i)
+            asked += self.demand.awaited(i)
+        return found
+
+    def _heard(self, nodes: Iterable[int]) -> list[str]:
+        return [self.texts[p] for p in nodes if p in self.texts]
+
+    def _reached(self, i: int) -> list[int]:
+        ready = super()._reached(i)
+        for after in self.runner.graph.successors[i]:
+            if after in self.demand.stage and after not in self.texts and self._is_decided(after):
+                self.texts[after] = majority(
+                    self.runner.task, self._heard(self.runner.graph.reads[after])
+                )
+                ready += self._reached(after)
+            elif after in ready and after not in self.lost and not self._can_go_on(after):
+                ready += self._lose(
+                    after,
+                    self.lost[next(p for p in self.runner.graph.reads[after] if p in self.lost)],
+                )
+        return [j for j in ready if j not in self.texts and j not in self.lost]
+
+    def _is_decided(self, i: int) -> bool:
+        """Whether no answer that is missing can change a vote; a confidence rule waits for its
+        wave, as it was measured.
+        """
+        graph = self.runner.graph
+        extract = self.runner.task.extract
+        node = graph.node(i)
+        reads = graph.reads[i]
+        past_gate = node.gate is None or self.demand.stage[i] > 0
+        if not (self.runner.roles[i].by_majority and past_gate) or node.stop.rule == "none":
+            return False
+        heard = {
+            k: extract(self.texts[p]) if p in self.texts else None
+            for k, p in enumerate(reads)
+            if self._ended(p)
+        }
+        head = head_of(self.runner.task)
+        return len(heard) < len(reads) and decided(heard, len(reads), head) and self._has_quorum(i)
+
+    def _ended(self, i: int) -> bool:
+        return i in self.texts or i in self.lost
+
+    def _has_quorum(self, i: int) -> bool:
+        """Whether enough of the voices have answered that a vote asked so far."""
+        asked = [p for p in self.runner.graph.reads[i] if p in self.demand.stage]
+        return sum(p in self.texts for p in asked) >= max(
+            1.0, self.tolerance.quorum * sum(map(self._ended, asked))
+        )
+
+    def _tolerates(self, i: int) -> bool:
+        return self._makes_do or not self.runner.roles[i].calls_model
+
+    @property
+    def _makes_do(self) -> bool:
+        """Whether nodes go on with whatever there is: as the settings say, or for want of time."""
+        return self.tolerance.fallback or bool(self.cut)
+
+    def _can_go_on(self, i: int) -> bool:
+        """Whether a node whose stage is complete has enough to go on with, of what did not fail."""
+        stage = self.demand.awaited(i)
+        if not any(p in self.lost for p in self.runner.graph.predecessors[i]):
+            return True
+        if self.demand.goes_on(i) and self._tolerates(i):
+            return True  # the next stage may have more
+        needed = max(1, self.runner.roles[i].min_in_degree)
+        enough = len(self._heard(self.runner.graph.reads[i])) >= needed or bool(self._heard(stage))
+        return self._tolerates(i) and enough and (self._makes_do or self._has_quorum(i))
+
+    def _missing(self, i: int, error: CallFailed | ContextOverflow) -> list[int]:
+        if isinstance(error, ContextOverflow):
+            return super()._missing(i, error)
+        inputs = self._heard(self.runner.graph.reads[i])
+        if (self.tolerance.fallback or i in self.cut) and inputs:
+            self.texts[i] = majority(self.runner.task, inputs)
+            self.fallbacks.append(i)
+            self.lost[i] = error
+            return self._reached(i)
+        return self._lose(i, error)
+
+    def _lose(self, i: int, error: CallFailed) -> list[int]:
+        """A node without an answer: those that can't do without it are lost with it, and the run
+        where that is the sink.
+        """
+        self.lost[i] = error
+        if i == self.runner.sink:
+            self.failures[i] = error
+            self.late = self.late or bool(self.cut)
+            return []
+        ready = self._reached(i)
+        for after in self.runner.graph.successors[i]:
+            if after in self.demand.stage and not self._ended(after) and not self._tolerates(after):
+                ready += self._lose(after, error)
+        return [j for j in ready if not self._ended(j)]
+
+    def _give_up(self) -> None:
+        """The deadline has come: every node that is asked passes on what there is of what it was to
+        read.
+        """
+        self.late = True
+        graph = self.runner.graph
+        task = self.runner.task
+        for i in graph.order:
+            there = self._heard(graph.predecessors[i])
+            if i in self.demand.stage and i not in self.texts and there:
+                self.texts[i] = majority(task, there)
+
+    def _served(self) -> Served:
+        graph = self.runner.graph
+        if self.late and graph.sink not in self.texts:
+            self.failures.setdefault(graph.sink, CallFailed("no answer before the deadline"))
+        plain = self.result()
+        calls = [i for i in graph.order if get_role(graph.node(i).role).calls_model]
+        begun = {*self.completions, *self.cancelled, *self.lost}
+        return Served(
+            **{part.name: getattr(plain, part.name) for part in fields(plain)},
+            lost={i: str(self.lost[i]) for i in calls if i in self.lost},
+            cancelled=tuple(sorted(self.cancelled)),
+            left_out=tuple(i for i in calls if i not in begun),
+            fallbacks=tuple(sorted(self.fallbacks)),
+            late=self.late,
+            stand_ins={i: model for i, model in self.stand_ins.items() if i in self.completions},
+            hedged=tuple(sorted(set(self.hedged))),
+            degraded=self._is_degraded(),
+            begun=sum(out.begun for out in self.outgoing.values()),
+            billed=sum(not made.cached for made in self.completions.values())
+            + sum(out.begun - out.ended for out in self.outgoing.values()),
+        )
+
+    def used(self) -> Usage:
+        """What the calls used that were answered, and about what those did that were given up on
+        the way.
+        """
+        return sum(map(self.used_by, self.runner.graph.order), Usage())
+
+    def used_by(self, i: int) -> Usage:
+        """The same of one node's call."""
+        price = self.runner.pool[self.model_of(i)].price
+        used = Usage()
+        if (made := self.completions.get(i)) is not None:
+            dollars = price.of(made)
+            spent = 0.0 if made.cached else dollars
+            used = Usage(
+                made.prompt_tokens, made.completion_tokens, dollars, spent, 1, int(made.cached)
+            )
+        out = self.outgoing.get(i)
+        if out is not None and self._steady is not None:
+            for _ in range(out.begun - out.ended):
+                lost = self._steady.expected(self.model_of(i), self._requests[i])
+                dollars = price.of(lost)
+                used += Usage(lost.prompt_tokens, lost.completion_tokens, dollars, dollars)
+        return used
+
+    def _is_degraded(self) -> bool:
+        if self.late or self.fallbacks or any(i in self.completions for i in self.stand_ins):
+            return True
+        return any(self._mattered(i) for i in self.lost)
+
+    def _mattered(self, i: int) -> bool:
+        """Whether a call that failed could have changed what reads it."""
+        graph = self.runner.graph
+        extract = self.runner.task.extract
+        for after in graph.successors[i]:
+            if after not in self.demand.stage:
+                continue
+            reads = graph.reads[after]
+            heard = {k: extract(self.texts[p]) for k, p in enumerate(reads) if p in self.texts}
+            if not (self.runner.roles[after].by_majority and decided(heard, len(reads))):
+                return True
+        return False

@@ -1,0 +1,104 @@
+"""In which number format servers on this machine's processor hold weights and compute.
+
+A processor without instructions for bfloat16 emulates it, at a fifth of float32's speed (measured
+with both models of the default profile on AVX2); one that has them is 1.7 times as fast with it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from ttsgraph.base.files import keep, kept
+from ttsgraph.base.state import STATE
+
+NumberFormat = Literal["bfloat16", "float32"]
+
+CPU_INFO = Path("/proc/cpuinfo")
+KNOWS_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
+"""Flags of x86 and Arm processors, as Linux names them."""
+TIMED = "number-format.json"
+
+# One layer's product for a batch of 24 tokens, in each format; the size is that of the default
+# profile's models.
+_TIME = """
+import json, time, torch
+def seconds(dtype):
+    layer, tokens = torch.randn(1536, 576, dtype=dtype), torch.randn(24, 576, dtype=dtype)
+    best = float("inf")
+    end = time.perf_counter() + 0.5
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        torch.nn.functional.linear(tokens, layer)
+        best = min(best, time.perf_counter() - began)
+    return best
+with torch.inference_mode():
+    print(json.dumps({str(d).removeprefix("torch."): seconds(d) for d in (torch.bfloat16, torch.float32)}))
+"""  # noqa: E501
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenFormat:
+    """A number format, and why it was chosen."""
+
+    name: NumberFormat
+    why: str
+
+
+def number_format(
+    wanted: NumberFormat | Literal["auto"],
+    python: str,
+    state: Path = STATE,
+    cpu_info: Path = CPU_INFO,
+) -> ChosenFormat:
+    """The format to serve in on the CPU: what the profile says (`engine.dtype`), else the faster
+    one by the processor's flags; where these don't decide (AVX-512 without bfloat16, or a system
+    that doesn't tell) by a second's timing with the servers' `python`, once per processor.
+    """
+    if wanted != "auto":
+        return ChosenFormat(wanted, "engine.dtype says so")
+    processor, flags = _processor(cpu_info)
+    if known := sorted(KNOWS_BFLOAT16 & flags):
+        return ChosenFormat("bfloat16", f"the processor has {known[0]}")
+    if flags and "avx512f" not in flags:
+        return ChosenFormat("float32", "the processor has no instructions for bfloat16")
+    return _timed(processor, python, state / TIMED)
+
+
+def _processor(cpu_info: Path) -> tuple[str, set[str]]:
+    """The processor's name, and its flags as far as they can be read."""
+    name = platform.processor() or platform.machine()
+    try:
+        text = cpu_info.read_text(encoding="utf-8")
+    except OSError:
+        return name, set()
+    fields = {
+        key.strip(): value.strip() for key, _, value in (x.partition(":") for x in text.split("\n"))
+    }
+    flags = fields.get("flags", fields.get("Features", ""))
+    return fields.get("model name", name), set(flags.split())
+
+
+def _timed(processor: str, python: str, memory: Path) -> ChosenFormat:
+    try:
+        found = kept(memory)
+        if found["processor"] == processor:
+            return ChosenFormat(found["name"], found["why"])
+    except (LookupError, TypeError):
+        pass
+    try:
+        done = subprocess.run([python, "-c", _TIME], capture_output=True, text=True, check=True)
+        seconds = json.loads(done.stdout)
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return ChosenFormat("float32", "its speed could not be measured with the servers' Python")
+    ratio = seconds["bfloat16"] / seconds["float32"]
+    chosen = ChosenFormat(
+        "bfloat16" if ratio < 1 else "float32",
+        f"measured: bfloat16 takes {ratio:.2f} times as long as float32",
+    )
+    keep(memory, {"processor": processor} | asdict(chosen))
+    return chosen

@@ -1,0 +1,342 @@
+"""Which local model servers to run, and with which command: the flags here were measured, the
+comments say what for.
+
+A server is described by a `ServerSpec`; `launcher.py` starts and stops it. The servers run in an
+environment of their own (`.venv-serve`), so nothing here imports torch or vLLM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Literal
+from urllib.request import ProxyHandler, build_opener
+
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.serving.memory import Need, Tenant, shares
+from ttsgraph.serving.number_format import ChosenFormat, NumberFormat, number_format
+
+Device = Literal["cpu", "gpu"]
+ServerEngine = Literal["vllm", "transformers"]
+
+HOST = "127.0.0.1"
+NO_SIZES: Mapping[int, float] = {}
+SERVE_PYTHON = ".venv-serve/bin/python"
+# A proxy set for the outside world must not be asked for this machine's own servers.
+LOCAL = build_opener(ProxyHandler({}))
+# vLLM closes an idle connection after 5 s, at times just as a client is about to use it again: a
+# read error.
+_ALWAYS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
+"""Where the hub's token is, for servers that fetch their weights from it."""
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """One server to start: its command, what it adds to the environment, where it listens and where
+    it logs.
+    """
+
+    name: str
+    served_models: tuple[str, ...]
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    port: int
+    log: Path
+    lists_models: bool = True
+    """Whether /v1/models names what is served; if not, a healthy server is taken at its word."""
+
+    gpus: tuple[int, ...] = ()
+    """Those that it takes memory of: of servers that share one, one starts at a time."""
+
+    secrets: tuple[str, ...] = ()
+    """Secret variables of the environment that it gets; it gets no other."""
+
+    note: str = ""
+    """What is told when it starts."""
+
+    @property
+    def base_url(self) -> str:
+        """The OpenAI API's address."""
+        return f"http://{HOST}:{self.port}/v1"
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different TCP ports that nothing listens on now."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def core_shares(servers: int, cores: Sequence[int]) -> list[str]:
+    """Which cores each of `servers` binds its compute to, as VLLM_CPU_OMP_THREADS_BIND writes it
+    ("0", "0,1").
+
+    Where there are more cores than servers one stays free for the API processes and the client;
+    with fewer, they share.
+    """
+    each = max(1, (len(cores) - 1) // servers)
+    return [
+        ",".join(str(cores[(i * each + j) % len(cores)]) for j in range(each))
+        for i in range(servers)
+    ]
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """One model to serve: where its weights are (a folder or a hub id), and what differs from the
+    other models' servers.
+
+    `replicas` servers share its load, each at one of `ports`, or at free ones if there are none.
+    `tensor_parallel`, `gpu_memory` (the share of each GPU's memory) and `need` (what the server
+    takes of it, if that is known) matter on GPUs alone. `from_hub` says that `source` is a hub id.
+    """
+
+    source: str
+    revision: str | None = None
+    ports: tuple[int, ...] = ()
+    replicas: int = 1
+    tensor_parallel: int = 1
+    gpu_memory: float | None = None
+    max_model_len: int | None = None
+    extra: tuple[str, ...] = ()
+    need: Need | None = None
+    from_hub: bool = False
+
+    @property
+    def source_at_revision(self) -> str:
+        """What a server of transformers is started with, and goes by."""
+        return self.source + (f"@{self.revision}" if self.revision is not None else "")
+
+
+def gpus_of(needs: Sequence[int], gpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """Which GPUs each server gets, given how many each needs: they take GPUs in turn.
+
+    Raises EndpointError when a server needs more GPUs than there are.
+    """
+    if needs and max(needs) > len(gpus):
+        raise EndpointError(
+            f"expected at least {max(needs)} GPUs for a model with tensor_parallel {max(needs)},"
+            f" found {len(gpus)}"
+        )
+    turn = itertools.cycle(gpus)
+    return [tuple(next(turn) for _ in range(need)) for need in needs]
+
+
+@dataclass(frozen=True)
+class ServerSlot:
+    """Where one server of the pool goes: its title and port, the CPU cores or the GPUs it has, and
+    its share of their memory.
+    """
+
+    title: str
+    name: str
+    hosted: Hosted
+    port: int
+    cores: str
+    gpus: tuple[int, ...]
+    gpu_memory: float
+
+
+def slots(
+    models: Mapping[str, Hosted],
+    device: Device,
+    gpus: Sequence[int],
+    gpu_gib: Mapping[int, float] = NO_SIZES,
+) -> list[ServerSlot]:
+    """One slot per replica of each model (served name -> what to serve); free ports where none is
+    given.
+
+    `gpu_gib` are the sizes of the GPUs' memories, as far as they are known.
+    """
+    servers = [(name, hosted, k) for name, hosted in models.items() for k in range(hosted.replicas)]
+    cores = (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
+    core_lists = core_shares(len(servers), cores) if servers else []
+    on_gpus: list[tuple[int, ...]] = [()] * len(servers)
+    given = [0.0] * len(servers)
+    if device == "gpu":
+        on_gpus = gpus_of([hosted.tensor_parallel for _, hosted, _ in servers], gpus)
+        placed = zip(on_gpus, servers, strict=True)
+        given = shares(
+            [Tenant(taken, hosted.need, hosted.gpu_memory) for taken, (_, hosted, _) in placed],
+            gpu_gib,
+        )
+    found = []
+    for place, ((name, hosted, k), spare) in enumerate(
+        zip(servers, free_ports(len(servers)), strict=True)
+    ):
+        title = name if hosted.replicas == 1 else f"{name}-{k + 1}"
+        port = hosted.ports[k] if hosted.ports else spare
+        found.append(
+            ServerSlot(title, name, hosted, port, core_lists[place], on_gpus[place], given[place])
+        )
+    return found
+
+
+def server_specs(
+    engine: ServerEngine,
+    models: Mapping[str, Hosted],
+    *,
+    log_dir: Path,
+    python: str = SERVE_PYTHON,
+    device: Device = "cpu",
+    gpus: Sequence[int] = (0,),
+    max_model_len: int = 2048,
+    extra: Sequence[str] = (),
+    max_seqs: int | None = None,
+    gpu_gib: Mapping[int, float] = NO_SIZES,
+    dtype: ChosenFormat | None = None,
+) -> tuple[ServerSpec, ...]:
+    """The servers of a pool (served name -> what to serve), one per replica; `extra` is appended to
+    every command.
+
+    Those of hub ids may go online, and get the hub's token. `max_seqs` is the most requests that
+    one is sent at once, `gpu_gib` as for `slots`, and `dtype` the number format on the CPU (the
+    faster one there if not given). Raises EndpointError when a model needs more GPUs than `gpus`
+    has.
+    """
+    specs = []
+    if device == "cpu":
+        dtype = dtype or number_format("auto", python)
+    for slot in slots(models, device, gpus, gpu_gib):
+        command, env = _COMMANDS[engine](
+            slot,
+            python,
+            dtype.name if dtype else None,
+            slot.hosted.max_model_len or max_model_len,
+            max_seqs,
+        )
+        env |= _ALWAYS | ({} if slot.hosted.from_hub else _OFFLINE)
+        if device == "gpu":
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, slot.gpus))
+        log = log_dir / f"{slot.title.replace('/', '--')}.log"
+        words = (*command, *slot.hosted.extra, *extra)
+        secrets = HUB_TOKEN if slot.hosted.from_hub else ()
+        specs.append(
+            ServerSpec(
+                slot.title,
+                (slot.name,),
+                words,
+                env,
+                slot.port,
+                log,
+                engine == "vllm",
+                slot.gpus,
+                secrets,
+                f"number format {dtype.name}: {dtype.why}" if dtype else "",
+            )
+        )
+    return tuple(specs)
+
+
+def _vllm(
+    slot: ServerSlot,
+    python: str,
+    dtype: NumberFormat | None,
+    max_model_len: int,
+    max_seqs: int | None,
+) -> tuple[list[str], dict[str, str]]:
+    """On the CPU in the number format `dtype`; on GPUs (None) in that of the weights."""
+    # The `vllm` command looks up a distribution of that name, which the CPU build doesn't have:
+    # hence the module.
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", slot.hosted.source]
+    command += ["--served-model-name", slot.name, "--host", HOST, "--port", str(slot.port)]
+    command += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
+    if slot.hosted.revision is not None:
+        command += ["--revision", slot.hosted.revision]
+    if dtype is not None:
+        # Blocks of 32 tokens, the smallest the CPU kernels take: prompt prefixes are reused in
+        # whole blocks, and with the default of 128 short few-shot prompts share nothing (half the
+        # speed). Eager starts in a fifth of the time at the same speed.
+        command += ["--dtype", dtype, "--enforce-eager", "--block-size", "32"]
+        return command, {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": slot.cores}
+    if max_seqs is not None:
+        # As many as there can be: vLLM keeps memory for the logits of all of them, 1 GiB for 1024
+        # of a large vocabulary.
+        command += ["--max-num-seqs", str(max_seqs)]
+    command += [
+        "--tensor-parallel-size",
+        str(len(slot.gpus)),
+        "--gpu-memory-utilization",
+        str(slot.gpu_memory),
+    ]
+    return command, {}
+
+
+def _transformers(
+    slot: ServerSlot,
+    python: str,
+    dtype: NumberFormat | None,
+    max_model_len: int,
+    max_seqs: int | None,
+) -> tuple[list[str], dict[str, str]]:
+    """For models that vLLM doesn't know. It ignores stop sequences (the client cuts there) and
+    lists no models.
+    """
+    server = str(Path(__file__).with_name("transformers_server.py"))
+    command = [python, "-P", server, str(max_model_len), slot.hosted.source_at_revision]
+    command += [
+        "--host",
+        HOST,
+        "--port",
+        str(slot.port),
+        "--continuous-batching",
+        "--dtype",
+        dtype or "bfloat16",
+    ]
+    # Room for the keys and values of 16 full prompts; left alone, it takes nearly all the memory
+    # there is.
+    command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]
+    if dtype is None:
+        return [*command, "--device", "cuda:0"], {}
+    # Threads that spin while they wait for one another make every layer wait for whatever else runs
+    # on their cores: 15 ms instead of 0.2 for a small product on two busy cores.
+    return [*command, "--device", "cpu"], {
+        "OMP_NUM_THREADS": str(slot.cores.count(",") + 1),
+        "OMP_WAIT_POLICY": "passive",
+    }
+
+
+_COMMANDS: dict[
+    ServerEngine,
+    Callable[
+        [ServerSlot, str, NumberFormat | None, int, int | None], tuple[list[str], dict[str, str]]
+    ],
+] = {
+    "vllm": _vllm,
+    "transformers": _transformers,
+}
+
+
+def served_models(base_url: str, timeout_s: float = 2.0) -> tuple[str, ...] | None:
+    """The model names an OpenAI API lists, or None when nothing there answers as one."""
+    try:
+        with LOCAL.open(f"{base_url}/models", timeout=timeout_s) as response:
+            return tuple(str(model["id"]) for model in json.load(response)["data"])
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return None
+
+
+def gpu_memory_gib() -> list[float]:
+    """Memory of each GPU that NVIDIA's driver shows, in GiB; empty without one."""
+    try:
+        command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [float(line) / 1024 for line in done.stdout.split()]

@@ -1,0 +1,591 @@
+"""params.yaml and a profile as frozen, closed settings.
+
+params.yaml says what to run (profile, tasks, methods, seed); profiles/<name>.yaml says with what
+(pool, engine, tasks, budget, search, agent). An unknown key, a wrong type or an impossible value
+raises SettingsError in one line that names file, key and value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.parsing import Closed, load
+from ttsgraph.evaluation.objective import ACCURACY, Objective
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
+from ttsgraph.graphs.roles import get_role, role_names, unfit
+from ttsgraph.models.client import Sampling
+from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
+from ttsgraph.pool.judge import JUDGE
+from ttsgraph.pool.settings import ModelSettings, PriceSetting, price_of
+from ttsgraph.pool.spec import FACTS, ModelPool, Price
+from ttsgraph.pool.variants import Temperature, TopP, variant_name
+from ttsgraph.settings.lengths import LengthSettings, MeasuredLengths
+from ttsgraph.settings.plugins import load_for
+from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.settings.stages import (
+    BudgetSettings,
+    ContestSettings,
+    DeploySettings,
+    EvaluateSettings,
+    InitSettings,
+    LimitSettings,
+    PilotSettings,
+    RacingSettings,
+    ResearchSettings,
+)
+from ttsgraph.settings.workers import WorkerSettings
+from ttsgraph.simulated.client import Simulation
+from ttsgraph.tasks import TASKS, get_task
+from ttsgraph.tasks.base import AskingTask, Question, Task
+from ttsgraph.tasks.prompts import Layout, Prompt, Style
+from ttsgraph.tasks.sources import Source
+
+
+class SplitSettings(Closed):
+    """Questions per split; `shots` are the worked examples of few-shot prompts."""
+
+    shots: int = Field(default=0, ge=0)
+    train: PositiveInt
+    val: PositiveInt
+    test: PositiveInt
+
+    def sizes(self) -> dict[str, int]:
+        """Split -> number of questions, in drawing order."""
+        return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
+
+
+class LayoutSettings(Closed):
+    """How few-shot prompts write one question; `{question}` and `{answer}` stand for the texts."""
+
+    head: str = Layout().head
+    refine: str = Layout().refine
+    fuse: str = Layout().fuse
+    cue: str = Layout().cue
+    separator: str = Layout().separator
+
+
+class PromptSettings(Closed):
+    """How a task speaks to models. Without an instruction, the task's own is used; `layout` is for
+    few_shot alone.
+    """
+
+    style: Style = "chat"
+    instruction: str | None = None
+    layout: LayoutSettings = LayoutSettings()
+
+    def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
+        """The value that roles build messages from."""
+        instruction = task.instruction if self.instruction is None else self.instruction
+        return Prompt(instruction, self.style, tuple(shots), Layout(**self.layout.model_dump()))
+
+
+class SamplingSettings(Closed):
+    """How completions are drawn."""
+
+    temperature: Temperature = 0.9
+    top_p: TopP = 1.0
+    max_tokens: PositiveInt = 512
+    stop: tuple[str, ...] = ()
+
+    def sampling(self) -> Sampling:
+        """The value that goes into a request."""
+        return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
+
+
+class TaskSettings(Closed):
+    """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for
+    the budget.
+    """
+
+    kind: str
+    grading: dict[str, Any] = Field(
+        default_factory=dict,
+        exclude_if=lambda grading: not grading,
+        description="settings of the kind (docs/own-task.md)",
+    )
+    source: Source
+    splits: SplitSettings
+    prompt: PromptSettings
+    sampling: SamplingSettings
+    accuracies: dict[str, Probability] = Field(
+        default_factory=dict,
+        exclude_if=lambda accuracies: not accuracies,
+        description="by member of the pool, for weighted votes; the stages put it here",
+    )
+    lengths: LengthSettings = Field(
+        default=LengthSettings(), description="measured by the profile stage if not given"
+    )
+
+    @model_validator(mode="after")
+    def _known_kind(self) -> TaskSettings:
+        if self.kind not in TASKS:
+            raise ValueError(f"expected kind as one of {', '.join(TASKS)}, found {self.kind!r}")
+        try:
+            get_task(self.kind, self.grading)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def task(self) -> Task:
+        """The kind, with this task's settings."""
+        return get_task(self.kind, self.grading)
+
+
+class SandboxSettings(Closed):
+    """Programs that models write."""
+
+    accept_weaker: bool = Field(
+        default=False, description="run them with limits alone where they can't be isolated"
+    )
+
+
+class SearchSettings(Closed):
+    """The search loop, the same for every method (paper, section 6: 30 iterations, patience 10)."""
+
+    way: Literal["joint", "paper"] = Field(
+        default="joint",
+        exclude_if=lambda way: way == "joint",
+        description=(
+            "joint: a contest of structured graphs, then the loop from its leaders; paper:"
+            " algorithm 1 of arXiv 2511.00086 and nothing else"
+        ),
+    )
+    max_iterations: PositiveInt = 30
+    patience: PositiveInt = 10
+    candidates: PositiveInt = Field(default=4, description="graphs per iteration")
+    batch: PositiveInt = Field(default=16, description="training questions per candidate")
+    edge_threshold: Probability = 0.5
+    alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
+    racing: RacingSettings = RacingSettings()
+    loop_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.15,
+        description=(
+            "of the calls of init.contest, what is kept for the loop after it, which also has what"
+            " the contest leaves; 0: no loop where there is a contest"
+        ),
+    )
+
+
+def contest_share(contest: ContestSettings, loop_share: float) -> ContestSettings:
+    """A contest's settings without the calls that are kept for the loop."""
+    return contest.model_copy(update={"calls": max(1, round(contest.calls * (1 - loop_share)))})
+
+
+def loop_calls(contest: ContestSettings, loop_share: float, spent: int) -> int:
+    """The calls that the loop has: what the contest left of those that they share; none where none
+    are kept for it.
+    """
+    return max(0, contest.calls - spent) if loop_share else 0
+
+
+class AgentSettings(Closed):
+    """Who guides a search, and which of the paper's insights it may use (the ablations of table 2).
+
+    `step` is the heuristic's; everything from `model` on is for `kind: llm`, a language model
+    behind an OpenAI-compatible endpoint. Without a `base_url` its `model` is one of the pool, asked
+    where the pool's calls go.
+    """
+
+    kind: Literal["heuristic", "llm"] = "heuristic"
+    insight_1: bool = True
+    insight_2: bool = True
+    insight_3: bool = True
+    scaling_rules: bool = Field(
+        default=True,
+        description=(
+            "whether prompts have the rules of test-time scaling (A.12, R-3 and R-4); rivals never"
+            " get them"
+        ),
+    )
+    roles: bool = True
+    evidence: bool = Field(
+        default=True,
+        description="whether it is told what edges, nodes and roles repaired and spoilt",
+    )
+    proposes: bool = Field(
+        default=True,
+        exclude_if=lambda proposes: proposes,
+        description="whether it may propose a graph to try beside its changes of probabilities",
+    )
+    step: Annotated[float, Field(gt=0, le=1)] = 0.3
+    model: str | None = Field(default=None, description="its name at the endpoint, or in the pool")
+    base_url: str | None = None
+    api_key_env: str | None = Field(
+        default=None, description="environment variable that holds the endpoint's key"
+    )
+    price: PriceSetting | None = None
+    as_of: date | None = Field(
+        default=None,
+        exclude_if=lambda day: day is None,
+        description="the day on which model and price were looked up",
+    )
+    revision: str = "unpinned"
+    response_format: Literal["schema", "object", "text"] = Field(
+        default="schema",
+        description=(
+            "how an answer's form is asked for; an endpoint that refuses gets the next weaker one"
+        ),
+    )
+    temperature: Temperature | None = Field(
+        default=None, description="the endpoint's default if not given"
+    )
+    max_tokens: PositiveInt = Field(
+        default=8192, description="of one answer, its reasoning included"
+    )
+    tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    context_tokens: PositiveInt = Field(
+        default=16384, description="of what is sent, as estimated; longer tables are summarised"
+    )
+    reasks: int = Field(
+        default=2, ge=0, le=5, description="times an invalid answer is sent back with the error"
+    )
+    timeout_s: PositiveFloat = 600
+    max_retries: int = Field(default=4, ge=0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> AgentSettings:
+        if self.kind == "llm" and self.model is None:
+            raise ValueError("expected a model for kind llm, found none")
+        if self.kind == "llm" and self.base_url is not None and self.price is None:
+            raise ValueError(
+                "expected a price for the agent's model (0 where nothing is paid), found none"
+            )
+        unused = sorted(self.model_fields_set & {"model", "base_url", "api_key_env", "price"})
+        if self.kind == "heuristic" and unused:
+            raise ValueError(f"{unused[0]} is for kind llm, found kind heuristic")
+        return self
+
+
+class Profile(Closed):
+    """profiles/<name>.yaml. Sections are required, if only as {}: dvc.yaml watches them by name."""
+
+    description: str = ""
+    engine: EngineSettings
+    pool: dict[str, ModelSettings]
+    tasks: dict[str, TaskSettings]
+    roles: tuple[str, ...]
+    budget: BudgetSettings
+    pilot: PilotSettings
+    init: InitSettings
+    search: SearchSettings
+    agent: AgentSettings
+    objective: Objective = ACCURACY
+    limits: LimitSettings = LimitSettings()
+    workers: WorkerSettings = WorkerSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    deploy: DeploySettings = DeploySettings()
+    research: ResearchSettings = ResearchSettings()
+    newcomers: dict[str, ModelSettings] = Field(
+        default_factory=dict,
+        description="models that join the pool of a re-search once their endpoint lists them",
+    )
+    simulation: Simulation = Field(
+        default=Simulation(), description="for the simulated engine: what its models can do"
+    )
+    plugins: tuple[str, ...] = Field(
+        default=(),
+        exclude_if=lambda names: not names,
+        description="modules with kinds, roles and methods (docs/plugins.md)",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_plugins(cls, data: Any) -> Any:
+        try:
+            load_for(data)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _papers_way(cls, data: Any) -> Any:
+        """Where the way is the paper's, what is not said otherwise is as it has it, and what it has
+        not can't be switched on.
+        """
+        if not isinstance(data, dict) or (data.get("search") or {}).get("way") != "paper":
+            return data
+        wanted: dict[str, dict[str, Any]] = {
+            "init": {"questions": 32, "topologies": 10},
+            "agent": {"evidence": False, "proposes": False},
+        }
+        found = dict(data)
+        for section, settings in wanted.items():
+            found[section] = settings | dict(data.get(section) or {})
+        contest = dict(found["init"].get("contest") or {})
+        found["init"]["contest"] = {"enabled": False} | contest
+        ours = {
+            "init.contest.enabled": found["init"]["contest"]["enabled"],
+            "agent.evidence": found["agent"]["evidence"],
+            "agent.proposes": found["agent"]["proposes"],
+        }
+        for name, on in ours.items():
+            if on:
+                raise ValueError(f"search.way is paper: expected no {name}, which it has not")
+        return found
+
+    @model_validator(mode="after")
+    def _known_roles(self) -> Profile:
+        for role in self.roles:
+            if role not in role_names():
+                raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
+        if "assistant" not in self.roles:
+            raise ValueError(
+                "expected assistant among the roles; a node without predecessors has to answer"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _distinct_members(self) -> Profile:
+        models = self.pool | self.newcomers
+        for name, model in models.items():
+            for variant in model.variants:
+                if variant_name(name, variant) in models:
+                    raise ValueError(
+                        f"variant {variant!r} of {name!r}: expected a name of its own, but a model"
+                        " has its name"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _facts_for_flops(self) -> Profile:
+        for name, model in (
+            (self.pool | self.newcomers).items() if self.budget.metric == "flops" else ()
+        ):
+            if missing := [fact for fact in FACTS if getattr(model, fact) is None]:
+                raise ValueError(missing_facts(name, missing))
+        return self
+
+    @model_validator(mode="after")
+    def _reachable_newcomers(self) -> Profile:
+        for name, model in self.newcomers.items():
+            if name in self.pool or not model.base_urls:
+                raise ValueError(
+                    f"newcomer {name!r}: expected a model with a base_url that is not in the"
+                    " pool yet"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _reachable_by_workers(self) -> Profile:
+        if (
+            self.workers.kind != "local"
+            and (here := next(iter(self.hosted | self.elsewhere), None)) is not None
+        ):
+            raise ValueError(
+                "workers reach endpoints themselves: expected engine external or simulated, found"
+                f" {self.engine.kind}, which starts {here!r} here"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _simulable(self) -> Profile:
+        if self.engine.kind == "simulated":
+            for name, task in self.tasks.items():
+                if task.lengths.given is None:
+                    raise ValueError(f"task {name!r}: expected lengths, to be simulated")
+                if task.kind not in self.simulation.tasks:
+                    raise ValueError(
+                        f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks"
+                    )
+                if (
+                    task.source.kind != "synthetic"
+                    or task.source.task != task.kind
+                    or task.prompt.style != "chat"
+                ):
+                    raise ValueError(
+                        f"task {name!r}: expected a synthetic source of its kind and chat prompts,"
+                        " to be simulated"
+                    )
+            for spec in self.model_pool().values():
+                if spec.variant and spec.variant.style == "few_shot":
+                    raise ValueError(
+                        f"variant {spec.name!r}: expected chat prompts, to be simulated"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _distinct_judges(self) -> Profile:
+        for name, settings in self.tasks.items():
+            task = settings.task
+            for judge, model in task.options.models.items() if isinstance(task, AskingTask) else ():
+                if self.judges[f"{JUDGE}{judge}"] != model:
+                    raise ValueError(
+                        f"task {name!r}: judge {judge!r}: expected a name of its own, another"
+                        " task's judge has it"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _known_agent(self) -> Profile:
+        agent = self.agent
+        served = () if self.engine.kind == "simulated" else tuple(self.pool)
+        if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
+            known = (
+                f", or agent.model among {', '.join(served)}"
+                if served
+                else ", as a simulated model can't be an agent"
+            )
+            raise ValueError(f"expected agent.base_url{known}, found model {agent.model!r}")
+        return self
+
+    @property
+    def contest(self) -> ContestSettings:
+        """The contest's settings, with the calls that are not kept for the loop."""
+        return contest_share(self.init.contest, self.search.loop_share)
+
+    def agent_price(self) -> Price:
+        """What the agent's model costs: its own price, or that of the pool's model."""
+        agent = self.agent
+        return price_of(self.pool[agent.model or ""].price if agent.price is None else agent.price)
+
+    @property
+    def hosted(self) -> dict[str, ModelSettings]:
+        """The models whose servers are started here: without a base_url, where the engine starts
+        servers.
+        """
+        if self.engine.kind not in ("vllm", "transformers"):
+            return {}
+        return {name: model for name, model in self.pool.items() if not model.base_urls}
+
+    @property
+    def elsewhere(self) -> dict[str, ModelSettings]:
+        """The models whose servers an engine of a plug-in starts."""
+        if self.engine.kind not in ENGINES:
+            return {}
+        return {name: model for name, model in self.pool.items() if not model.base_urls}
+
+    @property
+    def judges(self) -> dict[str, ModelSettings]:
+        """The models that grade answers, of all tasks, by the names that calls have for them."""
+        return {
+            f"{JUDGE}{name}": model
+            for settings in self.tasks.values()
+            if isinstance(task := settings.task, AskingTask)
+            for name, model in task.options.models.items()
+        }
+
+    def model_pool(self, task: str | None = None) -> ModelPool:
+        """The pool as facts, in the profile's order, each model before its variants; with what is
+        measured on a task.
+        """
+        known = {} if task is None else self.task(task).accuracies
+        return ModelPool(
+            tuple(
+                replace(spec, accuracy=known[spec.name]) if spec.name in known else spec
+                for name, model in self.pool.items()
+                for spec in model.specs(name, self.engine)
+            )
+        )
+
+    def task(self, name: str) -> TaskSettings:
+        """One task's settings. Raises SettingsError that lists the profile's tasks."""
+        none = "none yet, `ttsgraph new-task` adds one"
+        try:
+            return self.tasks[name]
+        except KeyError:
+            raise SettingsError(
+                f"unknown task {name!r}; the profile has {', '.join(self.tasks) or none}"
+            ) from None
+
+    def roles_on(self, task: str, questions: Sequence[Question] = ()) -> tuple[str, ...]:
+        """The roles that graphs for a task may have: a vote needs a kind that says what the same
+        answer is, a verifier one that can check an answer, or questions that carry a check.
+        """
+        left_out = self.unfit_roles(task, questions)
+        return tuple(role for role in self.roles if role not in left_out)
+
+    def unfit_roles(self, task: str, questions: Sequence[Question] = ()) -> dict[str, str]:
+        """The profile's roles that are of no use on a task's questions, each with the reason."""
+        kind = self.task(task).task
+        reasons = {role: unfit(get_role(role), kind, questions) for role in self.roles}
+        return {role: why for role, why in reasons.items() if why}
+
+    def no_checks(self, task: str, questions: Sequence[Question]) -> list[str]:
+        """For people: which of the profile's roles no graph for a task has, as there is nothing to
+        check.
+        """
+        return [
+            f"{task}: no graph has a {role}: {why}"
+            for role, why in self.unfit_roles(task, questions).items()
+            if get_role(role).checks
+        ]
+
+    def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
+        """Costs of graphs on this task, under the profile's metric unless another is given.
+
+        Raises SettingsError when lengths are neither given nor measured, or a fact of a model is
+        missing.
+        """
+        pool = self.model_pool()
+        lengths = self.task(task).lengths
+        known = (
+            lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
+        )
+        return CostModel(pool, known, metric or self.budget.metric)
+
+    def budget_on(self, task: str) -> Budget:
+        """What a question of this task may cost. Raises SettingsError as `cost_model` does."""
+        budget = self.budget
+        worst = math.inf if budget.worst is None else budget.worst
+        cost = self.cost_model(task)
+        return Budget(cost, budget.limit, budget.max_nodes, budget.limits, worst)
+
+    def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
+        """The same, with these lengths of members of the pool in place of what it says itself."""
+        settings = self.task(task)
+        plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
+        lengths = settings.lengths.model_copy(update={"measured": plain})
+        return self.model_copy(
+            update={"tasks": self.tasks | {task: settings.model_copy(update={"lengths": lengths})}}
+        )
+
+    def with_accuracies(self, task: str, measured: Mapping[str, float]) -> Profile:
+        """The same, with how often each member of the pool is right alone on a task."""
+        settings = self.task(task).model_copy(update={"accuracies": dict(measured)})
+        return self.model_copy(update={"tasks": self.tasks | {task: settings}})
+
+
+class Params(Closed):
+    """params.yaml."""
+
+    profile: str
+    tasks: tuple[str, ...] = Field(min_length=1)
+    methods: tuple[str, ...] = Field(min_length=1)
+    seed: int = Field(default=0, ge=0)
+    tracking_uri: str = "sqlite:///mlflow.db"
+    service: ServiceSettings = ServiceSettings()
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read params.yaml. Raises SettingsError."""
+    return load(Params, path)
+
+
+def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
+    """Read profiles/<name>.yaml. Raises SettingsError; for an unknown name it lists the profiles
+    there are.
+
+    A simulated profile says so in its name, because results, reports and plots are named after it.
+    """
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(p.stem for p in folder.glob("*.yaml"))
+        raise SettingsError(f"unknown profile {name!r}; {folder} has {', '.join(known) or 'none'}")
+    profile = load(Profile, path)
+    if profile.engine.kind == "simulated" and "simulated" not in name:
+        raise SettingsError(
+            f"{path}: expected a name with simulated in it, as the engine is; files and plots are"
+            " named after it"
+        )
+    return profile

@@ -1,0 +1,205 @@
+"""Settings around a search: its budget, the sweeps and trials before it, what it may spend, when
+its graph is promoted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from ttsgraph.base.parsing import Closed
+from ttsgraph.graphs.budget import BudgetOf, Metric
+
+
+class BudgetSettings(Closed):
+    """The limit a graph must keep: budget units (flops), dollars or seconds per question; and
+    nodes, whatever they cost.
+    """
+
+    metric: Metric = "flops"
+    limit: PositiveFloat
+    max_nodes: PositiveInt = 24
+    of: BudgetOf | None = Field(
+        default=None,
+        exclude_if=lambda of: of is None,
+        description=(
+            "what is limited: a question's cost in the worst case, or on average over questions;"
+            " without it the mean of dollars and seconds, and the worst of budget units"
+        ),
+    )
+    worst: PositiveFloat | None = Field(
+        default=None,
+        exclude_if=lambda worst: worst is None,
+        description="what any one question may cost, beside a limit on the mean",
+    )
+    wave: tuple[PositiveInt, ...] = Field(
+        default=(),
+        exclude_if=lambda wave: not wave,
+        description=(
+            "how many voices of a vote begin together, the last size as often as needed, where a"
+            " vote says nothing itself; none: all at once"
+        ),
+    )
+
+    @property
+    def limits(self) -> BudgetOf:
+        """What the limit is of."""
+        return self.of or ("worst" if self.metric == "flops" else "mean")
+
+
+class PilotSettings(Closed):
+    """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on. The paper has
+    ten random graphs.
+    """
+
+    questions: PositiveInt = 24
+    widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
+    depths: tuple[PositiveInt, ...] = (1, 2, 4)
+    max_nodes: PositiveInt = 24
+    random_graphs: PositiveInt = Field(
+        default=2, description="random graphs for each pair of families, and of each size alone"
+    )
+
+
+class ContestSettings(Closed):
+    """The contest of structured graphs (ttsgraph/contest/contest.py): how many calls it makes, and
+    how it shares them out.
+
+    Without it the init stages go the paper's way: multisets are judged by random topologies, and no
+    contender stands beside what a method finds.
+    """
+
+    enabled: bool = True
+    calls: PositiveInt = Field(
+        default=1900, description="model calls that are not in the cache, at most"
+    )
+    block: PositiveInt = Field(
+        default=40, description="training questions of the probes, and of each round"
+    )
+    rounds: PositiveInt = 3
+    picks: PositiveInt = Field(default=4, description="graphs run in a round")
+    variations: int = Field(
+        default=0, ge=0, description="changed copies of the best graphs that a round looks at"
+    )
+    final_block: PositiveInt = Field(
+        default=16, description="validation questions of the leader at a time, in the finals"
+    )
+    search_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.75, description="of the calls, before the finals"
+    )
+    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description=(
+            "accuracy that the best of the others may still be expected to add when the contest"
+            " stops before its calls are spent; 0 spends them"
+        ),
+    )
+    kept: PositiveInt = Field(
+        default=3, description="contenders that stand in every search beside its own results"
+    )
+    samples: Annotated[int, Field(ge=2)] = Field(
+        default=4, description="draws of what the response model leaves open"
+    )
+    mixes: bool = Field(
+        default=True,
+        description="contenders of several models; without them each graph has one model alone",
+    )
+    routes: bool = Field(
+        default=True,
+        description="learn which question goes to which model or graph (docs/routing.md)",
+    )
+    response_model: bool = Field(
+        default=True,
+        description=(
+            "predict contenders from every node's answers; without it each is taken to be one"
+            " call's worth"
+        ),
+    )
+
+
+class InitSettings(Closed):
+    """The init stages: training questions per trial, multisets in the second stage, random
+    topologies averaged per multiset.
+    """
+
+    questions: PositiveInt = 16
+    candidates: PositiveInt = 6
+    topologies: PositiveInt = 3
+    contest: ContestSettings = ContestSettings()
+
+
+class EvaluateSettings(Closed):
+    """What the evaluate stage does beside the test."""
+
+    ablation: Annotated[int, Field(ge=0)] = Field(
+        default=100,
+        description=(
+            "test questions that the found graph is tried on without each of its nodes; 0: not"
+            " tried"
+        ),
+    )
+
+
+class LimitSettings(Closed):
+    """What one stage may really spend, such as a search, over all its starts, before it stops; no
+    limit by default.
+
+    Cached calls cost nothing.
+    """
+
+    dollars: PositiveFloat | None = None
+    tokens: PositiveInt | None = Field(default=None, description="of prompts and answers together")
+    wall_s: PositiveFloat | None = None
+
+
+class RacingSettings(Closed):
+    """Racing of candidates, and of the init stages' multisets, on growing batches of questions
+    (ttsgraph/contest/racing.py).
+    """
+
+    enabled: bool = False
+    confidence: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.95,
+        description=(
+            "with which a candidate is beaten before it is stopped, over all looks and rivals of a"
+            " race"
+        ),
+    )
+    first: PositiveInt = Field(default=8, description="questions before the first look")
+    growth: Annotated[float, Field(gt=1)] = Field(
+        default=2.0, description="times as many questions at each further look"
+    )
+
+
+class DeploySettings(Closed):
+    """When a found graph becomes champion: once it is better in a paired test
+    (ttsgraph/deployment/promotion.py), or by hand.
+    """
+
+    promote: Literal["better", "by_hand"] = "better"
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        default=0.95, description="of the paired test"
+    )
+    margin: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.01,
+        description=(
+            "share of the test questions that a cheaper graph may be behind and still count as as"
+            " good"
+        ),
+    )
+
+
+class ResearchSettings(Closed):
+    """When a task is searched again, and how long a warm search goes on after the trials of the
+    newcomers.
+    """
+
+    cron: str = Field(
+        default="0 3 * * *", description="when to look for changes, whatever was noticed in between"
+    )
+    watch_s: PositiveInt = Field(
+        default=60, description="seconds between two looks at the profile's pool and the endpoints"
+    )
+    max_iterations: PositiveInt = 8
+    patience: PositiveInt = 3

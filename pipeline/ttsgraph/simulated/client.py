@@ -1,0 +1,401 @@
+"""The simulated pool: an in-process client whose answers come from a stochastic model, not from
+language models.
+
+It reads what a server would read, the messages alone: which synthetic question is asked, and what
+the predecessors answered. An answer depends on the request's content key and on nothing else, so
+nothing is stored: to make it again costs less than to look it up. Tokens are the task's average
+lengths, and latencies the model's speed. A variant has its model's skill and capacity, or those
+that stand under its own name. Answers follow a stochastic model of what a model of a given skill
+does with a question and with others' answers:
+
+A question has a latent difficulty z, standard normal over a task's questions. Alone, a model is
+right with probability logistic(skill - spread * z). A call that reads others' answers carries a
+load: one for each answer, and `growth` more for every revision that the answer has been through,
+because what is passed on grows with it. With a probability that rises with load over capacity the
+call loses the thread, and is right only by chance (`chance`). An assistant's answer has been
+through one revision more than any that it read; a fuser writes its answer anew, and `carry` is the
+share of those revisions that stays in it. Otherwise
+
+assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability
+           that a model of skill + insight solves the question alone, a right one is corrupted with
+           `corrupt` times the probability that the model fails alone
+fuser      takes one of the different answers, with odds of (number of its supporters) **
+           `majority`, for the right one times `discernment`, which falls with the load as exp(-blur
+           * load / capacity); a wrong one it repairs as an assistant does, with `mend` times the
+           probability
+
+Wrong answers are few per question, and one of them is a favourite: its share among them is drawn
+per question between the two values of `favourite`. So errors agree with each other, and votes can
+fail.
+
+Three traits are 0 in the calibrated tasks and make other worlds (`lab/worlds/named/`): `own` is the
+share of a question's difficulty that is a family's own, so that families complement each other;
+`alike` the probability that a draw repeats what the model always says to a question, so that draws
+of one model err alike; `noise` the share of questions whose key is wrong: the favourite counts as
+right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Annotated
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.graphs.budget import Lengths
+from ttsgraph.models.client import Client, Completion, Request, Sampling, cut_at_stop
+from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.tasks.prompts import REQUESTS
+from ttsgraph.tasks.synthetic import SyntheticProblem, named_in
+
+_REVISIONS = re.compile(r"\(revision (\d+)\)$")
+_RIGHT = 0
+
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+_NORMAL = NormalDist()
+
+
+class TaskTraits(Closed):
+    """How a task's questions behave, and each model on them; the names are explained at the top of
+    this module.
+
+    A model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may
+    stand beside its model under its own name; where it does not, it is as its model.
+    """
+
+    skill: dict[str, float]
+    capacity: dict[str, PositiveFloat]
+    spread: NonNegativeFloat
+    favourite: tuple[Share, Share]
+    repair: Share
+    insight: float
+    corrupt: Share
+    majority: NonNegativeFloat
+    discernment: PositiveFloat
+    mend: Share
+    blur: NonNegativeFloat
+    growth: NonNegativeFloat
+    carry: NonNegativeFloat
+    steepness: PositiveFloat
+    chance: Share
+    own: Share = 0.0
+    alike: Share = 0.0
+    noise: Share = 0.0
+
+
+class Simulation(Closed):
+    """A profile's `simulation` section: traits per task."""
+
+    tasks: dict[str, TaskTraits] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """What one model does with one question: probabilities of being right alone, of repairing, and
+    of corrupting.
+    """
+
+    alone: float
+    repair: float
+    corrupt: float
+
+
+def difficulty(name: str) -> tuple[float, float]:
+    """A question's latent difficulty z and its position, in [0, 1), between the two values of
+    `favourite`.
+    """
+    a, b = uniforms(name, 2)
+    return _NORMAL.inv_cdf(a), b
+
+
+def family_difficulty(traits: TaskTraits, name: str, family: str, z: float) -> float:
+    """The difficulty of a question for models of a family: `own` of its variance is the family's
+    alone.
+    """
+    if not traits.own:
+        return z
+    own = _NORMAL.inv_cdf(uniforms(f"{name} {family}", 1)[0])
+    return math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own
+
+
+def miskeyed(traits: TaskTraits, name: str) -> bool:
+    """Whether the question's key is wrong, so that the favourite wrong answer counts as right."""
+    return bool(traits.noise) and uniforms(f"{name} key", 1)[0] < traits.noise
+
+
+def chances(traits: TaskTraits, skill: float, z: float) -> Chances:
+    """Probabilities of a model of this skill on a question of difficulty z."""
+    alone = _logistic(skill - traits.spread * z)
+    repair = traits.repair * _logistic(skill + traits.insight - traits.spread * z)
+    return Chances(alone, repair, traits.corrupt * (1 - alone))
+
+
+@dataclass(frozen=True, slots=True)
+class Strain:
+    """What a load does to a model: the probability of losing the thread, and a fuser's odds factor
+    for the right answer.
+    """
+
+    lost: float
+    discernment: float
+
+
+def strain(traits: TaskTraits, capacity: float, load: float) -> Strain:
+    """The strain of a load on a model of this capacity."""
+    share = load / capacity
+    return Strain(
+        -math.expm1(-(share**traits.steepness)), traits.discernment * math.exp(-traits.blur * share)
+    )
+
+
+def uniforms(text: str, count: int) -> list[float]:
+    """`count` numbers in (0, 1), at most 16, that depend on the text alone."""
+    digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
+    return [(number + 0.5) / 2**32 for number in struct.unpack(f"<{count}I", digest)]
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """One model on one task, or a variant with traits of its own."""
+
+    spec: ModelSpec
+    skill: float
+    capacity: float
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question as the simulator knows it: its problem, latent traits, and what was read and
+    worked out so far.
+    """
+
+    problem: SyntheticProblem
+    kind: str
+    traits: TaskTraits
+    lengths: Lengths
+    z: float
+    favourite: float
+    swapped: bool
+    chances: dict[str, Chances] = field(default_factory=dict)
+    habits: dict[str, list[float]] = field(default_factory=dict)
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    written: dict[tuple[int, int], str] = field(default_factory=dict)
+
+
+class SimulatedClient(Client):
+    """A client for the models of a simulation, on synthetic questions whose average lengths
+    are given per task.
+
+    Raises SettingsError when a model lacks a skill, a capacity or a speed.
+    """
+
+    def __init__(
+        self, simulation: Simulation, pool: ModelPool, lengths: Mapping[str, Lengths]
+    ) -> None:
+        self._simulation = simulation
+        self._lengths = lengths
+        self._models = {
+            (kind, name): _model(simulation, kind, spec)
+            for kind in lengths
+            for name, spec in pool.items()
+        }
+        self._members: dict[tuple[str, Sampling, str], str] = {}
+        self._variants: dict[str, list[ModelSpec]] = {}
+        for spec in pool.values():
+            if spec.variant is not None:
+                self._variants.setdefault(spec.model, []).append(spec)
+        self._asked: dict[str, _Asked] = {}
+        self._strains: dict[tuple[str, str, float], Strain] = {}
+
+    def begin(self, request: Request) -> Completion:
+        """One answer, at once. Raises DataError for a question that is not synthetic."""
+        content = request.messages[-1].content
+        blocks = content.split("\n\n")
+        asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
+        name = self._member(request) if request.model in self._variants else request.model
+        model = self._models[asked.kind, name]
+        draw = uniforms(request.key(), 5)
+        drafts = [self._read(asked, block) for block in blocks[2:-1]]
+        reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
+        text = asked.written.get((reply, revision)) or _write(asked, reply, revision)
+        if request.sampling.stop:
+            text = cut_at_stop(text, request.sampling.stop)
+        prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * asked.lengths.generated_tokens
+        written_tokens = min(
+            (0.7 + 0.6 * draw[4]) * asked.lengths.generated_tokens, request.sampling.max_tokens
+        )
+        assert model.spec.speed is not None
+        per_prompt_token, per_written_token = model.spec.speed
+        latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
+        return Completion(text, round(prompt_tokens), round(written_tokens), latency)
+
+    def _member(self, request: Request) -> str:
+        """The member of the pool that asks so: of the variants whose settings the request has, the
+        one with most; or the model.
+        """
+        first = request.messages[0]
+        asked = request.model, request.sampling, first.content if first.role == "system" else ""
+        if asked not in self._members:
+            model, sampling, instruction = asked
+            fitting = [
+                (len(spec.variant.changes), spec.name)
+                for spec in self._variants[model]
+                if spec.variant
+                and spec.variant.instruction in (None, instruction)
+                and spec.sampling(sampling) == sampling
+            ]
+            self._members[asked] = max(fitting)[1] if fitting else model
+        return self._members[asked]
+
+    def _recognise(self, text: str) -> _Asked:
+        problem = named_in(text)
+        if problem is None or (kind := problem.name.partition("-")[0]) not in self._lengths:
+            raise DataError(
+                "the simulated pool answers synthetic questions of its profile only, found"
+                f" {text[:60]!r}"
+            )
+        traits = self._simulation.tasks[kind]
+        z, position = difficulty(problem.name)
+        low, high = traits.favourite
+        favourite = low + (high - low) * position
+        swapped = miskeyed(traits, problem.name)
+        asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, swapped)
+        self._asked[text] = asked
+        return asked
+
+    def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
+        """Which reply a predecessor gave and how many revisions it has been through, from the block
+        that quotes it.
+        """
+        text = block[block.find("\n") + 1 : block.rfind("\n")]
+        found = asked.read.get(text)
+        if found is None:
+            revisions = _REVISIONS.search(text)
+            known = (
+                number for number, reply in enumerate(_replies(asked)) if text.startswith(reply)
+            )
+            found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
+        return found
+
+    def _reply(
+        self,
+        asked: _Asked,
+        model: _Model,
+        drafts: Sequence[tuple[int, int]],
+        fuse: bool,
+        draw: Sequence[float],
+    ) -> tuple[int, int]:
+        """Which reply is given, and its revision, from the drafts that were read and four draws."""
+        name = model.spec.name
+        traits = asked.traits
+        odds = asked.chances.get(name)
+        if odds is None:
+            z = family_difficulty(traits, asked.problem.name, model.spec.family, asked.z)
+            odds = asked.chances[name] = chances(traits, model.skill, z)
+        if not drafts:
+            if traits.alike and draw[1] < traits.alike:
+                draw = _habit(asked, name)
+            return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
+        most = max(revision for _, revision in drafts)
+        revision = 1 + (round(traits.carry * most) if fuse else most)
+        load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
+        felt = self._strain(asked, model, load)
+        if draw[0] < felt.lost:
+            return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
+        if fuse:
+            taken = _choose(
+                [reply for reply, _ in drafts], traits.majority, felt.discernment, draw[1]
+            )
+            return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
+        taken = drafts[int(draw[1] * len(drafts))][0]
+        if taken == _RIGHT:
+            return (_wrong(asked, draw[3]) if draw[2] < odds.corrupt else _RIGHT), revision
+        return (_RIGHT if draw[2] < odds.repair else taken), revision
+
+    def _strain(self, asked: _Asked, model: _Model, load: float) -> Strain:
+        key = (asked.kind, model.spec.name, load)
+        found = self._strains.get(key)
+        if found is None:
+            found = self._strains[key] = strain(asked.traits, model.capacity, load)
+        return found
+
+
+def _habit(asked: _Asked, model: str) -> list[float]:
+    """The draws behind what a model always says to a question."""
+    if model not in asked.habits:
+        asked.habits[model] = uniforms(f"{asked.problem.name} {model}", 4)
+    return asked.habits[model]
+
+
+def _replies(asked: _Asked) -> tuple[str, ...]:
+    """The replies in the models' eyes, the right one first: where the key is wrong, that is not the
+    one graded as right.
+    """
+    right, favourite, *others = asked.problem.replies
+    return (favourite, right, *others) if asked.swapped else asked.problem.replies
+
+
+def _wrong(asked: _Asked, draw: float) -> int:
+    """One of the wrong replies: the favourite with its share, the others evenly."""
+    if draw < asked.favourite:
+        return 1
+    others = len(asked.problem.replies) - 2
+    return 2 + min(others - 1, int((draw - asked.favourite) / (1 - asked.favourite) * others))
+
+
+def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
+    """The reply that a fuser takes: odds grow with its supporters, and are better for the right
+    one.
+    """
+    different = sorted(set(replies))
+    if len(different) == 1:
+        return different[0]
+    weights = [
+        replies.count(reply) ** majority * (discernment if reply == _RIGHT else 1.0)
+        for reply in different
+    ]
+    left = draw * sum(weights)
+    for reply, weight in zip(different, weights, strict=True):
+        left -= weight
+        if left < 0:
+            return reply
+    return different[-1]
+
+
+def _write(asked: _Asked, reply: int, revision: int) -> str:
+    text = f"{_replies(asked)[reply]}\n(revision {revision})"
+    asked.written[reply, revision] = text
+    asked.read[text] = reply, revision
+    return text
+
+
+def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
+    if spec.speed is None:
+        raise SettingsError(
+            f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token)"
+            " to simulate it"
+        )
+    try:
+        traits = simulation.tasks[kind]
+        skill, capacity = (
+            of[spec.name if spec.name in of else spec.model]
+            for of in (traits.skill, traits.capacity)
+        )
+        return _Model(spec, skill, capacity)
+    except KeyError as error:
+        raise SettingsError(
+            f"simulation: expected traits of model {spec.name!r} on {kind!r}, found no {error}"
+        ) from None

@@ -1,0 +1,177 @@
+"""What each node of a found graph is for: what it is asked, its share of the cost, and the accuracy
+without it (leave-one-out).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.evaluation.archive import score_columns
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.progress import Answered, Event, Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.models.client import Usage
+from ttsgraph.routing.router import Router
+from ttsgraph.stages.trials import Case, cases_feedback
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.prompts import Prompt
+
+PLACEHOLDER = "[what a predecessor answered]"
+UNTRIED = Feedback((), Usage(), 0.0)
+
+
+def without_node(
+    graph: CollaborationGraph, node: int, cost: CostModel
+) -> CollaborationGraph | None:
+    """The graph without one node and what can't reach the sink without it; None where that is no
+    graph.
+
+    Nodes that lose the predecessors that their role needs go too, and a sink that does becomes an
+    assistant, as in trimming. The sink itself can be left out where one predecessor alone remains
+    to answer.
+    """
+    left = tuple(other for other in graph.nodes if other.id != node)
+    edges = tuple(edge for edge in graph.edges if node not in edge)
+    if node == graph.sink:
+        ends = {other.id for other in left} - {a for a, _ in edges}
+        return CollaborationGraph(left, edges) if len(ends) == 1 else None
+    order = [i for i in graph.order if i != node]
+    place = {i: k for k, i in enumerate(order)}
+    adjacency = np.zeros((len(order), len(order)), dtype=bool)
+    for a, b in edges:
+        adjacency[place[a], place[b]] = True
+    return Budget(cost).pruned([graph.node(i) for i in order], adjacency)
+
+
+def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
+    """Node id -> the graph without it, for the nodes that can be left out."""
+    if graph.route is not None:
+        return _branch_removals(graph, graph.route.router, cost)
+    found = {node.id: without_node(graph, node.id, cost) for node in graph.nodes}
+    return {i: rest for i, rest in found.items() if rest is not None}
+
+
+def _branch_removals(
+    graph: CollaborationGraph, router: Router, cost: CostModel
+) -> dict[int, CollaborationGraph]:
+    """As `removals`: each branch without a node of its own, behind the same router."""
+    branches = list(graph.branches)
+    return {
+        i: topologies.routed(router, [*branches[:k], rest, *branches[k + 1 :]])
+        for k, branch in enumerate(branches)
+        for i, rest in removals(branch, cost).items()
+    }
+
+
+def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
+    """Each different graph among the removals once: nodes that do the same leave the same graph."""
+    different = {graph.content_hash: graph for graph in without.values()}
+    return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
+
+
+async def tried_without(
+    graph: CollaborationGraph,
+    cost: CostModel,
+    environment: Environment,
+    questions: Sequence[Question],
+    example: Question,
+    tested: Feedback,
+    publish: Publish = ignore,
+) -> pd.DataFrame:
+    """The node table of a graph, tried on these questions without each of its nodes; on none,
+    nothing is tried.
+
+    `tested` is the whole graph's feedback on these questions, or on more. Raises RunStopped when
+    too many questions are lost.
+    """
+    without = removals(graph, cost) if questions else {}
+    cases = removal_cases(without)
+
+    def counted(event: Event) -> None:
+        """A graph that lacks a node is none of the best."""
+        if isinstance(event, Answered):
+            publish(event)
+
+    found = await cases_feedback(cases, environment, questions, counted)
+    by_hash = {
+        case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
+    }
+    whole = first_results(tested, questions)
+    task = environment.task
+    return node_table(graph, cost, task, environment.prompt, example, without, whole, by_hash)
+
+
+def node_table(
+    graph: CollaborationGraph,
+    cost: CostModel,
+    task: Task,
+    prompt: Prompt,
+    example: Question,
+    without: Mapping[int, CollaborationGraph],
+    whole: Feedback,
+    feedbacks: Mapping[str, Feedback],
+) -> pd.DataFrame:
+    """One row per node of the found graph (columns of schemas.Nodes).
+
+    `feedbacks` are of the removals, by content hash, on the questions of `whole`, which is the
+    graph's own. Scores are of the graph without the node, empty where it was not tried; calls and
+    tokens stand with the first of the nodes that leave the same graph.
+    """
+    units = {
+        node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
+        for node in graph.nodes
+    }
+    total = math.fsum(units.values())
+    told = set[str]()
+    rows = []
+    for node in graph.nodes:
+        rest = without.get(node.id)
+        digest = rest.content_hash if rest is not None else ""
+        feedback = feedbacks.get(digest, UNTRIED)
+        if digest in told:
+            feedback = Feedback(feedback.results, Usage(), 0.0)
+        told.add(digest)
+        row = {
+            "node": node.id,
+            "role": node.role,
+            "model": node.model if get_role(node.role).calls_model else "",
+            "is_sink": node.id == graph.sink,
+            "budget_units": units[node.id],
+            "cost_share": units[node.id] / total if total else 0.0,
+            "prompt": prompt_text(
+                graph, node.id, task, cost.pool[node.model].prompt(prompt), example
+            ),
+            "nodes_left": 0 if rest is None else len(rest.nodes),
+            "whole_accuracy": whole.accuracy if digest in feedbacks else math.nan,
+        }
+        rows.append(row | score_columns(feedback))
+    return pd.DataFrame(rows)
+
+
+def prompt_text(
+    graph: CollaborationGraph, node: int, task: Task, prompt: Prompt, example: Question
+) -> str:
+    """What a node is sent for an example question, as JSON messages; PLACEHOLDER stands for
+    answers. Empty without a call.
+    """
+    role = get_role(graph.node(node).role)
+    if role.speak is None:
+        return "[]"
+    messages = role.speak(task, prompt, example, [PLACEHOLDER] * len(graph.reads[node]))
+    return json.dumps([{"role": message.role, "content": message.content} for message in messages])
+
+
+def first_results(feedback: Feedback, questions: Sequence[Question]) -> Feedback:
+    """An evaluation's part that is on these questions; its usage stays with the whole."""
+    wanted = {question.id for question in questions}
+    return Feedback(
+        tuple(result for result in feedback.results if result.question_id in wanted), Usage(), 0.0
+    )

@@ -1,0 +1,205 @@
+"""What the members of a pool read and write on a task, measured: costs, and with them budgets,
+follow from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.base.errors import DataError
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Lengths
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.settings.profile import Profile
+from ttsgraph.stages.trials import Case, cases_feedback, cases_table, profile_table, single_cases
+from ttsgraph.tasks.base import Question
+
+READ_QUESTIONS = 8
+"""Questions on which it is measured what an answer that is read adds to a call."""
+
+OFF = 0.25
+"""Share by which a given length may differ from the measured one without a warning."""
+
+
+async def profiled(
+    profile: Profile,
+    task: str,
+    members: Sequence[str],
+    environment: Environment,
+    train: Sequence[Question],
+    publish: Publish = ignore,
+) -> pd.DataFrame:
+    """The profile stage's rows of these members: each alone on the training questions, and what
+    reading answers adds.
+
+    The latter comes from graphs of the member alone, in each role that reads: most of their calls
+    have been made by then. Raises RunStopped when too many questions were lost.
+    """
+    pool = profile.model_pool()
+    alone = [case for case in single_cases(pool) if case.columns["model"] in members]
+    feedbacks = await cases_feedback(alone, environment, train, publish)
+    rows = {
+        case.columns["model"]: feedback for case, feedback in zip(alone, feedbacks, strict=True)
+    }
+    growth = dict.fromkeys(rows, (math.nan, math.nan))
+    if profile.engine.kind != "simulated":  # whose lengths are what they are said to be
+        growth = await _growth(
+            list(rows), profile.roles, environment, train[:READ_QUESTIONS], publish
+        )
+    measured = measured_lengths(
+        pd.DataFrame([_row(name, rows[name], *growth[name]) for name in rows])
+    )
+    costs = (
+        profile
+        if profile.engine.kind == "simulated"
+        else profile.with_measured(task, _others(profile, task, measured))
+    )
+    cost = costs.cost_model(task)
+    table = profile_table(cases_table(alone, feedbacks, cost), cost)
+    read, more = zip(*(growth[name] for name in table["model"]), strict=True)
+    return table.assign(
+        mean_read_tokens=np.array(read, dtype=float), mean_more_tokens=np.array(more, dtype=float)
+    )
+
+
+def _others(profile: Profile, task: str, measured: dict[str, Lengths]) -> dict[str, Lengths]:
+    """The same, for members that were not measured now too: costs of other members are not asked
+    for.
+    """
+    known = profile.task(task).lengths.measured
+    any_other = next(iter(measured.values()))
+    rest = {
+        name: any_other
+        for name in profile.model_pool()
+        if name not in measured and name not in known
+    }
+    return (
+        {name: Lengths(**lengths.model_dump()) for name, lengths in known.items()} | rest | measured
+    )
+
+
+def _row(name: str, feedback: Feedback, read: float, more: float) -> dict[str, object]:
+    usage = feedback.usage
+    calls = max(1, feedback.usage.calls)
+    return {
+        "model": name,
+        "mean_prompt_tokens": usage.prompt_tokens / calls,
+        "mean_completion_tokens": usage.completion_tokens / calls,
+        "mean_read_tokens": read,
+        "mean_more_tokens": more,
+    }
+
+
+async def _growth(
+    members: Sequence[str],
+    roles: Sequence[str],
+    environment: Environment,
+    questions: Sequence[Question],
+    publish: Publish,
+) -> dict[str, tuple[float, float]]:
+    """By member: prompt and completion tokens that each answer read adds, in the role where it adds
+    most.
+    """
+    cases = [Case(topologies.single(name), {"model": name}) for name in members]
+    cases += [Case(topologies.chain([name] * 2), {"model": name}) for name in members]
+    cases += [
+        Case(topologies.parallel([name] * 2, name, "fuser"), {"model": name})
+        for name in members
+        if "fuser" in roles
+    ]
+    feedbacks = await cases_feedback(cases, environment, questions, publish)
+    alone = dict(zip(members, feedbacks, strict=False))
+    found = dict.fromkeys(members, (0.0, 0.0))
+    for case, feedback in list(zip(cases, feedbacks, strict=True))[len(members) :]:
+        name = case.columns["model"]
+        reads = case.graph.in_degree(case.graph.sink)
+        own = alone[name].usage
+        calls = max(1, feedback.usage.calls)
+        asked = max(1, own.calls)
+        nodes = len(case.graph.nodes)
+        added = [
+            nodes * (used / calls - once / asked) / reads
+            for used, once in (
+                (feedback.usage.prompt_tokens, own.prompt_tokens),
+                (feedback.usage.completion_tokens, own.completion_tokens),
+            )
+        ]
+        found[name] = (max(found[name][0], added[0]), max(found[name][1], added[1]))
+    return found
+
+
+def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
+    """By member: its lengths as the profile stage's table has them.
+
+    Whose answers a call reads is not known beforehand: the longest are taken, those of the member
+    that adds most.
+    """
+    rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
+    read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
+    longest = float(read.max()) if len(rows) else 0.0
+    return {
+        str(row["model"]): Lengths(
+            float(row["mean_prompt_tokens"]),
+            float(row["mean_completion_tokens"]),
+            longest,
+            0.0 if math.isnan(row["mean_more_tokens"]) else float(row["mean_more_tokens"]),
+        )
+        for row in rows.to_dict("records")
+    }
+
+
+def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
+    """The profile whose costs follow from this table of the profile stage; the same where models
+    are simulated. Where a role weighs votes, it has the accuracies too.
+    """
+    if any(get_role(role).weighs for role in profile.roles):
+        rows = table.dropna(subset=["accuracy"])
+        shares = zip(rows["model"], rows["accuracy"], strict=True)
+        profile = profile.with_accuracies(task, {str(name): float(share) for name, share in shares})
+    if profile.engine.kind == "simulated":
+        return profile
+    pool = profile.model_pool()
+    known = {name: lengths for name, lengths in measured_lengths(table).items() if name in pool}
+    return profile.with_measured(task, known)
+
+
+def as_measured(profile: Profile, task: str, path: Path) -> Profile:
+    """The profile, its costs as the profile stage measured them if its table is there and of now:
+    whoever needs it reads it too.
+    """
+    from ttsgraph.stages.schemas import Profiles, read_table  # of the stages alone
+
+    try:
+        return with_lengths(profile, task, read_table(Profiles, path, "profile"))
+    except DataError:
+        return profile
+
+
+def off_the_mark(profile: Profile, task: str, table: pd.DataFrame) -> list[str]:
+    """In words, with both numbers and by model: given lengths that are off from the measured ones
+    by more than a quarter.
+    """
+    given = profile.task(task).lengths.given
+    if given is None or profile.engine.kind == "simulated":
+        return []
+    told = []
+    for name, found in measured_lengths(table).items():
+        pairs = (
+            ("prompt_tokens", given.prompt_tokens, found.prompt_tokens),
+            ("generated_tokens", given.generated_tokens, found.generated_tokens),
+        )
+        wrong = [
+            f"{key} {said:g}, measured {is_:.1f}"
+            for key, said, is_ in pairs
+            if abs(said - is_) > OFF * is_
+        ]
+        if wrong:
+            told.append(f"{name}: {', '.join(wrong)}")
+    return told

@@ -1,0 +1,195 @@
+"""The stages: what each reads and writes, and the settings that it looks at. dvc.yaml is made from
+this (`make dvc.yaml`).
+
+Paths have {profile}, {task} and {method} for what is run; a stage whose paths name a task or a
+method is run for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+QUESTIONS = "data/{profile}/{task}/questions.parquet"
+RESULTS = "results/{profile}/{task}"
+FOUND = RESULTS + "/{method}"
+CALLS = "calls/{profile}/{task}"
+"""Where each stage that asks models writes the calls that it used."""
+IDENTITY = "identity/{profile}"
+"""The folder of the files that say what results depend on; `ttsgraph_flows/identity.py` writes
+them.
+"""
+
+MODELS = ("engine", "pool", "roles", "sandbox", "simulation", "tasks")
+"""What any stage looks at that asks models."""
+
+BRIEF = (*MODELS, "agent.roles", "budget", "objective")
+"""What any stage looks at that tells an agent or a method what it may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage. `settings` are sections of the profile, `params` keys of params.yaml; `plots` are
+    outputs that DVC draws, by the name of their template, `metrics` outputs that it shows (`dvc
+    metrics show`).
+    """
+
+    name: str
+    settings: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    params: tuple[str, ...] = ()
+    per: tuple[str, ...] = ("task",)
+    plots: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """The flow's module."""
+        return f"ttsgraph_flows.{self.name}"
+
+    @property
+    def identity(self) -> str:
+        """Where its identity is written."""
+        return (
+            f"{IDENTITY}/{{task}}/{self.name}.json"
+            if "task" in self.per
+            else f"{IDENTITY}/{self.name}.json"
+        )
+
+
+STAGES = (
+    StagePlan(
+        "sample",
+        ("tasks.kind", "tasks.source", "tasks.splits"),
+        ("inputs",),
+        (QUESTIONS,),
+        ("seed",),
+    ),
+    StagePlan(
+        "profile",
+        (*MODELS, "budget"),
+        (QUESTIONS,),
+        (f"{RESULTS}/profile.parquet", f"{CALLS}/profile.parquet"),
+    ),
+    StagePlan(
+        "pilot",
+        (*MODELS, "budget", "pilot"),
+        (QUESTIONS, f"{RESULTS}/profile.parquet"),
+        (f"{RESULTS}/pilot.parquet", f"{CALLS}/pilot.parquet"),
+        ("seed",),
+    ),
+    StagePlan("pilot_plots", (), (f"{RESULTS}/pilot.parquet",), (f"{RESULTS}/pilot_plots",)),
+    StagePlan(
+        "init_family",
+        (*BRIEF, "agent", "init", "search.loop_share"),
+        (QUESTIONS, f"{RESULTS}/pilot.parquet", f"{RESULTS}/profile.parquet"),
+        (
+            f"{RESULTS}/init_family.parquet",
+            f"{RESULTS}/preference.json",
+            f"{CALLS}/init_family.parquet",
+        ),
+        ("seed",),
+    ),
+    StagePlan(
+        "init_instances",
+        (*BRIEF, "agent", "init", "search.loop_share", "search.racing", "search.way"),
+        (
+            QUESTIONS,
+            f"{RESULTS}/pilot.parquet",
+            f"{RESULTS}/preference.json",
+            f"{RESULTS}/profile.parquet",
+        ),
+        (
+            f"{RESULTS}/evidence.parquet",
+            f"{RESULTS}/init_instances.parquet",
+            f"{RESULTS}/start.json",
+            f"{CALLS}/init_instances.parquet",
+        ),
+        ("seed",),
+    ),
+    StagePlan(
+        "search",
+        (*BRIEF, "agent", "init.contest", "search"),
+        (
+            QUESTIONS,
+            f"{RESULTS}/evidence.parquet",
+            f"{RESULTS}/init_instances.parquet",
+            f"{RESULTS}/pilot.parquet",
+            f"{RESULTS}/profile.parquet",
+            f"{RESULTS}/start.json",
+        ),
+        (
+            *(
+                f"{FOUND}/{name}"
+                for name in (
+                    "archive.parquet",
+                    "edges.parquet",
+                    "evidence.parquet",
+                    "graph.json",
+                    "history.jsonl",
+                    "search.json",
+                )
+            ),
+            f"{CALLS}/search-{{method}}.parquet",
+        ),
+        ("seed",),
+        ("task", "method"),
+        {f"{FOUND}/trajectory.csv": "trajectory"},
+    ),
+    StagePlan(
+        "evaluate",
+        (*BRIEF, "deploy", "evaluate"),
+        (
+            QUESTIONS,
+            *(
+                f"{RESULTS}/{name}"
+                for name in (
+                    "evidence.parquet",
+                    "init_instances.parquet",
+                    "pilot.parquet",
+                    "profile.parquet",
+                    "start.json",
+                )
+            ),
+            *(
+                f"{FOUND}/{name}"
+                for name in (
+                    "archive.parquet",
+                    "evidence.parquet",
+                    "graph.json",
+                    "history.jsonl",
+                    "search.json",
+                    "trajectory.csv",
+                )
+            ),
+        ),
+        (
+            *(
+                f"{FOUND}/{name}"
+                for name in ("answers.parquet", "nodes.parquet", "test.parquet", "verdict.json")
+            ),
+            f"{CALLS}/evaluate-{{method}}.parquet",
+        ),
+        ("seed",),
+        ("task", "method"),
+        metrics=(f"{FOUND}/scores.json",),
+    ),
+    StagePlan(
+        "report",
+        ("agent", "budget", "deploy", "engine", "objective", "pool", "roles", "tasks"),
+        ("data/{profile}", "results/{profile}"),
+        (
+            "reports/{profile}/answers.json",
+            "reports/{profile}/index.html",
+            "reports/{profile}/plots",
+        ),
+        ("methods", "tasks"),
+        (),
+        {"reports/{profile}/comparison.csv": "comparison"},
+        ("reports/{profile}/metrics.json",),
+    ),
+)
+
+STAGE = {plan.name: plan for plan in STAGES}
+"""The plans by name."""

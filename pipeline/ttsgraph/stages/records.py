@@ -1,0 +1,227 @@
+"""Every JSON file that a stage leaves for another, as closed models, and the one way to write and
+read them.
+
+A record carries the checksum of its content, so that a digit that changed on the disk is noticed
+too. Tables are in ttsgraph/stages/schemas.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field, PositiveInt, field_validator
+
+from ttsgraph.base.bookkeeping import beside, without_bookkeeping
+from ttsgraph.base.errors import DataError, GraphError, SettingsError
+from ttsgraph.base.files import checked_json, checked_text, makes, write_text
+from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.contest.contenders import Contender
+from ttsgraph.evaluation.found_by import PATTERN
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.response.learnt import Leader
+
+
+class Exchanged(Closed):
+    """One exchange with the agent's language model (agent.base.Exchange)."""
+
+    stage: str
+    attempt: int
+    messages: list[dict[str, str]]
+    answer: str
+    applied: dict[str, Any]
+    refused: list[str]
+    prompt_tokens: int = Field(ge=0)
+    completion_tokens: int = Field(ge=0)
+    dollars: float
+
+
+class Preferred(Closed):
+    """preference.json: models from most to least preferred, why, and the agent's exchanges on the
+    way.
+    """
+
+    models: list[str]
+    reason: str
+    exchanges: tuple[Exchanged, ...] = ()
+
+
+class Stood(Closed):
+    """A graph of the contest and how it stands; None where a number could not be had."""
+
+    label: str
+    units: float | None
+    value: float | None
+    spread: float | None
+    predicted: float | None
+    observed: float | None
+    n_scored: float | None
+    graph: dict[str, Any]
+
+    @field_validator("graph")
+    @classmethod
+    def _graph(cls, graph: dict[str, Any]) -> dict[str, Any]:
+        try:
+            CollaborationGraph.from_dict(graph)
+        except GraphError as error:
+            raise ValueError(str(error)) from None
+        return graph
+
+
+class Started(Closed):
+    """start.json: the models that a search starts from, the contenders that stand in it, the best
+    first, and the router of single calls, where one was learnt.
+    """
+
+    counts: dict[str, PositiveInt]
+    mean_accuracy: float | None = None
+    best: str | None = None
+    contest_calls: int | None = None
+    contest_graphs: int | None = None
+    misfit: float = 0.0
+    calibration: dict[str, float] | None = None
+    router: Stood | None = None
+    contenders: tuple[Stood, ...] = ()
+    standings: tuple[Stood, ...] = ()
+    exchanges: tuple[Exchanged, ...] = ()
+
+    @property
+    def routed(self) -> CollaborationGraph | None:
+        """The graph of the router of single calls."""
+        return None if self.router is None else CollaborationGraph.from_dict(self.router.graph)
+
+    def leaders(self) -> tuple[Leader, ...]:
+        """All standings that were kept, the best first, but for routes."""
+        return tuple(
+            Leader(CollaborationGraph.from_dict(row.graph), row.label, row.value, row.spread)
+            for row in (*self.contenders, *self.standings)
+            if row.value is not None
+            and row.spread is not None
+            and CollaborationGraph.from_dict(row.graph).route is None
+        )
+
+    def standing(self) -> tuple[Contender, ...]:
+        """The contenders; none where there was no contest."""
+        return tuple(
+            Contender(
+                CollaborationGraph.from_dict(row.graph),
+                row.label,
+                float("nan") if row.value is None else row.value,
+            )
+            for row in self.contenders
+        )
+
+
+class Searched(Closed):
+    """search.json: the figures of a search (ttsgraph/methods/summary.py), and its run in MLflow."""
+
+    found_hash: str
+    found_iteration: int
+    found_by: str = Field(pattern=PATTERN)
+    contender: str | None
+    own_graph: dict[str, Any] | None
+    own_val_accuracy: float | None
+    val_accuracy: float | None
+    val_questions: int
+    p_best: float | None
+    val_latency_s: float | None
+    front: list[dict[str, Any]]
+    terms: dict[str, Any]
+    stopped_by: str
+    iterations: int
+    candidates: int
+    failed_candidates: int
+    unscored_questions: int
+    calls: int
+    stopped_candidates: int
+    tokens: int
+    dollars: float
+    agent_calls: int
+    agent_tokens: int
+    agent_dollars: float
+    agent_refused: int
+    isolation_missing: dict[str, str]
+    trajectory_md5: str | None = None
+    """Of trajectory.csv, which as a plain table has no checksum of its own."""
+    evidence_left_out: int = 0
+    """Rows that evidence.parquet had no room for."""
+
+
+class Running(Closed):
+    """run.json of a search: its run in MLflow, and what it is the run of."""
+
+    identity: str
+    run_id: str
+
+
+class GateVerdict(Closed):
+    """verdict.json of a test: what the gate put up and why, and the record without what is of one
+    registry.
+    """
+
+    gate: dict[str, str] | None = None
+    record: dict[str, Any]
+
+
+class Gated(GateVerdict):
+    """lineage.json of a test: the same with the version, whether it was promoted and why, and the
+    whole record.
+    """
+
+    version: str
+    promoted: bool
+    reason: str
+
+
+class Researched(Closed):
+    """outcome.json: what a re-search came to."""
+
+    plan: str
+    reason: str
+    pool: str
+    champion: str
+    promoted: bool
+    version: str
+    calls: int
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Closed)
+
+
+def write_record(
+    kind: type[AnyRecord],
+    path: Path,
+    data: Mapping[str, Any],
+    bookkeeping: Collection[str] = (),
+    keep_all: bool = False,
+) -> None:
+    """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of
+    that kind.
+
+    What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file beside,
+    unless it is to `keep_all`.
+    """
+    kept = data if keep_all else without_bookkeeping(data, bookkeeping)
+    parse(kind, kept, str(path))
+    write_text(path, checked_text(kept))
+    if kept != json.loads(json.dumps(data)):
+        write_text(beside(path), json.dumps(data, indent=1))
+
+
+def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]:
+    """A record's plain data. Raises DataError as `read_record`."""
+    data = checked_json(path, made_by)
+    try:
+        parse(kind, data, str(path))
+    except SettingsError as error:
+        raise DataError(f"{error}; {makes(made_by, path)}") from None
+    return dict(data)
+
+
+def read_record(kind: type[AnyRecord], path: Path, made_by: str) -> AnyRecord:
+    """Read a record. Raises DataError that names the file, what was expected, and the command that
+    makes it anew.
+    """
+    return parse(kind, read_data(kind, path, made_by), str(path))

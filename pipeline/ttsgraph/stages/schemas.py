@@ -1,0 +1,398 @@
+"""Every table that crosses a stage, as pandera models, and the one way to read and write them.
+
+A table is checked when it is written and again when it is read, all problems at once; the error
+names the file, the column, the check and the first offending rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
+from ttsgraph.base.errors import DataError, GraphError
+from ttsgraph.base.files import CHECKSUM, makes
+from ttsgraph.base.unneeded import as_if_missing
+from ttsgraph.evaluation.found_by import PATTERN
+from ttsgraph.graphs.graph import CollaborationGraph
+
+# Half a second of core time in every stage: pandera also takes Dask's tables, and makes tables up.
+with as_if_missing("dask", "hypothesis"):
+    import pandera.errors
+    import pandera.pandas as pa
+    import pandera.strategies.base_strategies
+    import pandera.typing.dask
+    from pandera.typing import Series
+
+ROWS_SHOWN = 3
+
+
+class Table(pa.DataFrameModel):
+    """Columns in order, no others."""
+
+    class Config:
+        strict = True
+        ordered = True
+        coerce = False
+
+
+class Scores(Table):
+    """The columns of anything that was answered and graded. Accuracy is NaN when nothing could be
+    scored.
+    """
+
+    accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    accuracy_low: Series[float] = pa.Field(ge=0, le=1)
+    accuracy_high: Series[float] = pa.Field(ge=0, le=1)
+    n_scored: Series[int] = pa.Field(ge=0)
+    n_unscored: Series[int] = pa.Field(ge=0)
+    latency_s: Series[float] = pa.Field(ge=0, nullable=True)
+    prompt_tokens: Series[int] = pa.Field(ge=0)
+    completion_tokens: Series[int] = pa.Field(ge=0)
+    dollars: Series[float] = pa.Field(ge=0)
+    calls: Series[int] = pa.Field(ge=0)
+
+
+class Questions(Table):
+    """The sample stage's questions, with their split; `meta` is JSON for the grader."""
+
+    split: Series[str] = pa.Field(isin=["shots", "train", "val", "test"])
+    id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    text: Series[str] = pa.Field(str_length={"min_value": 1})
+    answer: Series[str] = pa.Field(str_length={"min_value": 1})
+    meta: Series[str]
+
+    @pa.check("meta", name="valid_json")
+    def _meta(self, meta: Series[str]) -> pd.Series[bool]:
+        return meta.map(_is_json)
+
+
+class Profiles(Scores):
+    """One row per model of the pool: facts, and what it does alone on training questions."""
+
+    model: Series[str] = pa.Field(unique=True)
+    family: Series[str]
+    total: Series[float] = pa.Field(gt=0, nullable=True)
+    layers: Series[pd.Int64Dtype] = pa.Field(gt=0, nullable=True, coerce=True)
+    hidden: Series[pd.Int64Dtype] = pa.Field(gt=0, nullable=True, coerce=True)
+    price_prompt: Series[float] = pa.Field(ge=0)
+    price_completion: Series[float] = pa.Field(ge=0)
+    budget_units: Series[float] = pa.Field(ge=0)
+    mean_prompt_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_completion_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_read_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+    mean_more_tokens: Series[float] = pa.Field(ge=0, nullable=True)
+
+
+class GraphScores(Scores):
+    """A graph, what it costs, and its scores."""
+
+    graph: Series[str]
+    graph_hash: Series[str] = pa.Field(str_length={"min_value": 1})
+    n_nodes: Series[int] = pa.Field(ge=1)
+    width: Series[int] = pa.Field(ge=1)
+    depth: Series[int] = pa.Field(ge=1)
+    budget_units: Series[float] = pa.Field(ge=0)
+
+    @pa.check("graph", name="dag_with_one_sink")
+    def _graph(self, graph: Series[str]) -> pd.Series[bool]:
+        return graph.map(_is_graph)
+
+
+class Pilots(GraphScores):
+    """One row per graph of a pilot sweep. One that is not `within_budget` shows how the task
+    scales; no search may find it.
+    """
+
+    sweep: Series[str] = pa.Field(
+        isin=["width", "depth", "width_x_depth", "family", "size", "topology"]
+    )
+    label: Series[str]
+    within_budget: Series[bool]
+
+
+class Trials(GraphScores):
+    """One row per topology tried in an init stage; `counts` is the model multiset as JSON.
+
+    One that was beaten in a race is `stopped`: its scores are over the first questions.
+    """
+
+    counts: Series[str]
+    stopped: Series[bool]
+
+    @pa.check("counts", name="valid_json")
+    def _counts(self, counts: Series[str]) -> pd.Series[bool]:
+        return counts.map(_is_json)
+
+
+class Candidates(GraphScores):
+    """The archive of a search: one row per evaluation of a candidate."""
+
+    candidate_id: Series[int] = pa.Field(ge=0, unique=True)
+    method: Series[str]
+    iteration: Series[int] = pa.Field(ge=1)
+    split: Series[str] = pa.Field(isin=["train", "val"])
+    status: Series[str] = pa.Field(isin=["ok", "failed", "stopped"])
+    error: Series[str]
+    found_by: Series[str] = pa.Field(str_matches=PATTERN)
+
+
+class Evidence(Table):
+    """What each node of an evaluated graph read and answered: one row per graph, question and node
+    (ttsgraph/evaluation/node_answers.py says what the columns are).
+
+    `candidate_id` is the row of the table beside it: of archive.parquet, or of
+    init_instances.parquet.
+    """
+
+    candidate_id: Series[int] = pa.Field(ge=0)
+    graph_hash: Series[str] = pa.Field(str_length={"min_value": 1})
+    question_id: Series[str] = pa.Field(str_length={"min_value": 1})
+    node: Series[int] = pa.Field(ge=0)
+    model: Series[str]
+    role: Series[str] = pa.Field(str_length={"min_value": 1})
+    is_sink: Series[bool]
+    in_degree: Series[int] = pa.Field(ge=0)
+    inputs_right: Series[float] = pa.Field(ge=0)
+    inputs_agreeing: Series[int] = pa.Field(ge=0)
+    correct: Series[float] = pa.Field(ge=0, le=1)
+    answer: Series[int] = pa.Field(ge=-1)
+    prompt_tokens: Series[int] = pa.Field(ge=0)
+    completion_tokens: Series[int] = pa.Field(ge=0)
+
+    @pa.dataframe_check(name="no_more_inputs_right_or_agreeing_than_there_are")
+    def _inputs(self, table: pd.DataFrame) -> pd.Series[bool]:
+        return (table["inputs_right"] <= table["in_degree"]) & (
+            table["inputs_agreeing"] <= table["in_degree"]
+        )
+
+
+class Trajectory(Table):
+    """One row per iteration of a search."""
+
+    iteration: Series[int] = pa.Field(ge=1, unique=True)
+    train_mean: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    train_best: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    val_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    val_low: Series[float] = pa.Field(ge=0, le=1)
+    val_high: Series[float] = pa.Field(ge=0, le=1)
+    val_latency_s: Series[float] = pa.Field(ge=0, nullable=True)
+    val_value: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    best_val_value: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    result_hash: Series[str]
+    budget_units: Series[float] = pa.Field(ge=0)
+    width: Series[int] = pa.Field(ge=1)
+    depth: Series[int] = pa.Field(ge=1)
+    n_nodes: Series[int] = pa.Field(ge=1)
+
+
+class Edges(Table):
+    """The distribution that a search learnt: the probability of each edge that can exist, after
+    each iteration.
+    """
+
+    iteration: Series[int] = pa.Field(ge=1)
+    source: Series[int] = pa.Field(ge=0)
+    target: Series[int] = pa.Field(ge=0)
+    probability: Series[float] = pa.Field(ge=0, le=1)
+
+
+class Nodes(Scores):
+    """Nodes of the found graph: what each is asked and costs; scores are of the graph without it
+    (ttsgraph/stages/ablation.py).
+
+    On the test questions that it answered (`n_answers`) `read_accuracy` is the share of right
+    answers among those that it read, `own_accuracy` among its own. It `repaired` so many of the
+    `repairable` questions where all that it read was wrong, and `spoilt` so many of the `spoilable`
+    where all was right. `predicted_loss` is what the graph is predicted to lose without it, with
+    its standard deviation; it is empty where that is not known (ttsgraph/stages/worth.py).
+    """
+
+    node: Series[int] = pa.Field(ge=0, unique=True)
+    role: Series[str]
+    model: Series[str]
+    is_sink: Series[bool]
+    budget_units: Series[float] = pa.Field(ge=0)
+    cost_share: Series[float] = pa.Field(ge=0, le=1)
+    prompt: Series[str]
+    nodes_left: Series[int] = pa.Field(ge=0)
+    whole_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    n_answers: Series[int] = pa.Field(ge=0)
+    read_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    own_accuracy: Series[float] = pa.Field(ge=0, le=1, nullable=True)
+    repairable: Series[int] = pa.Field(ge=0)
+    repaired: Series[int] = pa.Field(ge=0)
+    spoilable: Series[int] = pa.Field(ge=0)
+    spoilt: Series[int] = pa.Field(ge=0)
+    predicted_loss: Series[float] = pa.Field(ge=-1, le=1, nullable=True)
+    predicted_spread: Series[float] = pa.Field(ge=0, nullable=True)
+
+    @pa.check("prompt", name="valid_json")
+    def _prompt(self, prompt: Series[str]) -> pd.Series[bool]:
+        return prompt.map(_is_json)
+
+
+ARMS = ["found", "single", "router", "self_consistency", "fixed_topology"]
+"""What is compared on test questions: what was found, and what comes without a search."""
+
+
+class Evaluations(GraphScores):
+    """Test scores of the found graph and of what it has to beat within the same budget.
+
+    `found_only` and `rival_only` count the questions that only the found graph, or only this one,
+    has right, or scores higher on; `p_differs` is of an exact McNemar test, two-sided, for scores
+    of its like by sign flips.
+    """
+
+    arm: Series[str] = pa.Field(isin=ARMS)
+    label: Series[str]
+    found_only: Series[int] = pa.Field(ge=0)
+    rival_only: Series[int] = pa.Field(ge=0)
+    p_differs: Series[float] = pa.Field(ge=0, le=1)
+
+
+class Answers(Table):
+    """What each graph of the test answered to each question: one row per graph and question.
+
+    `correct` is missing where infrastructure failed, and `error` says why. `nodes` is JSON: by node
+    id, what the task reads of that node's answer (`form`) and whether it is right (`correct`).
+    Where answers have scores, these stand in place of right and wrong.
+    """
+
+    arm: Series[str] = pa.Field(isin=ARMS)
+    label: Series[str]
+    question_id: Series[str] = pa.Field(str_length={"min_value": 1})
+    correct: Series[Any] = pa.Field(nullable=True, ge=0, le=1)
+    form: Series[str]
+    latency_s: Series[float] = pa.Field(ge=0, nullable=True)
+    error: Series[str]
+    nodes: Series[str]
+
+    @pa.check("nodes", name="valid_json")
+    def _nodes(self, nodes: Series[str]) -> pd.Series[bool]:
+        return nodes.map(_is_json)
+
+
+def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
+    """The table in the schema's order of columns, without bookkeeping. Raises DataError that lists
+    every problem, a line each.
+    """
+    columns = list(schema.to_schema().columns)
+    table = table.drop(columns=[column for column in table.columns if column in BOOKKEEPING])
+    known = [column for column in columns if column in table.columns]
+    ordered = table[known + [column for column in table.columns if column not in columns]]
+    try:
+        return schema.validate(ordered, lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        raise DataError(f"{where}: {_explain(error)}") from None
+
+
+def _explain(error: pandera.errors.SchemaErrors) -> str:
+    cases = error.failure_cases
+    problems = []
+    for (column, name), rows in cases.groupby(["column", "check"], dropna=False, sort=False):
+        if name in ("column_in_dataframe", "column_in_schema"):
+            word = "missing" if name == "column_in_dataframe" else "unexpected"
+            problems.append(f"{word} column {', '.join(map(repr, rows['failure_case']))}")
+            continue
+        shown = [
+            f"row {int(i)}: {value!r}" if pd.notna(i) else repr(value)
+            for i, value in zip(rows["index"][:ROWS_SHOWN], rows["failure_case"], strict=False)
+        ]
+        more = f" and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
+        problems.append(f"column {column!r} fails {name} ({'; '.join(shown)}{more})")
+    return "; ".join(problems)
+
+
+def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
+    """Check and write a table (.parquet or .csv), whole or not at all; its bookkeeping to a file
+    beside. Raises DataError.
+    """
+    apart = [column for column in table.columns if column in BOOKKEEPING]
+    checked = check(table, schema, str(path))
+    if apart:
+        _write(table[apart], beside(path))
+    _write(checked, path)
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    if path.suffix == ".csv":
+        table.to_csv(unfinished, index=False)
+    else:
+        marked = table.copy(deep=False)
+        marked.attrs = {CHECKSUM: _checksum(table)}
+        marked.to_parquet(unfinished, index=False)
+    os.replace(unfinished, path)
+
+
+def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
+    """Read and check a table. Raises DataError when it is missing (naming the stage that makes it),
+    unreadable or wrong.
+    """
+    try:
+        table = (
+            pd.read_csv(path, dtype=_text_columns(schema))
+            if path.suffix == ".csv"
+            else pd.read_parquet(path)
+        )
+        # Columns are read when they are used.
+        as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: expected a table, but there is none; {makes(made_by, path)}"
+        ) from None
+    except Exception as error:  # readers raise a dozen kinds of damaged bytes
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(
+            f"{path}: expected a table, but it can't be read: {reason}; {makes(made_by, path)}"
+        ) from None
+    try:
+        if not as_written:
+            raise DataError(f"{path}: its content is not what was written there")
+        return check(table, schema, str(path))
+    except DataError as error:
+        raise DataError(f"{error}; {makes(made_by, path)}") from None
+
+
+def _checksum(table: pd.DataFrame) -> str:
+    """A hash of names and values, which a parquet file carries: its pages have none of their
+    own.
+    """
+    told = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
+    for column in table.columns:
+        told.update(pd.util.hash_pandas_object(table[column], index=False).to_numpy().tobytes())
+    return told.hexdigest()[:16]
+
+
+def _text_columns(schema: type[Table]) -> dict[str, type[str]]:
+    """Columns that a CSV reader must not take for numbers, as it would a hash of digits with one
+    e.
+    """
+    return {
+        name: str
+        for name, column in schema.to_schema().columns.items()
+        if str(column.dtype).startswith("str")
+    }
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _is_graph(text: str) -> bool:
+    try:
+        CollaborationGraph.from_json(text)
+    except GraphError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""A contest's outcome as tables and plain data: what the init stages write, and what a search reads
+back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ttsgraph.agent.base import Preference
+from ttsgraph.contest.contest import Contest, Standing
+from ttsgraph.evaluation.node_answers import NodeAnswers
+from ttsgraph.response.calibration import calibration_data, misfit
+from ttsgraph.stages.trials import Case, cases_table
+
+SHOWN = 20
+"""Standings that are kept as data, beside those that stand in every search."""
+
+
+def contest_table(contest: Contest) -> pd.DataFrame:
+    """One row per graph that the contest ran (columns of schemas.Trials)."""
+    cases = [
+        Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
+        for graph in contest.feedbacks
+    ]
+    return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost).assign(
+        stopped=False
+    )
+
+
+def contest_evidence(contest: Contest) -> pd.DataFrame:
+    """What each node answered of the graphs in `contest_table`, by their rows there (columns of
+    schemas.Evidence).
+    """
+    answers = NodeAnswers()
+    for row, (graph, feedback) in enumerate(contest.feedbacks.items()):
+        answers.add(row, graph, feedback.results)
+    return answers.table()
+
+
+def preference_of(contest: Contest, standings: Sequence[Standing]) -> Preference:
+    """The models by the best value of a graph that asks them most, and why."""
+    best: dict[str, Standing] = {}
+    for standing in standings:
+        counts = standing.graph.main_branch.model_counts()
+        best.setdefault(max(counts, key=lambda model: counts[model]), standing)
+    order = [*best, *(model for model in contest.brief.cost.pool if model not in best)]
+    shown = ", ".join(
+        f"{model} {standing.value:.3f} ({standing.label})" for model, standing in best.items()
+    )
+    return Preference(tuple(order), f"what the best graph of each is expected to score: {shown}")
+
+
+def standing_data(standing: Standing) -> dict[str, Any]:
+    """A standing as plain data; NaN becomes None."""
+    numbers = {
+        name: getattr(standing, name)
+        for name in ("units", "value", "spread", "predicted", "observed", "n_scored")
+    }
+    plain = {name: None if math.isnan(number) else number for name, number in numbers.items()}
+    return {"label": standing.label, **plain, "graph": standing.graph.to_dict()}
+
+
+def start_data(contest: Contest, kept: int) -> dict[str, Any]:
+    """What start.json says of a contest: the best graph's models, the contenders that stand in
+    every search, the router of single calls, and the standings.
+    """
+    best = contest.standings[0]
+    router = next((s for s in contest.standings if s.graph == contest.router), None)
+    return {
+        "counts": best.graph.main_branch.model_counts(),
+        "mean_accuracy": best.value,
+        "best": best.label,
+        "contest_calls": contest.calls,
+        "contest_graphs": len(contest.feedbacks),
+        "misfit": misfit(contest.forecasts),
+        "calibration": calibration_data(contest.forecasts),
+        "router": None if router is None else standing_data(router),
+        "contenders": [standing_data(standing) for standing in contest.standings[:kept]],
+        "standings": [
+            standing_data(standing) for standing in contest.standings[kept : kept + SHOWN]
+        ],
+    }

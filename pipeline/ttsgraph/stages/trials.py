@@ -1,0 +1,521 @@
+"""Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
+arms of the test comparison.
+
+Each function says which graphs to run, or reads what came of them; `evaluate_cases` and
+`evaluate_trials` run them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.agent.base import Brief, Counts, Trial
+from ttsgraph.agent.history import Scored
+from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import BudgetError, RunStopped
+from ttsgraph.base.wording import counted
+from ttsgraph.contest.racing import NO_FEEDBACK, joined, race
+from ttsgraph.evaluation.archive import graph_columns, score_columns
+from ttsgraph.evaluation.environment import Feedback, GraphEvaluator, binary, total_of
+from ttsgraph.evaluation.objective import Objective
+from ttsgraph.evaluation.progress import Best, Publish, ignore
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import Budget, CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import get_role
+from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.settings.stages import PilotSettings, RacingSettings
+from ttsgraph.tasks.base import Question
+
+SHAPE_NODES = 4
+"""Answering nodes of a graph that compares families or topologies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A graph to evaluate, with the columns that say why it is in its table."""
+
+    graph: CollaborationGraph
+    columns: dict[str, str]
+
+
+async def evaluate_cases(
+    cases: Sequence[Case],
+    environment: GraphEvaluator,
+    cost: CostModel,
+    questions: Sequence[Question],
+    publish: Publish = ignore,
+) -> pd.DataFrame:
+    """One row per case: its columns, its graph and its scores. Raises RunStopped when a case lost
+    too many questions.
+    """
+    return cases_table(cases, await cases_feedback(cases, environment, questions, publish), cost)
+
+
+async def cases_feedback(
+    cases: Sequence[Case],
+    environment: GraphEvaluator,
+    questions: Sequence[Question],
+    publish: Publish = ignore,
+) -> list[Feedback]:
+    """What came of each case, per question. Raises RunStopped when a case lost too many
+    questions.
+    """
+    best = -math.inf
+
+    async def one(case: Case) -> Feedback:
+        nonlocal best
+        feedback = await environment.evaluate(case.graph, questions, publish)
+        if feedback.accuracy > best:
+            best = feedback.accuracy
+            publish(_best(case, feedback))
+        return feedback
+
+    feedbacks = await asyncio.gather(*map(one, cases))
+    _require_scored(cases, feedbacks, environment)
+    return feedbacks
+
+
+def _best(case: Case, feedback: Feedback) -> Best:
+    return Best(feedback.accuracy, *feedback.interval, ", ".join(case.columns.values()))
+
+
+def _require_scored(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], environment: GraphEvaluator
+) -> None:
+    for case, feedback in zip(cases, feedbacks, strict=True):
+        if environment.failed(feedback):
+            shown = ", ".join(case.columns.values())
+            asked = len(feedback.results)
+            raise RunStopped(
+                f"{shown}: {feedback.n_unscored} of {asked} questions unscored ({feedback.error});"
+                " start again to continue"
+            )
+
+
+def cases_table(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel
+) -> pd.DataFrame:
+    """One row per case: its columns, its graph and its scores."""
+    return pd.DataFrame(
+        [
+            {
+                **case.columns,
+                **graph_columns(case.graph, units_of(case.graph, feedback, cost)),
+                **score_columns(feedback),
+            }
+            for case, feedback in zip(cases, feedbacks, strict=True)
+        ]
+    )
+
+
+def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> float:
+    """What a question costs in the budget's units; of a graph that may stop the share of it that
+    its questions took, by what their calls were charged or where nothing is by their number.
+    """
+    worst = CostModel.graph_cost(cost, graph)
+    asked = len(feedback.results)
+    calls = sum(get_role(node.role).calls_model for node in graph.nodes)
+    if not graph.adaptive or not asked or cost.metric == "runtime":
+        return worst
+    priced = CostModel(cost.pool, cost.lengths, "dollars").graph_cost(graph)
+    share = feedback.usage.dollars / priced if priced else feedback.usage.calls / calls
+    return worst * min(1.0, share / asked)
+
+
+def answers_table(
+    cases: Sequence[Case], feedbacks: Sequence[Feedback], extract: Callable[[str], str | None]
+) -> pd.DataFrame:
+    """One row per case and question (columns of schemas.Answers). `extract` is the task's, what it
+    reads of an answer.
+    """
+    rows: list[dict[str, Any]] = []
+    for case, feedback in zip(cases, feedbacks, strict=True):
+        for result in feedback.results:
+            nodes = {
+                str(i): {"correct": node.correct, "form": node.form}
+                for i, node in result.nodes.items()
+            }
+            told = {
+                "question_id": result.question_id,
+                "correct": result.correct,
+                "form": extract(result.answer) or "",
+                "latency_s": result.latency_s,
+                "error": result.error,
+                "nodes": json.dumps(nodes),
+            }
+            rows.append({**case.columns, **told})
+    grades = [row["correct"] for row in rows if row["correct"] is not None]
+    return pd.DataFrame(rows).astype({"correct": "boolean" if binary(grades) else "Float64"})
+
+
+def single_cases(pool: ModelPool) -> list[Case]:
+    """Each model alone."""
+    return [Case(topologies.single(model), {"model": model}) for model in pool]
+
+
+def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
+    """The profile stage's table: facts about each model beside what it scored alone (columns of
+    schemas.Profiles).
+    """
+    rows = []
+    for row in scores.to_dict("records"):
+        spec = cost.pool[row["model"]]
+        kept = {
+            k: v
+            for k, v in row.items()
+            if k not in ("graph", "graph_hash", "n_nodes", "width", "depth")
+        }
+        rows.append(
+            kept
+            | {
+                "family": spec.family,
+                "total": math.nan if spec.total is None else float(spec.total),
+                "layers": spec.layers,
+                "hidden": spec.hidden,
+                "price_prompt": spec.price.prompt,
+                "price_completion": spec.price.completion,
+                "mean_prompt_tokens": (
+                    row["prompt_tokens"] / row["calls"] if row["calls"] else math.nan
+                ),
+                "mean_completion_tokens": (
+                    row["completion_tokens"] / row["calls"] if row["calls"] else math.nan
+                ),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def pilot_cases(
+    settings: PilotSettings,
+    cost: CostModel,
+    best_model: str,
+    roles: Sequence[str],
+    rng: np.random.Generator,
+) -> list[Case]:
+    """The sweeps behind the insights: width, depth, width x depth, families, sizes and topologies
+    (section 4, A.3, A.6).
+
+    Width and depth use the best single model. Sinks are fusers, and voters too where the settings
+    allow that role. The budget bounds no sweep: insight 2 is about what lies beyond it, too.
+    """
+    sinks = [role for role in ("fuser", "voter") if role in roles] or ["assistant"]
+    cases = []
+    for sink in sinks:
+        for width in settings.widths:
+            graph = topologies.parallel([best_model] * width, best_model, sink)
+            cases.append(_case("width", f"{counted(width, 'answer')}, {sink}", graph))
+    cases += [
+        _case("depth", f"chain of {d}", topologies.chain([best_model] * d)) for d in settings.depths
+    ]
+    for width in settings.widths:
+        for depth in settings.depths:
+            if width * depth <= settings.max_nodes:
+                graph = topologies.grid(width, depth, best_model, sinks[-1])
+                cases.append(_case("width_x_depth", f"{width} x {depth}", graph))
+
+    def at_random(sweep: str, counts: Counts, label: str) -> list[Case]:
+        drawn = [
+            topologies.random_graph(counts, roles, Budget(cost), rng)
+            for _ in range(settings.random_graphs)
+        ]
+        return [_case(sweep, label, graph) for graph in drawn]
+
+    for pair in _family_pairs(cost.pool):
+        counts = Counter(pair * 2)
+        cases += at_random(
+            "family", counts, " + ".join(f"{count} x {model}" for model, count in counts.items())
+        )
+    cases += _size_cases(settings, cost, sinks[-1])
+    for model in _small_and_middle(cost.pool, best_model):
+        cases += [
+            *_shape_cases(model, sinks),
+            *at_random("topology", {model: SHAPE_NODES}, f"random, {model}"),
+        ]
+    return cases
+
+
+def _case(sweep: str, label: str, graph: CollaborationGraph) -> Case:
+    return Case(graph, {"sweep": sweep, "label": label})
+
+
+def _middle(models: Sequence[ModelSpec]) -> str:
+    """Of a family's models, smallest first, the one of middle size; of an even number the
+    smaller.
+    """
+    return models[(len(models) - 1) // 2].name
+
+
+def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
+    """Each pair of families, a family with itself included, by their smallest models and by those
+    of middle size (figure 3).
+    """
+    levels = [
+        [models[0].name for models in pool.families.values()],
+        [_middle(models) for models in pool.families.values()],
+    ]
+    return list(
+        dict.fromkeys((a, b) for level in levels for i, a in enumerate(level) for b in level[i:])
+    )
+
+
+def _small_and_middle(pool: ModelPool, best_model: str) -> list[str]:
+    """The best model, and the smallest and the middle one of its family (table 4)."""
+    family = pool.families[pool[best_model].family]
+    return list(dict.fromkeys((family[0].name, _middle(family), best_model)))
+
+
+def _size_cases(settings: PilotSettings, cost: CostModel, sink: str) -> list[Case]:
+    """Each model once, twice, and as often in parallel as the dearest model's single call costs; an
+    LLM sink adds its own call.
+    """
+    dearest = max(cost.single(model) for model in cost.pool)
+    cases = []
+    for model in cost.pool:
+        as_dear = max(
+            1,
+            min(
+                settings.max_nodes, round(dearest / cost.single(model)) if cost.single(model) else 1
+            ),
+        )
+        for count in sorted({1, 2, as_dear}):
+            graph = (
+                topologies.single(model)
+                if count == 1
+                else topologies.parallel([model] * count, model, sink)
+            )
+            cases.append(_case("size", f"{count} x {model}", graph))
+    return cases
+
+
+def _shape_cases(model: str, sinks: Sequence[str]) -> list[Case]:
+    """Four answering nodes in a row, side by side, and two by two."""
+    cases = [_case("topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES))]
+    for sink in sinks:
+        cases.append(
+            _case(
+                "topology",
+                f"parallel, {sink}, {model}",
+                topologies.parallel([model] * SHAPE_NODES, model, sink),
+            )
+        )
+        hybrid = topologies.branches([[model] * (SHAPE_NODES // 2)] * 2, model, sink)
+        cases.append(_case("topology", f"hybrid, {sink}, {model}", hybrid))
+    return cases
+
+
+def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
+    """What the pilot found, as agents are told of it: each graph that could be scored, those over
+    the budget included.
+
+    `table` has the columns of schemas.Pilots.
+    """
+    return tuple(
+        Scored(
+            CollaborationGraph.from_json(row["graph"]),
+            total_of(row["accuracy"], row["n_scored"]),
+            row["n_scored"],
+            0,
+            row["latency_s"],
+            objective,
+        )
+        for row in table[table["n_scored"] > 0].to_dict("records")
+    )
+
+
+def trial_cases(
+    multisets: Sequence[Counts], brief: Brief, topologies_each: int, rng: np.random.Generator
+) -> list[Case]:
+    """Random topologies with random roles for each multiset (section 5.2); a single instance has
+    only one.
+    """
+    cases = []
+    for counts in multisets:
+        label = json.dumps(dict(sorted(counts.items())))
+        if sum(counts.values()) == 1:
+            cases.append(Case(topologies.single(next(iter(counts))), {"counts": label}))
+            continue
+        for _ in range(topologies_each):
+            graph = topologies.random_graph(counts, brief.roles, brief.budget, rng)
+            cases.append(Case(graph, {"counts": label}))
+    return cases
+
+
+async def evaluate_trials(
+    cases: Sequence[Case],
+    environment: GraphEvaluator,
+    brief: Brief,
+    questions: Sequence[Question],
+    racing: RacingSettings,
+    publish: Publish = ignore,
+) -> pd.DataFrame:
+    """As `evaluate_cases`, for trials of multisets (columns of schemas.Trials).
+
+    With races a multiset is run on growing batches, in all its topologies, until it is beaten:
+    `stopped` says so.
+    """
+    if racing.enabled:
+        feedbacks = await _raced(cases, environment, brief.objective, questions, racing, publish)
+    else:
+        feedbacks = await cases_feedback(cases, environment, questions, publish)
+    return cases_table(cases, feedbacks, brief.cost).assign(
+        stopped=[feedback.stopped for feedback in feedbacks]
+    )
+
+
+async def _raced(
+    cases: Sequence[Case],
+    environment: GraphEvaluator,
+    objective: Objective,
+    questions: Sequence[Question],
+    racing: RacingSettings,
+    publish: Publish,
+) -> list[Feedback]:
+    """Feedback of each case, `stopped` where its multiset was beaten. Raises as
+    `cases_feedback`.
+    """
+    places: dict[str, list[int]] = defaultdict(list)
+    for k, case in enumerate(cases):
+        places[case.columns["counts"]].append(k)
+    known = [NO_FEEDBACK] * len(cases)
+
+    async def ask(labels: Collection[str], size: int) -> dict[str, FloatArray]:
+        asked = [k for label in labels for k in places[label]]
+        jobs = [(cases[k].graph, questions[len(known[k].results) : size]) for k in asked]
+        for k, more in zip(asked, await environment.evaluate_all(jobs, publish), strict=True):
+            known[k] = joined(known[k], more)
+        return {
+            label: np.mean([objective.shares(known[k]) for k in places[label]], axis=0)
+            for label in labels
+        }
+
+    stopped = await race(places, len(questions), racing, ask, settle=False)
+    feedbacks = [
+        replace(feedback, stopped=case.columns["counts"] in stopped)
+        for case, feedback in zip(cases, known, strict=True)
+    ]
+    _require_scored(cases, feedbacks, environment)
+    left = [pair for pair in zip(cases, feedbacks, strict=True) if not pair[1].stopped]
+    publish(_best(*max(left, key=lambda pair: pair[1].accuracy)))
+    return feedbacks
+
+
+def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
+    """The trials of an init stage: one per multiset, its value under the objective averaged over
+    topologies.
+    """
+    found = []
+    for label, rows in table.groupby("counts", sort=False):
+        values = [
+            objective.of(*pair) for pair in zip(rows["accuracy"], rows["latency_s"], strict=True)
+        ]
+        found.append(
+            Trial(json.loads(str(label)), float(np.mean(values)), int(rows["n_scored"].sum()))
+        )
+    return found
+
+
+def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
+    """The multiset that starts the search: the best by mean value; of the same models, the largest
+    that can't be told from it.
+
+    `table` has the columns of schemas.Trials; multisets stopped in a race are out. Section 5.2
+    takes the best, and so it is in the paper's way. But the loop can leave nodes out and never add
+    one, so among counts of the same models within a standard error of the best the largest leaves
+    the loop most room. On a tie the better one. Topologies share their questions, so the standard
+    error counts each question once.
+    Raises BudgetError when none could be scored.
+    """
+    table = table[~table["stopped"]]
+    trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
+    if not trials:
+        raise BudgetError(
+            "expected at least one model multiset that fits the budget and could be scored, found"
+            " none"
+        )
+    best = max(trials, key=lambda t: (t.score, -_calls_cost(t.counts, brief)))
+    if way == "paper":
+        return best
+    questions = max(int(rows["n_scored"].max()) for _, rows in table.groupby("counts"))
+    error = math.sqrt(best.score * (1 - best.score) / questions)
+    close = [
+        trial
+        for trial in trials
+        if set(trial.counts) == set(best.counts) and trial.score >= best.score - error
+    ]
+    return max(close, key=lambda t: (sum(t.counts.values()), t.score))
+
+
+def _calls_cost(counts: Counts, brief: Brief) -> float:
+    return sum(brief.cost.single(model) * count for model, count in counts.items())
+
+
+def test_cases(
+    found: CollaborationGraph,
+    pilot: pd.DataFrame,
+    profile: pd.DataFrame,
+    budget: Budget,
+    votes_count: bool = True,  # noqa: PT028 (no test, by its name alone)
+    router: CollaborationGraph | None = None,  # noqa: PT028
+) -> list[Case]:
+    """What the found graph has to beat within the same budget: the best single model, the router of
+    single calls where there is one, as many votes of the best model whose answers differ as the
+    budget holds, and the pilot's best topology that fits.
+
+    `profile` and `pilot` are the tables of these stages. No votes where the task's kind has none
+    (`votes_count`, as `can_vote` says). Raises BudgetError when no call fits the budget.
+    """
+    best_model = best_single(profile, budget)
+    voting_model = best_single(profile, budget, repeated=True)
+    cases = [
+        Case(found, {"arm": "found", "label": "found graph"}),
+        Case(topologies.single(best_model), {"arm": "single", "label": best_model}),
+    ]
+    if router is not None:
+        cases.append(Case(router, {"arm": "router", "label": "router of single calls"}))
+    price = budget.cost.single(voting_model)
+    summed = budget.cost.metric != "runtime" and price > 0
+    votes = min(budget.max_nodes - 1, int(budget.limit / price) if summed else budget.max_nodes)
+    if votes >= 2 and votes_count:
+        voting = topologies.parallel([voting_model] * votes, voting_model, "voter")
+        cases.append(
+            Case(
+                voting,
+                {"arm": "self_consistency", "label": f"majority of {votes} x {voting_model}"},
+            )
+        )
+    fitting = pilot[pilot["budget_units"] <= budget.limit].sort_values(
+        ["accuracy", "budget_units"], ascending=[False, True]
+    )
+    if len(fitting):
+        row: Any = fitting.iloc[0]
+        graph = CollaborationGraph.from_json(row["graph"])
+        cases.append(
+            Case(graph, {"arm": "fixed_topology", "label": f"{row['sweep']}: {row['label']}"})
+        )
+    return cases
+
+
+def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -> str:
+    """The member of the pool with the best accuracy alone among those whose single call fits the
+    budget; the cheaper one on a tie.
+
+    `repeated` says that it is to be asked several times, which is of no use with a greedy variant:
+    it is out if another fits.
+    """
+    cost = budget.cost
+    fits = [row for row in profile.to_dict("records") if cost.single(row["model"]) <= budget.limit]
+    if not fits:
+        budget.require_feasible()
+    if repeated:
+        fits = [row for row in fits if not cost.pool[row["model"]].greedy] or fits
+    return str(max(fits, key=lambda row: (row["accuracy"], -cost.single(row["model"])))["model"])

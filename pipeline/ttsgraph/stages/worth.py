@@ -1,0 +1,101 @@
+"""What each node of a found graph is worth, from evidence: what it read and said on the test
+questions, and what the graph is predicted to lose without it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ttsgraph.agent.base import Brief
+from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, worth
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Usage
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.response.model import Difference, ResponseModel
+from ttsgraph.stages.ablation import removals
+from ttsgraph.stages.schemas import Nodes, read_table
+from ttsgraph.tasks.base import Question
+
+SAMPLES = 16
+"""Draws of what the evidence leaves open; enough for their spread."""
+
+
+def known_evidence(
+    table: pd.DataFrame,
+    graphs: Mapping[int, CollaborationGraph],
+    questions: Sequence[Question],
+    greedy: frozenset[str],
+) -> Evidence:
+    """Evidence as it was when its table was written (columns of schemas.Evidence); `graphs` are the
+    table's candidates.
+    """
+    evidence = Evidence(questions, greedy)
+    for number, rows in table.groupby("candidate_id", sort=True):
+        graph = graphs[int(str(number))]
+        results = []
+        for question, answered in rows.groupby("question_id", sort=False):
+            nodes = {
+                int(i): NodeResult(correct, "" if answer == NO_FORM else str(answer))
+                for i, correct, answer in zip(
+                    answered["node"], answered["correct"], answered["answer"], strict=True
+                )
+            }
+            results.append(QuestionResult(str(question), nodes[graph.sink].correct, nodes=nodes))
+        evidence.add(graph, Feedback(tuple(results), Usage(), 0.0))
+    return evidence
+
+
+def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
+    """The node table of the first of these folders that found just this graph; None where none did.
+
+    Raises DataError for a table that is damaged.
+    """
+    for folder in folders:
+        found = folder / "graph.json"
+        nodes = folder / "nodes.parquet"
+        if found.exists() and nodes.exists() and CollaborationGraph.read(found) == graph:
+            return read_table(Nodes, nodes, "evaluate")
+    return None
+
+
+def predicted_losses(
+    graph: CollaborationGraph, brief: Brief, evidence: Evidence, rng: np.random.Generator
+) -> dict[int, Difference]:
+    """Node id -> what the graph is predicted to lose without the node, for nodes that can be left
+    out; none without evidence.
+    """
+    if not evidence.graphs:
+        return {}
+    model = ResponseModel(evidence, tuple(brief.cost.pool), rng, SAMPLES)
+    return {i: model.difference(graph, rest) for i, rest in removals(graph, brief.cost).items()}
+
+
+def with_worth(
+    nodes: pd.DataFrame,
+    graph: CollaborationGraph,
+    tested: Feedback,
+    losses: Mapping[int, Difference],
+) -> pd.DataFrame:
+    """The node table of a graph (ttsgraph/stages/ablation.py) with what its nodes are worth; of a
+    node that no question needed nothing is known.
+    """
+    answers = NodeAnswers()
+    answers.add(0, graph, tested.results)
+    known = worth(answers.table()).reindex(nodes["node"]).reset_index(drop=True)
+    counted = known[["repairable", "repaired", "spoilable", "spoilt"]].fillna(0).astype(int)
+    unknown = Difference(math.nan, math.nan)
+    told = [losses.get(int(node), unknown) for node in nodes["node"]]
+    return nodes.assign(
+        n_answers=known["answers"].fillna(0).astype(int),
+        read_accuracy=known["before"],
+        own_accuracy=known["after"],
+        **{str(name): values for name, values in counted.items()},
+        predicted_loss=[loss.mean for loss in told],
+        predicted_spread=[loss.spread for loss in told],
+    )

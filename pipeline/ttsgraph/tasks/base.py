@@ -1,0 +1,158 @@
+"""What a task is: how a raw row becomes a question, how a question is shown, and how an answer is
+read and graded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from ttsgraph.models.client import Client, Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question. `meta` holds what only this task's grader needs (choices, unit tests, entry
+    point).
+    """
+
+    id: str
+    text: str
+    answer: str
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Task(Protocol):
+    """A kind of question and its grader. Pure: no network, no files, no randomness."""
+
+    name: str
+    instruction: str
+    """The default sentence that tells a model what to do; a profile can replace it."""
+
+    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+        """A raw row of a source as a Question. Raises DataError naming `where` when a field or the
+        answer is missing.
+        """
+        ...
+
+    def render(self, question: Question) -> str:
+        """The question as a model sees it (with choices, if any)."""
+        ...
+
+    def extract(self, text: str) -> str | None:
+        """The answer in a model's text in a normal form that a vote can count, or None when there
+        is none.
+        """
+        ...
+
+    def grade(self, question: Question, text: str) -> float:
+        """Whether a model's text answers the question, or for graded kinds a score in [0, 1].
+
+        Texts with the same extracted answer get the same grade.
+
+        May be slow; callers run it off the event loop.
+        """
+        ...
+
+
+@runtime_checkable
+class QuickTask(Task, Protocol):
+    """A task that can tell most grades from the extracted answer alone, without leaving the event
+    loop.
+    """
+
+    def at_once(self, question: Question, answer: str | None) -> float | None:
+        """What `grade` says of a text with this extracted answer; None where that takes longer."""
+        ...
+
+
+@runtime_checkable
+class CodeTask(Task, Protocol):
+    """A task whose grader runs programs that models wrote."""
+
+    def confined(self, accept_weaker: bool) -> Task:
+        """This task, ready to grade. Raises IsolationError where programs can't be isolated, unless
+        less is accepted.
+        """
+        ...
+
+
+@runtime_checkable
+class ConfigurableTask(Task, Protocol):
+    """A kind that a task can have settings for (`grading` in its profile)."""
+
+    def configured(self, grading: Mapping[str, Any]) -> Task:
+        """The kind with these settings. Raises SettingsError that names the key."""
+        ...
+
+
+@runtime_checkable
+class AskingTask(Task, Protocol):
+    """A kind whose grader asks models; `options.models` are these, by name, as settings of
+    models.
+    """
+
+    options: Any
+
+    async def judge(
+        self, question: Question, text: str, client: Client, swapped: bool = False
+    ) -> tuple[float, list[Completion]]:
+        """The grade of a text, and the calls that it took. Raises CallFailed."""
+        ...
+
+
+@runtime_checkable
+class ReadableTask(Task, Protocol):
+    """A kind whose way to read answers can be written into a file of its own."""
+
+    def reader(self) -> partial[str | None]:
+        """A function of a module that does what `extract` does, with plain settings as keywords."""
+        ...
+
+
+TASKS: dict[str, Task] = {}
+
+
+def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
+    """Why no answer to these questions can be checked without knowing the right one; "" where some
+    can.
+
+    A kind that can has `passes(text)` or `passes_on(question, text)`, and says what these look at
+    by `checks` (words; "" for nothing); where that depends on the question, `carries_check` says of
+    which.
+    """
+    if not any(hasattr(task, name) for name in ("passes", "passes_on")):
+        return f"kind {task.name} has no public check"
+    if not getattr(task, "checks", "a check of its own"):
+        return f"kind {task.name} has no public check as it is set up here (docs/own-task.md)"
+    carries = getattr(task, "carries_check", None)
+    if carries is None or not questions or any(map(carries, questions)):
+        return ""
+    return f"none of the {len(questions)} questions carries {task.checks}"  # type: ignore[attr-defined]
+
+
+def can_vote(task: Task) -> bool:
+    """Whether answers to this kind can be counted: it says what the same answer is (`same_answer`,
+    words; "" where nothing is).
+
+    A kind that does not say has extracted answers, and equal ones are the same.
+    """
+    return bool(getattr(task, "same_answer", "equal extracted answers"))
+
+
+def read_answer(task: Task, text: str) -> str | None:
+    """A text's answer as `extract` reads it; None also where that fails, which is no reason to end
+    a run: grading such a text says why.
+    """
+    try:
+        return task.extract(text)
+    except Exception:
+        return None
+
+
+def register_task(task: Task) -> None:
+    """Make a task known by its name; a later task of the same name replaces the earlier."""
+    TASKS[task.name] = task

@@ -1,0 +1,116 @@
+"""Answers graded by a program of the user's, which reads question and answer as JSON and prints a
+score.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.base.parsing import Closed
+from ttsgraph.tasks.base import Question, register_task
+from ttsgraph.tasks.plain import PlainTask
+from ttsgraph.tasks.programs import SandboxLimits, require_isolation, score
+
+
+class CommandOptions(Closed):
+    """`program`: a Python file, for the standard library alone.
+
+    It reads {"question", "answer", "reply", "row"} as JSON from stdin, where `row` is the whole
+    row, and prints a score from 0 to 1 (or true or false) on its last line. It is kept with each
+    question, so that a changed one is a changed question.
+    """
+
+    program: Path | None = None
+    seconds: float = Field(default=20.0, gt=0)
+
+
+class CommandTask(PlainTask):
+    """Rows {question, answer}, and whatever else the program reads."""
+
+    name = "command"
+    instruction = "Answer the question."
+    same_answer = ""
+    Options = CommandOptions
+
+    def __init__(self, options: CommandOptions | None = None, accept_weaker: bool = False) -> None:
+        super().__init__(options)
+        self.accept_weaker = accept_weaker
+
+    def confined(self, accept_weaker: bool) -> CommandTask:
+        """This task, once it is known that programs can be isolated here or less is accepted.
+        Raises IsolationError.
+        """
+        require_isolation(accept_weaker)
+        return CommandTask(self.options, accept_weaker)
+
+    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+        """A row as a Question that carries the program. Raises DataError, also where there is no
+        such program.
+        """
+        question = super().parse(row, where)
+        program = self.options.program
+        if program is None:
+            return question
+        return Question(
+            question.id,
+            question.text,
+            question.answer,
+            {"program": _source(program), "row": dict(row)},
+        )
+
+    def extract(self, text: str) -> str | None:
+        """Nothing that a vote could count: the program alone knows what is the same."""
+        return None
+
+    def grade(self, question: Question, text: str) -> float:
+        """The program's score. Raises CallFailed where it gives none: that says nothing about the
+        answer.
+        """
+        if not text.strip():
+            return 0.0
+        program = question.meta.get("program")
+        if program is None:
+            raise CallFailed("kind command: expected grading with a program, found none")
+        told = {
+            "question": question.text,
+            "answer": question.answer,
+            "reply": text,
+            "row": question.meta["row"],
+        }
+        limits = SandboxLimits(wall_s=self.options.seconds)
+        said = score(program, json.dumps(told), limits, self.accept_weaker)
+        try:
+            value = float(json.loads(said.strip().lower()))
+        except (ValueError, TypeError):
+            value = -1.0
+        if not 0 <= value <= 1:
+            raise CallFailed(
+                "the program that grades: expected a score from 0 to 1 on its last line, found"
+                f" {said[:60]!r}"
+            )
+        return value
+
+
+def _source(program: Path) -> str:
+    try:
+        source = program.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"grading.program {program}: expected a Python program, but it can't be read: {error}"
+        ) from None
+    try:
+        compile(source, str(program), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise DataError(
+            f"grading.program {program}: expected a Python program, but {error}"
+        ) from None
+    return source
+
+
+register_task(CommandTask())

@@ -1,0 +1,321 @@
+"""The letter that a reply to a question with choices gives, read by one grammar for every letter.
+
+A reply is brought to plain lines first (thoughts, Markdown, LaTeX, tags and quotes are taken off).
+Then the first of these that says a letter decides, the last time it does:
+
+1. a box;
+2. "answer: ...", "the correct option is ...", in other words and some other languages;
+3. "B is correct", "I'd go with B", "so it must be B";
+4. a line that is a letter, or begins with one as choices do ("B) Paris"), a repeated list of the
+   choices left aside;
+5. the only letter that the reply mentions.
+
+A letter that is said not to be the answer does not count. Where several are left, none is read. A
+letter before a further word in lower case is a word itself ("A cat"), whichever letter it is.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+LETTERS = "ABCDEFGHIJ"
+
+AT_START = 1000
+AT_END = 4000
+"""Characters of a reply, or of what follows its thoughts, that are read."""
+
+MOST_READ = 30
+"""Statements and letters that are looked at closely, the last ones."""
+
+_CLOSED_THOUGHTS = re.compile(r"</(?:think|thinking|thought|reasoning|reflection)>|◁/think▷", re.I)
+_LATEX_DRESS = re.compile(
+    r"\\(?:text|mathrm|mathbf|textbf|mathit|textit|mathsf|textsf|emph|underline|mbox|operatorname)\s*\{([^{}]{0,400})\}"
+)
+_BOX = re.compile(r"\\f?boxed\s*\{([^{}]{0,400})\}|\\f?boxed\s+([A-J])\b")
+_TAG_OPENS = re.compile(r"<(?!/)\s*([A-Za-z_ ]{2,20})\s*>")
+_TAG_CLOSES = re.compile(r"</\s*[A-Za-z_ ]{2,20}\s*>|<\|[a-z_]{1,20}\|>|</s>")
+_MARKDOWN = re.compile(
+    r"[*`\"~]|(?<!\w)'|'(?!\w)|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])|^[ \t]*[#>]+[ \t]*", re.M
+)
+_QUOTES = str.maketrans("“”„«»‘’´−–—", '"""""\'\'\'---')
+_INVISIBLE = re.compile("[\u200b-\u200f\u2060\ufeff\u00ad]")
+
+_BEFORE = r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
+# Before these words a letter is no word of its own.
+_AFTER_LETTER = (
+    "is|was|are|were|would|must|should|seems|appears|looks|because|since|as|and|or|but|for|alone"
+    "|also|instead|here|not|rather|due|with|if|then|matches|fits|makes|which|correctly|best"
+)
+_LETTER = re.compile(
+    rf"{_BEFORE}(?:[(\[{{]\s*(?P<marked>[A-Ja-j])\s*[)\]}}]"
+    r"|(?P<plain>[A-J])(?![A-Za-z0-9À-ɏ_]|['’](?:m|d|ll|ve|s)\b|-[A-Za-z0-9]"
+    rf"|[ \t]+(?!(?:{_AFTER_LETTER})\b)[a-zà-ɏ])"
+    rf"|(?P<small>[a-j])(?=[).:,;](?:\s|$)|[ \t]*$))",
+    re.M,
+)
+_FILLER = re.compile(
+    r"(?:[\s:=\-,>|$.]|\\\(|\\\[|(?:(?:most|more)\s+)?(?:likely|probably|clearly|definitely|therefore|thus|hence|also|indeed|simply|just|actually|"
+    r"obviously|certainly|surely|then|now|so|the|an?\s+(?=option|answer)|correct|right|best|following|given|labell?ed|as|by|"
+    r"to\s+be|be|is|that|it's|it|option|choice|letter|answer|statement|alternative|number|with|of|on|for)\b){0,12}",
+    re.I,
+)
+_SUBJECT = re.compile(
+    r"(?:\b(?:answers?|response|conclusion|verdict|decision|guess|pick|selection)|\b(?:correct|right|best|final|my|chosen|appropriate|accurate|"
+    r"suitable|true|the|your)\s+(?:(?:answer|multiple|final)\s+)?(?:choice|option|one|letter|alternative|statement|solution)|^\W{0,3}(?:choice|option|solution)(?=\s*:)|^\W{0,3}(?:a|ans)(?=[.:]\s*[(]?[a-j]\b(?![.):]))|"
+    r"\b(?:antwort|l[öo]sung|r[ée]ponse|respuesta|risposta|resposta|antwoord|odpowied[źz]|svar|ответ)|答案|答え|正解|正确选项|정답)"
+    r"(?P<between>(?:\s*(?:choice|option|letter|here|therefore|to\s+(?:this|the)\s+question|(?:for|of|in|from|among)\s+(?:this|the|these)(?:\s+(?:given|above))?\s+"
+    r"(?:question|problem|case|options?|choices)|that\s+(?:best\s+)?(?:\w+\s+){1,5}?(?=is\b)|i\s+(?:would\s+)?(?:choose|chose|pick|give|select)|correcta?|correcte|corretta|richtige|должен))*)"
+    r"\s*(?P<verb>,?\s*(?:(?:therefore|thus|then|hence|so),?\s*)?(?:is|was|are|would\s+(?:then\s+)?be|should\s+be|will\s+be|must\s+be|could\s+be|may\s+be|might\s+be|has\s+to\s+be|"
+    r"seems\s+to\s+be|appears\s+to\s+be|ist|lautet|est|es|è|é|jest|är|是|为|為|は|:|=|-+>?|→|=>|\|)(?!n't|\s*n't))?",
+    re.I | re.M,
+)
+_AS_CORRECT = re.compile(
+    r"(?:(?!\b(?:because|since|as|others?|while|but|so|and|whereas)\b)[^.;\n]){0,90}?\b(?P<is>is|was|are|must\s+be|would\s+be|should\s+be|has\s+to\s+be|seems|appears|looks|isn't|wasn't)(?P<how>(?:\s+\w+){0,4}?)\s+"
+    r"(?P<what>correct|right|true|best|answer|accurate|appropriate|incorrect|wrong|false|untrue|inaccurate|impossible|invalid)\b",
+    re.I,
+)
+_NOT = re.compile(r"n't\b|\bnot\b|\bnever\b|\bneither\b|\bhardly\b", re.I)
+_WRONG = {"incorrect", "wrong", "false", "untrue", "inaccurate", "impossible", "invalid"}
+_CHOSEN = re.compile(
+    r"(?:\b(?:choose|chose|choosing|pick(?:ed|ing)?|select(?:ed|ing)?|(?:go|going|goes|went)\s+(?:with|for)|opt(?:ed|ing)?\s+for|settled?\s+(?:on|for)|"
+    r"stick(?:ing)?\s+(?:with|to)|vot(?:e|ing)\s+for|say|guess(?:ing)?|lean(?:ing)?\s+(?:towards?|to)|mark|tick|circle|think|believe|conclude|"
+    r"(?:that|this|it|which|answer)(?:\s+(?:is|must\s+be|has\s+to\s+be|would\s+be|should\s+be)|'s)|that\s+leaves(?:\s+(?:us|me))?(?:\s+with)?|leaving|left\s+with|correspond(?:s|ing)?\s+to|match(?:es)?|"
+    r"points?\s+to|must\s+be|has\s+to\s+be|therefore|thus|hence|so|finally|in\s+conclusion|i\s+would\s+answer|i'd\s+answer|definitely|probably|maybe)|->|→|⇒|∴|选择|选|選)(?!n't)",
+    re.I,
+)
+_NEGATED = re.compile(
+    r"(?:\bnot|n't(?:\s+be)?|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\brule(?:s|d)?\s+out|\bagainst)"
+    r"\s*(?:(?:is|the|option|choice|answer|letter|both)\s*){0,3}[\s:,]*$",
+    re.I,
+)
+_FURTHER = re.compile(
+    r"\s*(?:[,/&]|\bor\b|\band\b|\bas\s+well\s+as\b|\bbut\s+also\b)\s*(?:(?:also|possibly|maybe|either|option|choice|answer|perhaps)\s+){0,2}",
+    re.I,
+)
+_JOINED = re.compile(
+    r"[A-J][)\]]?\s*(?:,\s*)?(?:,|&|/|\band\b|\bor\b)\s*(?:(?:option|choice|statement)s?\s+)?[(\[]?$"
+)
+_CORRECTION = re.compile(
+    r"\b(?:wait|actually|no|correction|sorry|hmm|instead|however|but|so|therefore|thus|hence|final|finally|overall)\b",
+    re.I,
+)
+_HEAD = re.compile(
+    r"[ \t\-•]*(?:(?i:option|choice|answer)\s+)?(?:[(\[]\s*([A-Ja-j])\s*[)\]]"
+    r"|([A-J])\s*[.):\-](?![A-Za-z0-9]\b)|([a-j])\s*[.):](?=\s)|([A-J])\s+(?=[A-Z0-9\"$\\(]))"
+    r"[ \t.:\-]*"
+)
+_SENTENCE = re.compile(r"(?<![^A-Za-z][A-J])[.!?](?=\s|$)|\n")
+
+
+def letter_in(text: str) -> str | None:
+    """The letter, A to J, that a reply gives; None where it gives none, or several."""
+    plain, boxes = _plain_reply(text)
+    for box in reversed(boxes):
+        if (said := _of_clause(box)) is not None:
+            return said or None
+    for read in (_answered, _called_right, _by_lines):
+        said = read(plain)
+        if said is not None:
+            return said or None
+    return _only_mention(plain)
+
+
+def _plain_reply(text: str) -> tuple[str, list[str]]:
+    """A reply without what only dresses it up, and what stands in its boxes."""
+    answer = text
+    for ends in _CLOSED_THOUGHTS.finditer(text, max(0, len(text) - 100 * AT_END)):
+        answer = text[ends.end() :]
+    text = _bounded(answer)
+    text = unicodedata.normalize("NFKC", text.translate(_QUOTES)).translate(_QUOTES)
+    for _ in range(3):
+        text = _LATEX_DRESS.sub(r" \1", text)
+    text = text.replace("\\left", "").replace("\\right", "").replace("\\ ", " ").replace("\\;", " ")
+    text = (
+        text.replace("$", " ")
+        .replace("\\(", " ")
+        .replace("\\)", " ")
+        .replace("\\[", " ")
+        .replace("\\]", " ")
+    )
+    text = _TAG_CLOSES.sub("\n", _TAG_OPENS.sub(r"\n\1: ", text))
+    text = _MARKDOWN.sub("", text)
+    boxes = [inner or letter for inner, letter in _BOX.findall(text)]
+    text = _BOX.sub(lambda box: f" ({box[1] or box[2]}) ", text)
+    return re.sub(r"[ \t]{2,}", " ", text).strip(), boxes
+
+
+def _bounded(text: str) -> str:
+    text = text if len(text) <= AT_START + AT_END else f"{text[:AT_START]}\n{text[-AT_END:]}"
+    return _INVISIBLE.sub("", text)
+
+
+def _of(found: re.Match[str]) -> str:
+    return next(group for group in found.groups() if group).upper()
+
+
+def _of_clause(clause: str) -> str | None:
+    """The letter that a clause after its verb names: at once, or as the only one; "" for several,
+    None for none.
+    """
+    start = _FILLER.match(clause)
+    assert start is not None  # it may be empty
+    at = start.end()
+    first = _LETTER.match(clause, at) or re.compile(r"([A-Ja-j])(?=[\s.,;:)]*$)").match(
+        clause.rstrip(), at
+    )
+    if first is not None and not _is_negated(clause, first):
+        further = _FURTHER.match(clause, first.end())
+        other = _LETTER.match(clause, further.end()) if further else None
+        if other is not None and _of(other) != _of(first) and not _is_negated(clause, other):
+            return ""
+        return _of(first)
+    mentions = (each for each in _LETTER.finditer(clause) if not each["small"])
+    named = {_of(each) for each in mentions if not _is_negated(clause, each)}
+    return None if not named else named.pop() if len(named) == 1 else ""
+
+
+def _is_negated(text: str, letter: re.Match[str]) -> bool:
+    """Whether a letter is said not to be it."""
+    if _NEGATED.search(text[max(0, letter.start() - 40) : letter.start()]):
+        return True
+    return _rightness(text, letter) is False
+
+
+def _rightness(text: str, letter: re.Match[str]) -> bool | None:
+    """Whether a letter is called right or wrong; None where neither is said of it."""
+    said = _AS_CORRECT.match(text, letter.end(), letter.end() + 140)
+    if said is None or _LETTER.search(text, letter.end(), said.start("is")):
+        return None
+    return (said["what"].lower() in _WRONG) == bool(_NOT.search(f"{said['is']} {said['how']}"))
+
+
+def _clause_after(text: str, at: int) -> str:
+    """What follows on the same line up to the sentence's end, or the next line that says
+    anything.
+    """
+    rest = text[at : at + 600]
+    rest = (
+        rest.lstrip(" \t:=-|")
+        if not rest.strip(" \t:=-|.").startswith("\n")
+        else rest.lstrip(" \t:=-|.\n")
+    )
+    return _SENTENCE.split(rest, maxsplit=1)[0]
+
+
+def _answered(text: str) -> str | None:
+    """What the last statement of the answer names."""
+    said = None
+    for found in list(_SUBJECT.finditer(text))[-MOST_READ:]:
+        clause = _clause_after(text, found.end())
+        if found["verb"] is None:
+            first = _LETTER.match(clause.lstrip())
+            if first is None or _NEGATED.search(text[max(0, found.start() - 40) : found.start()]):
+                continue
+            if _rightness(clause.lstrip(), first) is not None:
+                continue  # which says more
+        if (named := _of_clause(clause)) is not None:
+            said = named
+    return said
+
+
+def _called_right(text: str) -> str | None:
+    """The letter that is called right or chosen."""
+    found: list[tuple[int, str, bool]] = []
+    for letter in list(_LETTER.finditer(text))[-MOST_READ:]:
+        if (
+            not letter["small"]
+            and _rightness(text, letter)
+            and not _NEGATED.search(text[max(0, letter.start() - 40) : letter.start()])
+        ):
+            joined = _JOINED.search(text[max(0, letter.start() - 30) : letter.start()])
+            found.append((letter.start(), "" if joined else _of(letter), False))
+    for chosen in list(_CHOSEN.finditer(text))[-MOST_READ:]:
+        filler = _FILLER.match(text, chosen.end())
+        assert filler is not None
+        letter_at = _LETTER.match(text, filler.end())
+        if letter_at is None or _is_negated(text, letter_at):
+            continue
+        clause = _SENTENCE.split(text[letter_at.start() : letter_at.start() + 200], maxsplit=1)[0]
+        if (named := _of_clause(clause)) is not None:
+            found.append((letter_at.start(), named, True))
+    found.sort()
+    named_all = {named for _, named, _ in found}
+    if len(named_all) <= 1:
+        return named_all.pop() if named_all else None
+    at, last, chosen_last = found[-1]
+    before = max(place for place, named, _ in found if named != last)
+    return last if chosen_last or _CORRECTION.search(text[before:at]) else ""
+
+
+def _by_lines(text: str) -> str | None:
+    """The letter that a line is, or begins with as a choice does."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    heads = [
+        (k, _of(head))
+        for k, line in enumerate(lines)
+        if (head := _HEAD.match(line) or _alone(line))
+    ]
+    shown = [letter for _, letter in heads]
+    if shown[:3] == ["A", "B", "C"]:  # the choices, repeated
+        run = 0
+        while run < len(shown) and shown[run] == LETTERS[run]:
+            run += 1
+        heads = heads[run:]
+    alone = [letter for k, letter in heads if _alone(lines[k])]
+    named = {letter for _, letter in heads}
+    if len(named) == 1 and heads[0][0] in (0, len(lines) - 1, len(lines) - 2):
+        return named.pop()
+    if named and alone and len({*alone}) == 1:
+        return alone[0]
+    if (
+        heads
+        and heads[-1][0] == len(lines) - 1
+        and _CORRECTION.search(lines[-2] if len(lines) > 1 else "")
+    ):
+        return heads[-1][1]
+    return "" if len(named) > 1 else None
+
+
+def choice_in(text: str, choices: Sequence[str]) -> str | None:
+    """The letter of the one choice whose text a reply gives as its answer, without its letter."""
+    wanted = [_words(choice) for choice in choices]
+    plain, boxes = _plain_reply(text)
+    lines = [line for line in plain.split("\n") if line.strip()]
+    subjects = list(_SUBJECT.finditer(plain))[-MOST_READ:]
+    stated = [_clause_after(plain, found.end()) for found in subjects if found["verb"]]
+    for said in (*reversed(boxes), *reversed(stated), plain[:1000], *lines[:1], *lines[-1:]):
+        words = _words(re.sub(r"^\W*[A-J]\s+", "", said))
+        same = [k for k, choice in enumerate(wanted) if choice and choice == words]
+        if len(same) == 1:
+            return LETTERS[same[0]]
+    for said in (words for words in reversed(stated) if not _NOT.search(words)):
+        words = f" {_words(said)} "
+        held = [k for k, choice in enumerate(wanted) if choice and f" {choice} " in words]
+        whole = [k for k in held if not any(wanted[k] in wanted[o] for o in held if o != k)]
+        if len(whole) == 1:
+            return LETTERS[whole[0]]
+    return None
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"[\w.]*\w|[^\w\s.,;:!?()]", text[:2000].casefold()))
+
+
+def _alone(line: str) -> re.Match[str] | None:
+    return re.fullmatch(r"\W*([A-Ja-j])\W*", line)
+
+
+def _only_mention(text: str) -> str | None:
+    """The only letter that is mentioned and not said to be wrong, or the only one that stands in
+    the last sentence.
+    """
+    mentions = [each for each in _LETTER.finditer(text) if not each["small"]]
+    if len(mentions) > MOST_READ:
+        return None
+    mentions = [each for each in mentions if not _is_negated(text, each)]
+    named = {_of(each) for each in mentions}
+    if len(named) != 1:
+        return None
+    return named.pop()

@@ -1,0 +1,161 @@
+"""Three commands, no edit: from questions and URLs to a served graph, at providers with habits."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from tests.support.quirky import Quirky
+from tests.support.stub_server import serve
+from ttsgraph.cli import app
+from ttsgraph.deployment.bundle import Deployed
+
+CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
+
+
+def capitals(count: int = 60) -> dict[str, str]:
+    return {f"What is the capital of land number {k}?": CITIES[k % 8] for k in range(count)}
+
+
+def jsonl(path: Path, known: dict[str, str]) -> Path:
+    rows = [{"prompt": q, "Correct Answer": a} for q, a in known.items()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def with_choices(path: Path, known: dict[str, str]) -> dict[str, str]:
+    """A table with all choices in one cell; returns the letters that are right."""
+    letters = {}
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["Question", "Options", "Answer"])
+        for k, (question, answer) in enumerate(known.items()):
+            options = [city for city in CITIES if city != answer][:3]
+            options.insert(k % 4, answer)
+            letters[question] = "ABCD"[k % 4]
+            table.writerow([question, " | ".join(options), letters[question]])
+    return letters
+
+
+def ttsgraph(*args: str) -> Result:
+    return CliRunner().invoke(app, list(args))
+
+
+def init(folder: Path, file: Path, *more: str) -> Result:
+    return ttsgraph("init", str(folder), "--questions", str(file), *more)
+
+
+PRICE = ("--price-prompt", "1", "--price-completion", "2")
+
+
+def profile(folder: Path) -> dict[str, Any]:
+    return yaml.safe_load((folder / "profiles" / "mine.yaml").read_text())
+
+
+def test_init_finds_out_how_models_want_to_be_asked(tmp_path: Path) -> None:
+    known = capitals()
+    file = jsonl(tmp_path / "qa.jsonl", known)
+    stub = Quirky({"org/a": 0.6, "org/text-embed": 0.1}, known=known, refuses=("temperature",))
+    with serve(stub) as url:
+        done = init(tmp_path / "mine", file, "--url", url, *PRICE)
+    assert done.exit_code == 0, done.output
+    made = profile(tmp_path / "mine")
+    assert list(made["pool"]) == ["a"]
+    assert made["pool"]["a"]["left_out"] == ["temperature"]
+    assert made["tasks"]["qa"]["kind"] in ("exact", "choice")
+    assert made["budget"]["metric"] == "dollars"
+    assert stub.refused == 1
+
+
+def test_init_sees_that_models_reason_and_gives_them_room(tmp_path: Path) -> None:
+    known = capitals()
+    file = jsonl(tmp_path / "qa.jsonl", known)
+    stub = Quirky({"thinker": 0.8}, known=known, thinks=900, usage=True)
+    with serve(stub) as url:
+        assert init(tmp_path / "mine", file, "--url", url, *PRICE).exit_code == 0
+    made = profile(tmp_path / "mine")
+    assert made["tasks"]["qa"]["sampling"]["max_tokens"] > 900
+    assert made["pool"]["thinker"]["variants"] == {"low": {"reasoning_effort": "low"}}
+
+
+def test_two_providers_have_their_own_keys_and_prices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = capitals()
+    file = jsonl(tmp_path / "qa.jsonl", known)
+    monkeypatch.setenv("FIRST", "key-of-first-0123456789")
+    monkeypatch.setenv("SECOND", "key-of-second-0123456789")
+    first = Quirky({"same": 0.5}, (1, 2), known, key="key-of-first-0123456789", lists_prices=True)
+    second = Quirky({"same": 0.7}, (5, 9), known, key="key-of-second-0123456789", lists_prices=True)
+    with serve(first) as one, serve(second) as two:
+        done = init(
+            tmp_path / "mine",
+            file,
+            *("--url", one, "--key-env", "FIRST"),
+            *("--url", two),
+            *("--key-env", "SECOND"),
+        )
+        assert done.exit_code == 0, done.output
+        both = ("--url", one, "--url", two, "--key-env", "FIRST", "--key-env", "SECOND")
+        assert init(tmp_path / "again", file, *both).exit_code == 0
+    pool = list(profile(tmp_path / "mine")["pool"].values())
+    assert [model["price"]["prompt"] for model in pool] == [1, 5]
+    assert [model["api_key_env"] for model in pool] == ["FIRST", "SECOND"]
+    assert pool == list(profile(tmp_path / "again")["pool"].values())
+    keys = [{h["authorization"] for h in stub.headers} for stub in (first, second)]
+    assert keys == [{"Bearer key-of-first-0123456789"}, {"Bearer key-of-second-0123456789"}]
+
+
+def test_choices_in_one_cell_reach_the_prompt(tmp_path: Path) -> None:
+    known = capitals()
+    letters = with_choices(tmp_path / "my.csv", known)
+    stub = Quirky({"a": 0.6}, known=letters)
+    with serve(stub) as url:
+        done = init(tmp_path / "mine", tmp_path / "my.csv", "--url", url, *PRICE)
+    assert done.exit_code == 0, done.output
+    assert profile(tmp_path / "mine")["tasks"]["my"]["kind"] == "choice"
+    assert "A. Paris" in stub.requests[0]["messages"][-1]["content"]
+
+
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
+    monkeypatch.chdir(folder)
+    return ttsgraph("run", *more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("habit", ["reasons", "tells no usage", "refuses"])
+def test_three_commands_lead_to_a_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, habit: str
+) -> None:
+    known = capitals(100)
+    habits: dict[str, dict[str, Any]] = {
+        "reasons": {"thinks": 700},
+        "tells no usage": {"usage": False},
+        "refuses": {"refuses": ("temperature", "top_p", "max_tokens")},
+    }
+    letters = with_choices(tmp_path / "my.csv", known)
+    stub = Quirky({"small": 0.5, "large": 0.8}, known=letters, **habits[habit])
+    with serve(stub) as url:
+        done = init(tmp_path / "mine", tmp_path / "my.csv", "--url", url, *PRICE)
+        assert done.exit_code == 0, done.output
+        before = stub.refused
+        asked = stub.dollars
+        monkeypatch.chdir(tmp_path / "mine")
+        expected = json.loads(ttsgraph("estimate").output)["expected"]
+        done = run(tmp_path / "mine", monkeypatch)
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert stub.refused - before <= 2
+    found = Deployed.read(Path("results/mine/my/found/bundle.json"))
+    assert found.graph.nodes
+    low, high = expected["dollars_between"]
+    if habit != "tells no usage":
+        assert low <= stub.dollars - asked <= high
+    noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
+    near = 0.5 if habit == "tells no usage" else 0.01
+    assert noted == pytest.approx(stub.dollars, rel=near)

@@ -1,0 +1,170 @@
+"""Twenty mistakes of a first hour: each ends with one line that says what to do, exit code 2 or 4,
+and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lab import python_path
+from tests.support.project import ROOT
+from tests.support.quirky import Quirky
+from tests.support.stub_server import serve
+
+ROWS = [{"question": f"What follows {k}?", "answer": f"It is {k + 1}"} for k in range(40)]
+KNOWN = {row["question"]: row["answer"] for row in ROWS}
+PRICE = ("--price-prompt", "1", "--price-completion", "2")
+
+
+@dataclass
+class Place:
+    """A folder with questions, an endpoint, and a project made of both."""
+
+    folder: Path
+    url: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def file(self, name: str, text: str) -> str:
+        (self.folder / name).write_text(text)
+        return name
+
+    def init(self, *more: str, name: str = "new", file: str = "qa.jsonl") -> list[str]:
+        return ["init", name, "--questions", file, "--url", self.url, *PRICE, *more]
+
+
+def lines(rows: list[dict[str, str]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def edited(old: str, new: str, *then: str) -> Callable[[Place], list[str]]:
+    """A command after an edit of the project's profile."""
+
+    def make(place: Place) -> list[str]:
+        path = place.folder / "profiles" / "mine.yaml"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        return list(then)
+
+    return make
+
+
+MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str, int]] = {
+    "no such file": (lambda p: p.init(file="other.csv"), "other.csv", 2),
+    "an empty file": (lambda p: p.init(file=p.file("e.jsonl", "")), "e.jsonl", 2),
+    "no JSON": (lambda p: p.init(file=p.file("e.jsonl", "question,answer\n")), "e.jsonl:1", 2),
+    "no answers": (
+        lambda p: p.init(file=p.file("e.csv", "question,a1,b1,c1\nx,1,2,3\n")),
+        "expected answers in a column",
+        2,
+    ),
+    "few questions": (
+        lambda p: p.init(file=p.file("e.jsonl", lines(ROWS[:4]))),
+        "at least 10",
+        2,
+    ),
+    "one answer for all": (
+        lambda p: p.init(file=p.file("e.jsonl", lines([row | {"answer": "yes"} for row in ROWS]))),
+        "expected answers that differ",
+        2,
+    ),
+    "a folder in use": (lambda p: p.init(name="."), "expected a new folder", 2),
+    "no server": (
+        lambda p: ["init", "new", "--url", "http://127.0.0.1:9/v1", *PRICE],
+        "http://127.0.0.1:9/v1",
+        2,
+    ),
+    "a URL without a scheme": (
+        lambda p: ["init", "new", "--url", "models.example/v1", *PRICE],
+        "models.example/v1",
+        2,
+    ),
+    "a model that is not there": (lambda p: p.init("--model", "big"), "expected model 'big'", 2),
+    "no price": (
+        lambda p: ["init", "new", "--questions", "qa.jsonl", "--url", p.url],
+        "--price",
+        2,
+    ),
+    "half a price": (
+        lambda p: ["init", "new", "--url", p.url, "--price-prompt", "1"],
+        "--price-completion",
+        2,
+    ),
+    "a price below nothing": (lambda p: p.init("--price", "small=-1,2"), "0 or more", 2),
+    "a price of nobody": (lambda p: p.init("--price", "huge=1,2"), "huge", 2),
+    "a key that is not set": (lambda p: p.init("--key-env", "NOWHERE"), "NOWHERE", 2),
+    "a budget that is none": (lambda p: p.init("--budget", "cheap"), "'cheap'", 2),
+    "a budget below a call": (lambda p: p.init("--budget", "1e-9"), "--budget", 2),
+    "no such kind": (lambda p: p.init("--kind", "exactly"), "'exactly'", 2),
+    "no project here": (lambda p: ["run", "--task", "qa"], "params.yaml", 2),
+    "no such task": (lambda p: ["run", "--task", "other"], "'other'", 2),
+    "no such method": (lambda p: ["run", "--method", "other"], "'other'", 2),
+    "a key of the profile that is none": (
+        edited("limits: {}", "limit: {}", "run"),
+        "limit",
+        2,
+    ),
+    "a limit of nothing": (lambda p: ["run", "--limit", "0"], "--limit", 2),
+    "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars", 4),
+}
+OUTSIDE = {"no project here"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    stub = Quirky({"small": 0.5, "large": 0.8}, known=KNOWN)
+    with serve(stub) as url:
+        place = Place(tmp_path_factory.mktemp("project"), url)
+        place.file("qa.jsonl", lines(ROWS))
+        done = ttsgraph(place, *place.init(name="made"))
+        assert done.returncode == 0, done.stderr
+        yield place
+
+
+def ttsgraph(place: Place, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ttsgraph", *args],
+        cwd=place.folder,
+        env=os.environ | {"PYTHONPATH": python_path(ROOT), "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_with_one_line_that_says_what_to_do(
+    project: Place, tmp_path: Path, mistake: str
+) -> None:
+    make, named, code = MISTAKES[mistake]
+    place = Place(tmp_path, project.url)
+    place.file("qa.jsonl", lines(ROWS))
+    command = make(place) if mistake in OUTSIDE else None
+    if command is None:
+        for path in (project.folder / "made").rglob("*"):
+            if path.is_file():
+                copy = tmp_path / path.relative_to(project.folder / "made")
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(path.read_bytes())
+        command = make(place)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    done = ttsgraph(place, *command)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith(("error:", "stopped:"))]
+    assert len(said) == 1, done.stderr
+    assert named in said[0]
+    assert len(said[0]) <= 320
+    assert not (tmp_path / "new").exists()
+    kept = {path: path.read_bytes() for path in before if "spent.json" not in path.name}
+    assert all(before[path] == content for path, content in kept.items())

@@ -1,0 +1,149 @@
+"""The wheel without extras in an empty environment: every command's help, a project, a search."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.support.project import ROOT, copy_folder
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.base.extras import EXTRAS
+from ttsgraph.cli import app
+
+MOST_MB = 250
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=!]", each)[0] for each in requirements}
+
+
+def test_every_dependency_has_its_reason() -> None:
+    told = (ROOT / "CONTRIBUTING.md").read_text().split("## What a plain installation brings")[1]
+    table = {
+        name for row in told.splitlines() if row[:1] == "|" for name in re.findall("`(.+?)`", row)
+    }
+    assert names(PROJECT["dependencies"]) <= table
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment that has the wheel and what it requires, nothing else."""
+    folder = tmp_path_factory.mktemp("plain")
+    source = folder / "source"
+    for name in ("checker", "flows", "pipeline"):
+        copy_folder(name, source)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    uv = [sys.executable, "-m", "uv"]
+    python = folder / "env" / "bin" / "python"
+    pins = ROOT / "requirements" / "constraints.txt"
+    for command in (
+        [*uv, "build", "-q", "--wheel", "-o", str(folder), str(source)],
+        [*uv, "venv", "-q", "-p", sys.executable, str(folder / "env")],
+    ):
+        subprocess.run(command, check=True, timeout=300)
+    wheel = next(folder.glob("*.whl"))
+    install = [*uv, "pip", "install", "-q", "--compile-bytecode", "--python", str(python)]
+    subprocess.run([*install, "-c", str(pins), str(wheel)], check=True, timeout=500)
+    return python.parent
+
+
+def said(binaries: Path, cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """What a command says and how it ends; it sees nothing of this environment."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    return subprocess.run(
+        [str(binaries / command[0]), *command[1:]],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def commands() -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+
+    def walk(group: object, path: tuple[str, ...]) -> None:
+        for name, command in getattr(group, "commands", {}).items():
+            found.append((*path, name))
+            walk(command, (*path, name))
+
+    walk(typer.main.get_command(app), ())
+    return found
+
+
+@pytest.mark.slow
+def test_a_plain_installation_is_small(binaries: Path) -> None:
+    files = (
+        path for path in binaries.parent.rglob("*") if path.is_file() and not path.is_symlink()
+    )
+    blocks = sum(4096 * -(-path.stat().st_size // 4096) for path in files)
+    assert blocks / 2**20 <= MOST_MB
+
+
+@pytest.mark.slow
+def test_help_of_every_command(binaries: Path, tmp_path: Path) -> None:
+    for command in commands():
+        done = said(binaries, tmp_path, "ttsgraph", *command, "--help")
+        assert done.returncode == 0, (command, done.stderr)
+
+
+@pytest.mark.slow
+def test_from_questions_to_a_graph(binaries: Path, tmp_path: Path) -> None:
+    prices = ["--price-prompt", "0.1", "--price-completion", "0.3"]
+    with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
+        more = ["--url", url, "--budget", "$0.00002", *prices]
+        done = said(binaries, tmp_path, "ttsgraph", "init", "mine", *more)
+        assert done.returncode == 0, done.stderr
+        done = said(binaries, tmp_path / "mine", "ttsgraph", "run")
+        assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "mine").rglob("bundle.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [(("lineage", "a@b"), "flows"), (("register",), "flows"), (("serve", "."), "serve")],
+)
+def test_a_missing_extra_is_named_in_a_line(
+    binaries: Path, tmp_path: Path, command: tuple[str, ...], extra: str
+) -> None:
+    (tmp_path / "params.yaml").write_text("{profile: mine, tasks: [a], methods: [random]}\n")
+    done = said(binaries, tmp_path, "ttsgraph", *command)
+    assert done.returncode == 2
+    assert f"ttsgraph[{extra}]" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_script_is_typed(binaries: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        'import ttsgraph\nresult = ttsgraph.search(models=["a"], questions="q.jsonl", budget=0.1)\n'
+        "reveal_type(result)\n"
+    )
+    python = ["--python-executable", str(binaries / "python")]
+    command = [sys.executable, "-m", "mypy", "--strict", *python, "script.py"]
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MYPYPATH")
+    }
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "import-untyped" not in done.stdout
+    assert "ttsgraph.api.result.Result" in done.stdout

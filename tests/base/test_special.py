@@ -1,0 +1,66 @@
+"""The special functions against SciPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from ttsgraph.base.special import (
+    expit,
+    fair_coin_p,
+    gamma_below,
+    gamma_quantile,
+    log_expit,
+    log_softmax,
+    logit,
+    normal_quantile,
+    softmax,
+    student_quantile,
+)
+
+X = np.array([-745.0, -40.0, -2.0, -1e-9, 0.0, 0.3, 5.0, 37.0, 800.0])
+P = np.array([0.0, 1e-12, 0.02, 0.5, 0.75, 1 - 1e-12, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(expit, special.expit), (log_expit, special.log_expit)]
+)
+def test_logistic_functions_in_both_tails(ours, theirs) -> None:
+    assert ours(X) == pytest.approx(theirs(X), rel=1e-13, abs=1e-300)
+
+
+def test_logit_is_infinite_at_the_ends() -> None:
+    assert logit(P) == pytest.approx(special.logit(P), rel=1e-9)
+
+
+def test_softmax_where_entries_are_ruled_out() -> None:
+    table = np.array([[0.0, -np.inf, 3.0], [1000.0, 999.0, -1000.0]])
+    assert softmax(table, axis=-1) == pytest.approx(special.softmax(table, axis=-1))
+    assert log_softmax(table, axis=-1) == pytest.approx(special.log_softmax(table, axis=-1))
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-9, 0.025, 0.5, 0.975, 1.0])
+def test_normal_quantile(p: float) -> None:
+    assert normal_quantile(p) == pytest.approx(special.ndtri(p), abs=1e-12)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 151, 1000])
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.9, 0.975])
+def test_student_quantile(freedom: int, p: float) -> None:
+    assert student_quantile(p, freedom) == pytest.approx(stats.t.ppf(p, freedom), abs=1e-9)
+
+
+@pytest.mark.parametrize(("heads", "tosses"), [(0, 1), (3, 10), (5, 10), (9, 10), (61, 100)])
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_fair_coin(heads: int, tosses: int, alternative) -> None:
+    expected = stats.binomtest(heads, tosses, 0.5, alternative=alternative).pvalue
+    assert fair_coin_p(heads, tosses, alternative) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("shape", [1, 2, 9, 60])
+def test_gamma(shape: int) -> None:
+    p = np.linspace(0.001, 0.999, 50)
+    found = gamma_quantile(shape, p)
+    assert found == pytest.approx(special.gammaincinv(shape, p), rel=1e-9)
+    assert gamma_below(shape, found) == pytest.approx(p, abs=1e-12)

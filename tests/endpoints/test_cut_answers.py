@@ -1,0 +1,87 @@
+"""Answers that the bound on their tokens cut, and endpoints that tell no token counts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
+from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
+from ttsgraph.models.recording import Call, read_calls, write_calls
+
+ASKED = Request("m", "r1", (Message("user", "Q: 20 + 22"),), Sampling(max_tokens=100))
+
+
+class Reasoning(StubServer):
+    """Thinks for so many tokens before it answers."""
+
+    def __init__(self, thinks: int) -> None:
+        super().__init__(("m",), skill=1.0)
+        self.thinks = thinks
+
+    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+        told = super().completion(body, count)
+        if self.thinks >= body["max_tokens"]:
+            told["choices"][0] |= {"finish_reason": "length", "message": {"content": ""}}
+            told["usage"]["completion_tokens"] = body["max_tokens"]
+        return told
+
+
+class Silent(StubServer):
+    """Tells no token counts."""
+
+    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+        return super().completion(body, count) | {"usage": None}
+
+
+def asked(stub: StubServer) -> Completion:
+    async def ask(url: str) -> Completion:
+        client = OpenAIClient({"m": Endpoint((url,), "m")})
+        try:
+            found = with_room(client.begin)(ASKED)
+            return found if isinstance(found, Completion) else await found
+        finally:
+            await client.aclose()
+
+    with serve(stub) as url:
+        return asyncio.run(ask(url))
+
+
+def test_a_cut_answer_is_asked_for_once_more_with_room_and_both_are_paid() -> None:
+    stub = Reasoning(thinks=150)
+    found = asked(stub)
+    assert (found.text, found.cut) == ("42", False)
+    assert [body["max_tokens"] for body in stub.requests] == [100, 100 * ROOM]
+    assert found.completion_tokens == 100 + 2
+
+
+def test_one_that_is_cut_again_is_cut() -> None:
+    stub = Reasoning(thinks=10_000)
+    found = asked(stub)
+    assert (found.text, found.cut) == ("", True)
+    assert len(stub.requests) == 2
+
+
+def test_a_whole_answer_is_asked_for_once() -> None:
+    stub = Reasoning(thinks=10)
+    assert asked(stub).text == "42"
+    assert len(stub.requests) == 1
+
+
+def test_tokens_that_nobody_tells_are_estimated() -> None:
+    found = asked(Silent(("m",), skill=1.0))
+    assert found.text == "42"
+    assert found.estimated
+    assert found.prompt_tokens > 0
+    assert found.completion_tokens > 0
+
+
+@pytest.mark.parametrize("flags", [{}, {"cut": True}, {"estimated": True}])
+def test_what_is_kept_says_so_too(tmp_path, flags) -> None:
+    completion = Completion("x", 1, 2, 0.5, **flags)
+    assert Completion.from_list(completion.to_list()) == completion
+    write_calls({"ab" * 32: Call("m", completion)}, tmp_path / "calls.parquet")
+    assert read_calls(tmp_path / "calls.parquet")["ab" * 32].outcome == completion

@@ -1,0 +1,211 @@
+"""Graphs whose branch the question's text decides: what they are, cost, ask and answer."""
+
+import asyncio
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.support.fakes import ScriptedClient
+from ttsgraph.agent.base import Brief
+from ttsgraph.base.errors import GraphError
+from ttsgraph.contest.mutations import changed
+from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.executor import run_graph
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.roles import check_roles, role_names
+from ttsgraph.graphs.topologies import chain, parallel, routed, single
+from ttsgraph.models.client import Sampling
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.reporting.branches import branch_lines
+from ttsgraph.reporting.explain import in_brief, ways
+from ttsgraph.response.evidence import Evidence
+from ttsgraph.response.model import ResponseModel
+from ttsgraph.routing.learning import ScoreTable
+from ttsgraph.routing.router import Router
+from ttsgraph.stages.ablation import removals
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.prompts import Prompt
+
+POOL = ModelPool(
+    (
+        ModelSpec("m", "f", 1e9, 1e9, 1, 1, Price(1.0, 2.0)),
+        ModelSpec("n", "f", 4e9, 4e9, 1, 1, Price(4.0, 8.0)),
+    )
+)
+TASK = get_task("math")
+SUM = Question("sum", "3 + 4 =", "7", {"topic": "sums"})
+ROW = Question("row", "1, 2, 3,", "4", {"topic": "rows"})
+RULE = Router.of(
+    {"branches": 2, "default": 0, "shares": [0.75, 0.25], "field": "topic", "values": {"rows": 1}}
+)
+VOTE = parallel(["n"] * 3, "n", "voter")
+ROUTE = routed(RULE, [single("m"), VOTE])
+
+
+def answered(graph, question, client):
+    prompt = Prompt("Answer.", "few_shot")
+    return asyncio.run(run_graph(graph, question, TASK, prompt, Sampling(), POOL, client))
+
+
+def test_only_the_branch_of_the_question_is_asked():
+    client = ScriptedClient(lambda request: {"m": "7", "n": "4"}[request.model])
+    first = answered(ROUTE, SUM, client)
+    assert (first.text, len(client.requests)) == ("7", 1)
+    second = answered(ROUTE, ROW, client)
+    assert (second.text, second.usage.calls) == ("4", 3)
+    assert set(first.node_texts) == {0, ROUTE.sink}
+    assert set(second.node_texts) == {1, 2, 3, 4, ROUTE.sink}
+    assert first.latency_s == answered(single("m"), SUM, client).latency_s
+
+
+def test_a_branch_makes_the_calls_that_it_makes_alone():
+    routes = routed(RULE, [VOTE, parallel(["n"] * 3, "n")])
+    for question, alone in ((SUM, VOTE), (ROW, parallel(["n"] * 3, "n"))):
+        keys = []
+        for graph in (alone, routes):
+            client = ScriptedClient(lambda request: "4")
+            answered(graph, question, client)
+            keys.append(sorted(request.key() for request in client.requests))
+        assert keys[0] == keys[1]
+
+
+def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():
+    cost = CostModel(POOL, Lengths(100, 10))
+    one = cost.graph_cost(single("m"))
+    three = cost.graph_cost(VOTE)
+    mean = 0.75 * one + 0.25 * three
+    assert cost.graph_cost(ROUTE) == pytest.approx(mean)
+    assert not Budget(cost, mean).fits(ROUTE)
+    assert Budget(cost, three).fits(ROUTE)
+    assert Budget(cost, mean * 1.001, of="mean").fits(ROUTE)
+    assert (ROUTE.width, ROUTE.depth, ROUTE.most_nodes) == (3, 2, 4)
+    trimmed = Budget(cost, 2 * cost.single("n")).trim(ROUTE)
+    assert [len(branch.nodes) for branch in trimmed.branches] == [1, 3]
+    assert trimmed.route.router == RULE
+
+
+def test_json_and_hash_hold_the_router():
+    assert CollaborationGraph.from_json(ROUTE.to_json()) == ROUTE
+    other = Router.of(RULE.data | {"default": 1})
+    assert routed(other, [single("m"), VOTE]).content_hash != ROUTE.content_hash
+    assert routed(RULE, [VOTE, single("m")]).content_hash != ROUTE.content_hash
+    assert routed(RULE, [single("m"), VOTE]).content_hash == ROUTE.content_hash
+
+
+def test_a_changed_byte_of_the_parameters_is_found():
+    questions = [Question(f"q{k}", f"{'add' if k % 2 else 'row'} {k}", "") for k in range(80)]
+    scores = np.array([[k % 2, 1 - k % 2] for k in range(80)], dtype=float)
+    route = ScoreTable(questions, scores).best(np.zeros(2))
+    text = routed(route.router, [single("m"), single("n")]).to_json()
+    start = text.index('"weights"')
+    digit = next(k for k in range(start, len(text)) if text[k] in "12345678")
+    harmed = text[:digit] + str(int(text[digit]) + 1) + text[digit + 1 :]
+    assert json.loads(harmed) != json.loads(text)
+    with pytest.raises(GraphError, match="hash"):
+        CollaborationGraph.from_json(harmed)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"to": [0, 0]}, "each once"),
+        ({"to": [0]}, "expected a route"),
+        ({"to": "0"}, "expected route as"),
+        ({"router": None}, "router"),
+        ({"router": {"branches": 2}}, "router"),
+    ],
+)
+def test_routes_that_are_none_are_refused(change, said):
+    data = ROUTE.to_dict()
+    data["nodes"][-1]["route"] |= change
+    with pytest.raises(GraphError, match=said):
+        CollaborationGraph.from_dict(data)
+
+
+def test_a_router_is_the_last_node_and_has_its_role():
+    with pytest.raises(GraphError, match="last node"):
+        CollaborationGraph(
+            (*ROUTE.nodes, Node(9, "assistant", "m")), (*ROUTE.edges, (ROUTE.sink, 9))
+        )
+    plain = Node(ROUTE.sink, "router", "m")
+    with pytest.raises(GraphError, match="go together"):
+        check_roles(CollaborationGraph((*ROUTE.nodes[:-1], plain), ROUTE.edges))
+    check_roles(ROUTE)
+    assert "router" not in role_names()  # no search draws it for a node
+
+
+def test_variations_change_a_branch_and_keep_the_router():
+    cost = CostModel(POOL, Lengths(100, 10))
+    brief = Brief("t", Budget(cost, 20, 12), {"m": 0.5, "n": 0.6}, ["assistant", "fuser", "voter"])
+    rng = np.random.default_rng(0)
+    made = [changed(ROUTE, brief, rng) for _ in range(40)]
+    others = {graph for graph in made if graph is not None and graph != ROUTE}
+    assert len(others) > 5
+    for graph in others:
+        check_roles(graph)
+        assert graph.route.router == RULE
+        assert brief.budget.fits(graph)
+
+
+def test_evidence_and_predictions_follow_the_branches():
+    questions = [
+        Question(f"q{k}", f"{k} + 0 =", str(k), {"topic": "rows" if k % 4 == 0 else "sums"})
+        for k in range(60)
+    ]
+    evidence = Evidence(questions)
+    # The one model is right on sums, the other on rows.
+    client = ScriptedClient(
+        lambda r: (
+            str(number)
+            if (r.model == "n")
+            == ((number := int(r.messages[-1].content.split("Q: ")[-1].split()[0])) % 4 == 0)
+            else "-1"
+        )
+    )
+    prompt = Prompt("Answer.", "few_shot")
+    environment = Environment(TASK, prompt, Sampling(), POOL, client, grade_nodes=True)
+    places = np.arange(60)
+    assert evidence.new_calls(ROUTE, places) == 45 + 15 * 3
+    feedback = asyncio.run(environment.evaluate(ROUTE, questions))
+    assert feedback.accuracy == 1
+    evidence.add(ROUTE, feedback)
+    assert evidence.new_calls(ROUTE, places) == 0
+    assert evidence.new_calls(single("m"), places) == 15
+    for model in ("m", "n"):
+        graph = single(model)
+        evidence.add(graph, asyncio.run(environment.evaluate(graph, questions)))
+    model = ResponseModel(evidence, ("m", "n"), np.random.default_rng(0))
+    assert model.predict(ROUTE).accuracy > 0.9
+    assert model.predict(single("n")).accuracy < 0.4
+    assert model.difference(ROUTE, single("n")).mean > 0.5
+    assert model.predict(routed(RULE, [chain(["m", "m"]), VOTE])).shares.shape == (60,)
+
+
+def test_it_is_told_where_questions_go():
+    said = " ".join(ways(ROUTE, POOL))
+    assert "75 %" in said
+    assert "topic rows" in said
+    assert "25 %" in in_brief(ROUTE, POOL)
+    answers = pd.DataFrame(
+        [
+            {"question_id": "sum", "correct": True, "nodes": '{"0": {}, "5": {}}'},
+            {"question_id": "row", "correct": False, "nodes": '{"1": {}, "4": {}, "5": {}}'},
+        ]
+    )
+    lines = list(branch_lines(ROUTE, answers, {"sum": SUM.text, "row": ROW.text}))
+    assert len(lines) == 2
+    assert SUM.text in lines[0]
+    assert "100.0 %" in lines[0]
+    assert ROW.text in lines[1]
+    assert list(branch_lines(VOTE, answers, {})) == []
+    assert ROUTE.route.taken([4, 5]) == 1
+
+
+def test_removals_leave_out_nodes_of_branches():
+    rest = removals(ROUTE, CostModel(POOL, Lengths(100, 10)))
+    assert set(rest) == {1, 2, 3, 4} - {4}
+    assert all(graph.route.router == RULE for graph in rest.values())

@@ -1,0 +1,262 @@
+"""The study's harness: equal terms, costs, statistics, and a whole run on a small scale."""
+
+import asyncio
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from scipy.stats import ttest_1samp
+
+from lab import python_path
+from lab.study import paper, tables
+from lab.study.ledger import Ledger, LedgerClient
+from lab.study.plan import (
+    BASELINES,
+    Cell,
+    StudySettings,
+    all_cells,
+    cell_digest,
+    load_study,
+    require_simulated,
+)
+from lab.study.report import power
+from lab.study.run import Laboratory, run_cell
+from ttsgraph.base.errors import BudgetError, DataError, SettingsError
+from ttsgraph.evaluation.stats import holm, mean_of, paired_p, smallest_p
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.settings.profile import load_profile
+
+ROOT = Path(__file__).parents[3]
+PROFILE = load_profile("simulated", ROOT / "profiles")
+SMALL = {
+    "profile": "simulated",
+    "questions": {"math": {"pool": 60, "train": 12, "val": 12, "test": 20, "pilot": 8}},
+    "search": {"max_iterations": 3, "patience": 3, "candidates": 4, "batch": 6},
+    "init": {"questions": 6, "candidates": 3, "topologies": 1},
+    "contest": {"calls": 300, "block": 6, "final_block": 6},
+    "budgets": {"18": {"metric": "flops", "limit": 18}},
+    "joint": {"kind": "joint"},
+}
+SETTINGS = StudySettings.model_validate(SMALL)
+
+
+class TestStats:
+    def test_the_interval_is_students(self):
+        values = [0.5, 0.6, 0.4, 0.7]
+        found = mean_of(values)
+        wanted = ttest_1samp(values, 0).confidence_interval(0.95)
+        assert (found.value, found.low, found.high) == pytest.approx(
+            (0.55, wanted.low, wanted.high)
+        )
+        assert math.isinf(mean_of([0.5]).high)
+        assert math.isnan(mean_of([]).value)
+
+    def test_six_differences_of_one_sign_have_the_smallest_p_there_is(self):
+        assert paired_p([2, 3, 4, 5, 6, 7.5], [1, 1, 1, 1, 1, 1]) == pytest.approx(2 / 2**6)
+        assert paired_p([1, 2], [1, 2]) == 1.0
+
+    def test_few_seeds_can_show_nothing(self):
+        assert smallest_p(6, 1) == pytest.approx(paired_p([2, 3, 4, 5, 6, 7.5], [1, 1, 1, 1, 1, 1]))
+        table = pd.DataFrame({"block": ["math"] * 12, "name": [f"m{k}" for k in range(12)]})
+        assert "nothing can be significant" in power(8, table)
+        assert power(9, table) == ""
+
+    def test_holm_steps_down(self):
+        assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
+            {"a": 0.03, "b": 0.06, "c": 0.06}
+        )
+
+
+class TestPlan:
+    def test_the_study_has_every_cell_once_for_each_seed(self):
+        cells = all_cells(load_study(ROOT / "lab/study.yaml"), PROFILE, range(2))
+        assert (
+            len({cell.name for cell in cells})
+            == len(cells)
+            == 2 * (3 * (6 + 6 + 6) + 3 * (2 + 3) + 2 * 4 + 3 * 8)
+        )
+
+    def test_what_is_kept_goes_by_settings_and_cell(self):
+        cell = Cell("math", "random", "flops", 80.0, 0)
+        other = StudySettings.model_validate(SMALL | {"init": {"questions": 7}})
+        keys = {cell_digest(SETTINGS, PROFILE, cell), cell_digest(other, PROFILE, cell)}
+        keys |= {
+            cell_digest(SETTINGS, PROFILE, Cell("math", "random", "flops", 80.0, 1)),
+            cell_digest(SETTINGS, PROFILE, cell),
+        }
+        assert len(keys) == 3
+
+    def test_a_profile_of_real_models_is_refused(self):
+        with pytest.raises(SettingsError, match="engine is simulated, found vllm"):
+            require_simulated(load_profile("laptop", ROOT / "profiles"), SETTINGS)
+
+
+class TestLedger:
+    def test_a_call_is_made_and_counted_once(self):
+        laboratory = Laboratory(SETTINGS, PROFILE, "math")
+        ledger = Ledger()
+        client = LedgerClient(laboratory.client, ledger)
+        question = laboratory.pool[0]
+        request = Request("llama-3.2-1b", "r", (Message("user", question.text),), Sampling())
+        first = client.begin(request)
+        again = client.begin(request)
+        assert (first.cached, again.cached, again.text) == (False, True, first.text)
+        assert (ledger.calls, ledger.seconds) == (1, first.latency_s)
+        assert ledger.tokens == first.prompt_tokens + first.completion_tokens
+
+
+class TestCells:
+    laboratory = Laboratory(SETTINGS, PROFILE, "math")
+
+    def run(
+        self, method: str, seed: int = 0, budget: float = 80.0, **fields: Any
+    ) -> dict[str, Any]:
+        return asyncio.run(
+            run_cell(self.laboratory, Cell("math", method, "flops", budget, seed, **fields))
+        )
+
+    def test_all_methods_have_the_same_terms_and_test_questions(self):
+        rows = [self.run(method) for method in (*paper.RIVALS, paper.OURS)]
+        assert all(row["terms"] == rows[0]["terms"] for row in rows)
+        assert {row["candidates"] for row in rows} == {12}
+        tested = {
+            tuple(question.id for question in self.laboratory.questions(seed)["test"])
+            for seed in range(3)
+        }
+        assert len(tested) == 1
+
+    def test_only_methods_that_start_from_the_init_stages_pay_for_them(self):
+        assert self.run("random")["init_calls"] == self.run("textgrad")["init_calls"] == 0
+        ours = self.run(paper.OURS)
+        assert 0 < ours["init_calls"] < ours["calls"]
+
+    def test_contenders_are_the_same_for_all_methods_and_paid_by_each(self):
+        rows = [self.run(method, way="contest") for method in (*paper.RIVALS, paper.OURS)]
+        assert all(row["terms"] == rows[0]["terms"] for row in rows)
+        assert len({row["init_calls"] for row in rows}) == 1
+        assert rows[0]["init_calls"] > 0
+        assert rows[-1]["candidates"] == 0
+        assert rows[-1]["contender"]
+        assert self.run(paper.OURS, way="contest", loop=True)["candidates"] >= 3
+
+    def test_the_contest_can_lack_mixes_and_the_response_model(self):
+        alone = CollaborationGraph.from_json(
+            self.run(paper.OURS, way="contest", without="mixes")["graph"]
+        )
+        assert len(alone.model_counts()) == 1
+        assert self.run(paper.OURS, seed=1, way="contest", without="response_model")["contender"]
+
+    @pytest.mark.parametrize("name", BASELINES)
+    def test_a_baseline_is_a_plain_graph_that_keeps_the_budget(self, name: str):
+        row = self.run(name, way="none", budget=18.0)
+        assert row["budget_units"] <= 18
+        assert row["calls"] == 12 * len(PROFILE.model_pool())
+        assert row["nodes"] == 1 or name != "single"
+
+    def test_a_run_repeats_and_does_not_depend_on_what_ran_before(self):
+        fresh = asyncio.run(
+            run_cell(
+                Laboratory(SETTINGS, PROFILE, "math"), Cell("math", paper.OURS, "flops", 80.0, 1)
+            )
+        )
+        again = self.run(paper.OURS, seed=1)
+        assert {**fresh, "cpu_s": 0} == {**again, "cpu_s": 0}
+
+    def test_splits_of_a_seed_are_disjoint(self):
+        splits = self.laboratory.questions(5)
+        ids = [question.id for questions in splits.values() for question in questions]
+        assert len(set(ids)) == len(ids) == 44
+
+    def test_a_budget_that_no_graph_fits_is_one_line(self):
+        with pytest.raises(BudgetError, match=r"budget 0\.5 \(flops\) holds no call"):
+            self.run("random", budget=0.5)
+
+    def test_tables_refuse_searches_on_different_terms(self):
+        rows = pd.DataFrame([self.run(method) for method in ("random", paper.OURS)])
+        assert list(tables.table_1(rows, 80.0)["name"]) == ["random", tables.AS_PAPER]
+        rows.at[0, "terms"] = rows.at[0, "terms"] | {"patience": 99}
+        with pytest.raises(DataError, match="not searched on the same terms: patience is 99 and 3"):
+            tables.table_1(rows, 80.0)
+
+
+class TestWholeStudy:
+    def run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"PYTHONPATH": python_path(ROOT)}
+        command = [sys.executable, "-m", "lab.study", "--workers", "2", *arguments]
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, env=env
+        )
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        (tmp_path / "profiles").mkdir()
+        (tmp_path / "profiles" / "simulated.yaml").write_text(
+            (ROOT / "profiles" / "simulated.yaml").read_text()
+        )
+        (tmp_path / "lab").mkdir()
+        (tmp_path / "lab/study.yaml").write_text(yaml.safe_dump(SMALL))
+        return tmp_path
+
+    @pytest.mark.slow
+    def test_it_writes_tables_and_plots_that_say_simulated_and_resumes(self, folder: Path):
+        done = self.run(folder, "--seeds", "2")
+        assert done.returncode == 0, done.stderr
+        files = sorted((folder / "reports" / "study").iterdir())
+        assert all("simulated" in file.name for file in files)
+        assert {f"table_{k}_simulated.csv" for k in (1, 2, 3)} <= {file.name for file in files}
+        page = (folder / "reports" / "study" / "study_simulated.md").read_text()
+        assert "All figures are simulated. 2 seeds" in page
+        html = (folder / "reports" / "study" / "study_simulated.html").read_text()
+        cells = [
+            cell.strip()
+            for line in page.splitlines()
+            if line.startswith("| ")
+            for cell in line.strip("|").split(" | ")
+        ]
+        shown = re.sub(r"<[^>]*>", "", html)
+        assert [cell for cell in cells if cell.strip("- ") and cell.strip() not in shown] == []
+        assert html.count("<svg ") == len([file for file in files if file.suffix == ".svg"])
+        assert not re.findall(
+            "#(?:ffffff|000000|cc3311)", html[html.index("<main") : html.index("</main>")]
+        )
+        ids = re.findall(r'\bid="([^"]+)"', html)
+        assert len(ids) == len(set(ids))
+        kept = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
+        next(iter(kept)).unlink()
+        assert self.run(folder, "--seeds", "2").returncode == 0
+        now = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
+        assert [file for file in kept if now[file] != kept[file]] == [next(iter(kept))]
+        assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
+        assert self.run(folder, "--seeds", "1", "--first-seed", "7").returncode == 0
+        fresh = pd.read_csv(folder / "reports" / "study-from-seed-7" / "searches_simulated.csv")
+        assert set(fresh["seed"]) == {7}
+        assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"joint": {"kind": "joint", "weight": 2}}, "key 'joint.weight'"),
+            ({"budgets": {"0.1": {"metric": "flops", "limit": 0.1}}}, "holds no call"),
+            ({"profile": "none"}, "unknown profile 'none'"),
+        ],
+    )
+    def test_bad_input_is_one_line_and_exit_code_2(self, folder: Path, change, message: str):
+        (folder / "lab/study.yaml").write_text(yaml.safe_dump(SMALL | change))
+        done = self.run(folder, "--seeds", "1")
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("study of")]
+        assert (done.returncode, len(lines)) == (2, 1), done.stderr
+        assert message in lines[0]
+
+
+def test_the_papers_figures_have_every_method():
+    assert all(set(rows) == {*paper.RIVALS, paper.OURS} for rows in paper.TABLE_1.values())
+    assert json.dumps(paper.TABLE_4)

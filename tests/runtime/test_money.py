@@ -1,0 +1,77 @@
+"""A limit in dollars, on the books of who is paid: many calls at once, and processes that are
+killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lab import python_path
+from tests.support.project import ROOT
+from tests.support.stub_server import StubServer, serve
+from ttsgraph.cli import app
+
+LIMIT = 0.05
+PRICES = {"prompt": 10.0, "completion": 40.0}
+
+
+class Paid(StubServer):
+    """Charges for each answer that it begins, whether or not anybody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(("org/small", "org/large"), skill=0.7, delay_s=0.05)
+        self.dollars = 0.0
+        self._books = threading.Lock()
+
+    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+        told = super().completion(body, count)
+        used = told["usage"]
+        used["completion_tokens"] = 20 + count % 30
+        with self._books:
+            self.dollars += (
+                used["prompt_tokens"] * PRICES["prompt"]
+                + used["completion_tokens"] * PRICES["completion"]
+            ) / 1e6
+        return told
+
+
+@pytest.mark.slow
+def test_no_more_is_spent_than_the_limit_however_often_it_is_killed(tmp_path: Path) -> None:
+    stub = Paid()
+    project = tmp_path / "mine"
+    environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
+    command = [sys.executable, "-m", "ttsgraph", "run", "--limit", str(LIMIT)]
+    with serve(stub) as url:
+        prices = ["--price-prompt", "10", "--price-completion", "40"]
+        made = CliRunner().invoke(app, ["init", str(project), "--url", url, *prices])
+        assert made.exit_code == 0, made.output
+        profile = project / "profiles" / "mine.yaml"
+        text = profile.read_text().replace("max_tokens: 512", "max_tokens: 50")
+        profile.write_text(text.replace("{kind: external}", "{kind: external, concurrency: 64}"))
+        stub.dollars = 0.0
+        for share in (0.2, 0.4):
+            process = subprocess.Popen(command, cwd=project, env=environment)
+            while stub.dollars < share * LIMIT and process.poll() is None:
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+        ended = subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 4, ended.stderr
+        assert "limits.dollars of 0.05 reached" in ended.stderr
+        again = subprocess.run(command, cwd=project, env=environment, check=False)
+        assert again.returncode == 4
+    assert 0.4 * LIMIT < stub.dollars <= 1.01 * LIMIT
+    noted = json.loads((project / ".ttsgraph" / "spent.json").read_text())
+    assert stub.dollars <= noted["dollars"] + 1e-9

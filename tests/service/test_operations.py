@@ -1,0 +1,148 @@
+"""What those who run the server rely on: keys that change, figures on a port of their own, streams
+that live, and dollars that are those of the bill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+
+import httpx
+import pytest
+
+from tests.support.service import (
+    ALONE,
+    NAME,
+    VOTED,
+    ask,
+    chat,
+    deployed,
+    graph_of,
+    post,
+    wait_for,
+)
+from ttsgraph.base.errors import InputError
+from ttsgraph.service import answering, app
+from ttsgraph.service.limits import Keys
+from ttsgraph.service.metrics import Metrics
+from ttsgraph.service.server import metrics_at
+from ttsgraph.settings.service import ServiceSettings
+
+
+def line(key, name):
+    return f"{hashlib.sha256(key.encode()).hexdigest()}  {name}\n"
+
+
+def status(url, key):
+    return post(url, chat(), authorization=f"Bearer {key}").status_code
+
+
+def test_keys_come_and_go_while_the_server_runs(pool, tmp_path, caplog):
+    caplog.set_level("INFO", "ttsgraph.service.app")
+    file = tmp_path / "keys"
+    file.write_text("# of the teams\n\n" + line("first", "team a") + line("second", "team-b"))
+    with deployed(pool, ALONE, key="own", keys_file=file) as url:
+        tried = [status(url, key) for key in ("own", "first", "second", "third", "-")]
+        assert tried == [200, 200, 200, 401, 401]
+        file.write_text(line("second", "team-b") + line("third", "team-c"))
+        assert [status(url, k) for k in ("own", "first", "third")] == [200, 401, 200]
+        file.write_text("no hash of anything\n")
+        assert [status(url, k) for k in ("third", "first")] == [200, 401]
+        file.unlink()
+        assert status(url, "third") == 200
+        assert httpx.get(f"{url}/healthz").status_code == 200
+    said = [record.getMessage() for record in caplog.records]
+    assert any(" team%20a 200 " in one for one in said)
+    assert "third" not in "".join(said)
+
+
+@pytest.mark.parametrize("text", ["sesame\n", "AB" * 32 + " upper\n"])
+def test_a_file_of_keys_that_is_none_is_named_with_its_line(tmp_path, text):
+    (tmp_path / "keys").write_text(line("a", "b") + text)
+    with pytest.raises(InputError, match=r"keys, line 2: expected the SHA-256 of a key"):
+        Keys("", tmp_path / "keys")
+    with pytest.raises(InputError, match="expected a file of keys"):
+        Keys("", tmp_path / "none")
+
+
+def test_an_empty_file_of_keys_lets_nobody_in(pool, tmp_path):
+    (tmp_path / "keys").touch()
+    with deployed(pool, ALONE, keys_file=tmp_path / "keys") as url:
+        assert status(url, "any") == 401
+
+
+def test_figures_have_a_port_of_their_own_that_needs_no_key(capsys):
+    metrics = Metrics()
+    metrics.requests.labels("math", "200").inc()
+    with metrics_at(metrics.registry, ServiceSettings(metrics_port=0)):
+        url = capsys.readouterr().out.split()[-1]
+        assert 'ttsgraph_requests_total{model="math",status="200"} 1.0' in httpx.get(url).text
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(InputError, match="metrics_port: expected to listen at"),
+            metrics_at(metrics.registry, ServiceSettings(metrics_port=port)),
+        ):
+            pass
+
+
+def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypatch):
+    monkeypatch.setattr(app, "HEAD_S", 0.02)
+    monkeypatch.setattr(answering, "ALIVE_S", 0.02)
+    for path, body in (
+        ("chat/completions", chat(stream=True)),
+        ("responses", {"model": NAME, "input": "3 + 4", "stream": True}),
+    ):
+        with (
+            deployed(pool) as url,
+            httpx.stream("POST", f"{url}/v1/{path}", json=body, timeout=60) as stream,
+        ):
+            pool.holds = lambda body: True
+            lines = stream.iter_lines()
+            comments = 0
+            while comments < 3:
+                comments += next(lines).startswith(":")
+            pool.release()
+            said = [text.removeprefix("data: ") for text in lines if text.startswith("data: ")]
+            events = [json.loads(text) for text in said if text != "[DONE]"]
+            assert "7" in str(events)
+
+
+def test_an_error_after_the_first_sign_of_life_is_an_event(pool, monkeypatch):
+    monkeypatch.setattr(app, "HEAD_S", 0.0)
+    with deployed(pool, ALONE, timeout_s=0.2) as url:
+        pool.holds = lambda body: True
+        answer = post(url, chat(stream=True))
+    assert answer.status_code == 200
+    events = [text for text in answer.text.splitlines() if text.startswith("data: ")]
+    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "timeout"
+
+
+def test_dollars_are_those_of_the_bill_also_of_calls_that_were_given_up(pool):
+    """The stub's book has every call that it was asked for, whoever waited for its answer."""
+    graph = graph_of("voter", *["small"] * 4, "large")
+    with deployed(pool, graph) as url:
+        asked = [ask(url) for _ in range(5)]
+        pool.holds = lambda body: body["model"] == "large"
+        asked += [ask(url) for _ in range(20)]
+        wait_for(lambda: pool.left == 20)
+        text = httpx.get(f"{url}/metrics").text
+    origins = [answer.model_extra["ttsgraph"] for answer in asked]
+    book = len(pool.bodies) * 11 * 0.1 / 1e6
+    assert sum(one["dollars"] for one in origins) == pytest.approx(book, rel=1e-3)
+    assert sum(one["billed"] for one in origins) == len(pool.bodies)
+    assert sum(one["begun"] for one in origins) == len(pool.bodies)
+    assert sum(one["calls"] for one in origins) <= len(pool.bodies) - 20
+    counted = [row for row in text.splitlines() if row.startswith("ttsgraph_dollars_total")]
+    assert sum(float(row.split()[1]) for row in counted) == pytest.approx(book, rel=1e-3)
+
+
+def test_calls_that_failed_are_not_on_the_bill(pool):
+    from starlette.responses import JSONResponse
+
+    with deployed(pool, VOTED) as url:
+        pool.reply = lambda body: JSONResponse({}, 500) if body["model"] == "large" else "7"
+        origin = ask(url).model_extra["ttsgraph"]
+    assert origin["dollars"] == pytest.approx(origin["billed"] * 11 * 0.1 / 1e6)
+    assert origin["billed"] <= 2 < origin["begun"]

@@ -1,0 +1,90 @@
+"""Any text has a grade: no grader fails on one, or takes long over it."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tasks.test_tasks import TASK_ROWS
+from ttsgraph.base.errors import CallFailed
+from ttsgraph.evaluation.environment import Grader
+from ttsgraph.graphs.roles import majority
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.math import MathTask
+
+KINDS = [kind for kind in TASK_ROWS if kind not in ("humaneval", "judge", "command")]
+LONGEST = 60_000
+PIECES = (
+    "The answer is ", "answer: ", "#### ", "Best: ", "A ", "(A) ", "B. ", "A is ", "so A ", "not ", "A, ", "**", "\\boxed{", "\\text{",
+    "\\frac{", "$", "(", ")", "{", "[", "[1,", '{"a":', "<think>", "</think>", "\n", "```\n", "1", "1,", "1/", "9^", "-", ". ",
+    " ", "\t", "\u200b", "\u0416", "x=", ".1", "\\", "\0", "\ud800", "most likely ", "the correct ", "% ", "1 2/", "\U0001f600",
+)  # fmt: skip
+ROWS = {
+    kind: get_task(kind).parse(row | ({"answer": "\\sqrt{2}"} if kind == "math" else {}), "here")
+    for kind, row in TASK_ROWS.items()
+    if kind in KINDS
+}
+
+
+def graded(kind, text):
+    task = get_task(kind)
+    form = task.extract(text)
+    assert form is None or isinstance(form, str)
+    if kind == "math":  # formulas are compared in a process that has a limit of its own
+        assert task.at_once(ROWS[kind], form) in (True, False, None)
+    else:
+        assert 0 <= task.grade(ROWS[kind], text) <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=60).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_any_text_has_a_grade(kind, text):
+    graded(kind, text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reply_eight_times_as_long_takes_no_more_than_its_length_says(kind):
+    """A pattern whose time grows with the square takes 64 times as long; what takes hardly any time isn't measured."""
+
+    def taken(text):
+        start = time.thread_time()
+        graded(kind, text)
+        return time.thread_time() - start
+
+    for piece in PIECES:
+
+        def hostile(length, piece=piece):
+            text = piece * (length // len(piece))
+            return text, f"{text} x", f"The answer is {text}", f"The answer is{' ' * (length // 4)}{text}"
+
+        for short, long in zip(hostile(LONGEST // 8), hostile(LONGEST), strict=True):
+            assert any(taken(long) < 24 * max(taken(short), 0.001) for _ in range(5)), piece
+
+
+@pytest.mark.parametrize("digits", [28, 29, 40, 100, 5000])
+def test_a_long_number_is_a_number(digits):
+    assert get_task("math").extract("1" * digits)
+    assert get_task("math").extract(f"The answer is {'1' * 40}.") == "1" * 40
+    assert get_task("number").extract("0" * 40 + "7.50") == "7.5"
+
+
+class Falling(MathTask):
+    """A kind of a user's whose reader fails on some texts."""
+
+    name = "falling"
+
+    def extract(self, text):
+        return str(json.loads(text))
+
+
+def test_a_grader_that_fails_is_a_fault_of_that_call():
+    grader = Grader(Falling())
+    question = get_task("math").parse({"question": "?", "answer": "3"}, "here")
+    with pytest.raises(CallFailed, match="the grader of kind falling failed on an answer"):
+        asyncio.run(grader.grade(question, "no json"))
+    assert asyncio.run(grader.grade(question, "3")) == 1
+    assert majority(Falling(), ["no json", "3", "3"]) == "3"
