@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ttsgraph.base.code import MEMORY, Code, own_code
 from ttsgraph.base.files import write_text
+from ttsgraph.runtime.clients import replayed_facts
 from ttsgraph.serving.number_format import number_format
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph.stages.identity import stage_identity
@@ -53,9 +54,14 @@ def identities(params: Params, profile: Profile, code: Code) -> dict[Path, str]:
 
 
 def _number_format(profile: Profile) -> str:
-    """That of the servers here, as another one rounds otherwise and so may answer otherwise."""
+    """That of the servers that answer, as another one rounds otherwise and so may answer
+    otherwise.
+    """
     if profile.engine.device == "gpu":
         return "of the weights"
+    replayed = replayed_facts()
+    if replayed is not None and "number_format" in replayed:
+        return replayed["number_format"]
     return number_format(profile.engine.dtype, profile.engine.python).name
 
 

@@ -53,13 +53,13 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
                 if lock_file.exists()
                 else {}
             )
-            calls = recorded_calls(params, task, lock)
-            if calls is None:
+            recorded = recorded_calls(params, task, lock)
+            if recorded is None:
                 raise InputError(
                     f"{task}: expected its recorded calls, found none; `dvc pull` gets them, `make"
                     " repro` makes them"
                 )
-            remember(profile, calls)
+            remember(profile, recorded.calls)
             for method in params.methods:
                 search.search.fn(task, method)
                 evaluate.evaluate.fn(task, method)

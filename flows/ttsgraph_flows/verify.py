@@ -24,10 +24,18 @@ from typing import Any
 import yaml
 
 from ttsgraph.base.errors import InputError, RunStopped
-from ttsgraph.base.files import md5
+from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
-from ttsgraph.models.recording import REPLAY, Calls, read_calls, write_calls
+from ttsgraph.models.recording import (
+    ENGINE,
+    REPLAY,
+    Calls,
+    read_calls,
+    read_engine,
+    write_calls,
+)
+from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.plan import STAGE, STAGES, StagePlan
 from ttsgraph_flows.dvc_store import Store
@@ -49,6 +57,14 @@ MADE_HERE = (
     "site",
 )
 Lock = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A task's calls, and whether they were published, or else made or pulled here."""
+
+    calls: Calls
+    published: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +93,7 @@ def verify(
             " makes it"
         )
     lock: Lock = yaml.safe_load(lock_file.read_text(encoding="utf-8"))["stages"]
-    known: dict[str, Calls] = {}
+    known: dict[str, Recorded] = {}
     for task in tasks or params.tasks:
         calls = recorded_calls(params, task, lock)
         if calls is None:
@@ -92,20 +108,32 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
         copy_into(folder, params)
-        write_calls(
-            {key: call for calls in known.values() for key, call in calls.items()},
-            folder / STATE / REPLAY,
-        )
+        replay_in(folder, params.profile, list(known.values()))
         with chdir(folder):
             return _rebuilt(params, list(known), lock)
 
 
-def recorded_calls(params: Params, task: str, lock: Lock) -> Calls | None:
+def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
     """A task's calls: those of dvc.lock if all can be had, else the published ones; None where
     there are neither.
     """
-    found = _locked_calls(params, task, lock)
-    return _published(params.profile, task) if found is None else found
+    locked = _locked_calls(params, task, lock)
+    if locked is not None:
+        return Recorded(locked, published=False)
+    path = PUBLISHED / params.profile / f"{task}.parquet"
+    return Recorded(read_calls(path), published=True) if path.exists() else None
+
+
+def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
+    """Have recorded calls answer in a project's folder, and let it know the engine that made them:
+    the one published with them, else the one here. Raises EndpointError where neither is there.
+    """
+    calls = {key: call for found in recorded for key, call in found.calls.items()}
+    write_calls(calls, folder / STATE / REPLAY)
+    engine = {}
+    if any(found.published for found in recorded):
+        engine = read_engine(PUBLISHED / profile / ENGINE)
+    write_text(folder / STATE / ENGINE, json.dumps(engine or serving_facts(load_profile(profile))))
 
 
 def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
@@ -138,13 +166,10 @@ def publish(task: str, profile: str | None = None) -> Path:
             " none; `make repro` first"
         )
     write_calls(calls, path)
+    engine = serving_facts(load_profile(params.profile))
+    write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
     return path
-
-
-def _published(profile: str, task: str) -> Calls | None:
-    path = PUBLISHED / profile / f"{task}.parquet"
-    return read_calls(path) if path.exists() else None
 
 
 def copy_into(folder: Path, params: Params) -> None:

@@ -16,8 +16,6 @@ from playwright.sync_api import Browser
 
 from lab.benchmarks.browser import WHY_NOT, Opened, browser, chromium
 from tests.support.project import ROOT
-from ttsgraph.base.state import STATE
-from ttsgraph.models.recording import REPLAY, write_calls
 from ttsgraph.reporting.answer import dollars_of
 from ttsgraph.reporting.figures import shown
 from ttsgraph.reporting.sources import Row
@@ -25,7 +23,7 @@ from ttsgraph.settings.profile import load_params
 from ttsgraph.stages.plan import STAGES
 from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.readme import BEGIN, END, block
-from ttsgraph_flows.verify import copy_into, flow_of, recorded_calls
+from ttsgraph_flows.verify import copy_into, flow_of, recorded_calls, replay_in
 
 pytestmark = pytest.mark.long
 in_browser = pytest.mark.skipif(chromium() is None, reason=WHY_NOT)
@@ -40,10 +38,10 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("laptop").resolve()
     with chdir(ROOT):
         params = load_params().model_copy(update={"tasks": (TASK,)})
-        calls = recorded_calls(params, TASK, {})
-        assert calls is not None
+        recorded = recorded_calls(params, TASK, {})
+        assert recorded is not None
         copy_into(folder, params)
-    write_calls(calls, folder / STATE / REPLAY)
+        replay_in(folder, params.profile, [recorded])
     with chdir(folder):
         for plan in STAGES:
             for method in params.methods if "method" in plan.per else (None,):

@@ -5,6 +5,7 @@ speaks.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 
@@ -60,10 +61,10 @@ def test_a_converted_folder_is_whole_records_its_source_and_is_made_once(
 
     monkeypatch.setattr(convert, "_write_model", write)
     out = tmp_path / "models" / "tiny"
-    record = convert.convert(packaged, out)
+    record = convert.convert(*convert.packaged(packaged), out)
     assert (record.package, record.version, len(record.sha256)) == ("tiny-weights", "1.2", 64)
     assert json.loads((out / convert.RECORD).read_text())["revision"] == record.revision
-    assert convert.convert(packaged, out) == record == convert.read_record(out)
+    assert convert.convert(*convert.packaged(packaged), out) == record == convert.read_record(out)
     assert written == [b"GGUF"]
     assert [path.name for path in out.parent.iterdir()] == ["tiny"]
 
@@ -78,23 +79,42 @@ def test_an_interrupted_one_leaves_nothing(
 
     monkeypatch.setattr(convert, "_write_model", write)
     with pytest.raises(KeyboardInterrupt):
-        convert.convert(packaged, tmp_path / "models" / "tiny")
+        convert.convert(*convert.packaged(packaged), tmp_path / "models" / "tiny")
     assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_revision_follows_bytes_and_template(
     packaged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = convert.record_of(packaged).revision
+    before = convert.record_of(*convert.packaged(packaged)).revision
     source = convert.SOURCES[packaged]
     other = convert.WeightSource(
         source.distribution, source.files[:1], source.document_start, source.end_ids
     )
     monkeypatch.setitem(convert.SOURCES, packaged, other)
-    assert convert.record_of(packaged).revision != before
+    assert convert.record_of(*convert.packaged(packaged)).revision != before
     other = convert.WeightSource(source.distribution, source.files, "", source.end_ids)
     monkeypatch.setitem(convert.SOURCES, packaged, other)
-    assert convert.record_of(packaged).revision != before
+    assert convert.record_of(*convert.packaged(packaged)).revision != before
+
+
+def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(source: convert.WeightSource, gguf: Path, folder: Path) -> None:
+        folder.mkdir()
+
+    monkeypatch.setattr(convert, "_write_model", write)
+    (tmp_path / "some.gguf").write_bytes(b"GGUF")
+    known = hashlib.sha256(b"GGUF").hexdigest()
+    given = ["--gguf", "some.gguf", "--weights", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert convert.main([*given, "--sha256", "0" * 64]) == 2
+    assert f"expected sha256 {'0' * 64}, found {known}" in capsys.readouterr().err
+    assert convert.main([*given, "--sha256", known]) == 0
+    assert json.loads(capsys.readouterr().out)["sha256"] == known
+    missing = ["--gguf", "other.gguf", *given[2:], "--sha256", known]
+    assert convert.main(missing) == 2
+    assert f"expected other.gguf in {tmp_path}" in capsys.readouterr().err
 
 
 def test_what_can_not_be_converted_is_one_line(

@@ -41,6 +41,7 @@ TASK_ROWS = {
     },
     "choice": {"question": "What is blue?", "choices": ["grass", "the sky"], "answer": "the sky"},
     "number": {"question": "How many days?", "answer": "1,200"},
+    "calculation": {"question": "What do 3 of $4 cost?", "answer": "12"},
     "regex": {"question": "What is the order's number?", "answer": "AB-12"},
     "json": {"question": "Who, and how old?", "answer": {"name": "Ann", "age": 30}},
     "exact": {"question": "Who wrote it?", "answer": "The Brothers Grimm"},

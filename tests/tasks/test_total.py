@@ -59,7 +59,12 @@ def test_a_reply_eight_times_as_long_takes_no_more_than_its_length_says(kind):
 
         def hostile(length, piece=piece):
             text = piece * (length // len(piece))
-            return text, f"{text} x", f"The answer is {text}", f"The answer is{' ' * (length // 4)}{text}"
+            return (
+                text,
+                f"{text} x",
+                f"The answer is {text}",
+                f"The answer is{' ' * (length // 4)}{text}",
+            )
 
         for short, long in zip(hostile(LONGEST // 8), hostile(LONGEST), strict=True):
             assert any(taken(long) < 24 * max(taken(short), 0.001) for _ in range(5)), piece

@@ -26,6 +26,7 @@ EXTRAS = {
     "regex": "kinds",
     "rouge_score": "rouge",
     "scipy": "compare",
+    "simpleeval": "kinds",
     "sqlalchemy": "flows",
     "starlette": "serve",
     "torch": "local",

@@ -17,9 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pydantic import TypeAdapter, ValidationError
+
 from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 
+ENGINE = "engine.json"
+"""Next to recorded calls: the engine that made them, and its number format."""
 REPLAY = "replay.parquet"
 """A file of recorded calls in a project's state folder: as long as it is there, nothing else
 answers.
@@ -47,6 +51,18 @@ class Call:
 
 Calls = Mapping[str, Call]
 """Recorded calls by content key."""
+
+
+def read_engine(path: Path) -> dict[str, str]:
+    """The engine of recorded calls in its version, and its number format; empty where nothing says
+    so. Raises DataError for a file that isn't text by name.
+    """
+    if not path.exists():
+        return {}
+    try:
+        return TypeAdapter(dict[str, str]).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise DataError(f"{path}: expected text by name, {error.errors()[0]['msg']}") from None
 
 
 class Recorder:

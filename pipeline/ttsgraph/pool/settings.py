@@ -48,20 +48,38 @@ def _none(value: Any) -> bool:
     return not value
 
 
+class GgufSettings(Closed):
+    """A GGUF as somebody released it: its bytes are checked, then converted once."""
+
+    file: Annotated[str, Field(pattern=r"^[\w.-]+\.gguf$")] = Field(
+        description="its name, in the folder of TTSGRAPH_WEIGHTS or at the hub"
+    )
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    hub: str | None = Field(default=None, description="the hub's repository that has it")
+
+
 class WeightsSettings(Closed):
     """Where a local server finds a model: a GGUF shipped in a Python package, a Hugging Face hub
-    id, or a folder.
+    id, a folder, or a GGUF by its name and SHA-256.
     """
 
     package: str | None = None
     hub: str | None = None
     path: Path | None = None
+    # Left out where it isn't given, so that models of other kinds stay what their calls know.
+    gguf: GgufSettings | None = Field(default=None, exclude_if=_none)
 
     @model_validator(mode="after")
     def _one_of(self) -> WeightsSettings:
-        if sum(value is not None for value in (self.package, self.hub, self.path)) != 1:
-            raise ValueError("expected exactly one of package, hub and path")
+        given = (self.package, self.hub, self.path, self.gguf)
+        if sum(value is not None for value in given) != 1:
+            raise ValueError("expected exactly one of package, hub, path and gguf")
         return self
+
+    @property
+    def converted(self) -> bool:
+        """Whether `ttsgraph prepare` makes a folder of it."""
+        return self.package is not None or self.gguf is not None
 
 
 def judge_specs(task: Task) -> tuple[ModelSpec, ...]:

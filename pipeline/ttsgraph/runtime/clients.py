@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
@@ -30,7 +31,7 @@ from ttsgraph.models.client import Client
 from ttsgraph.models.collector import rare_collections
 from ttsgraph.models.draws import DrawingClient
 from ttsgraph.models.lazy import LazyClient
-from ttsgraph.models.recording import REPLAY, ReplayClient, read_calls
+from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
 from ttsgraph.models.shared_cache import SharedCallCache
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
@@ -304,10 +305,24 @@ def local_specs(
     )
 
 
-def serving_facts(profile: Profile) -> dict[str, str]:
-    """The engine that serves models on this machine, in its version, and on the CPU the number
-    format; nothing where none is served here.
+def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
+    """`serving_facts` of the machine on which calls that are replayed here were made; None where
+    none are replayed.
     """
+    if not (state / REPLAY).exists():
+        return None
+    return read_engine(state / ENGINE)
+
+
+def serving_facts(profile: Profile) -> dict[str, str]:
+    """The engine that serves models, in its version, and on the CPU the number format: those that
+    recorded calls were made with, else this machine's; nothing where none is served.
+
+    Raises EndpointError when there is no serve environment.
+    """
+    replayed = replayed_facts()
+    if replayed is not None:
+        return replayed
     engine = profile.engine
     if engine.kind not in ("vllm", "transformers") or not profile.hosted:
         return {}
@@ -417,8 +432,8 @@ def _extra_body(model: ModelSettings) -> str | None:
 def prepare_weights(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> str:
-    """A model folder or hub id for the server; weights that ship in a Python package are converted
-    once.
+    """A model folder or hub id for the server; a GGUF is converted once. One by name is looked for
+    in the folder that TTSGRAPH_WEIGHTS names, or the state's `weights`, then on the hub.
 
     Raises EndpointError when the serve environment is missing or the weights are not the revision
     that the profile pins, SettingsError for a model without weights.
@@ -426,17 +441,23 @@ def prepare_weights(
     weights = model.weights
     if weights is None:
         raise SettingsError(
-            f"pool model {name!r}: expected weights (package, hub or path), as the engine starts"
+            f"pool model {name!r}: expected weights (package, gguf, hub or path), as the engine starts"
             " servers"
         )
-    if weights.package is None:
+    if not weights.converted:
         return str(weights.hub or weights.path)
     folder = state / "models" / name
     if not (folder / "config.json").exists():
         Console(stderr=True).print(
             f"preparing the weights of {name} (once; up to a minute)", highlight=False
         )
-    command = [python, "-P", str(CONVERT), "--package", weights.package, "--out", str(folder)]
+    command = [python, "-P", str(CONVERT), "--out", str(folder)]
+    if weights.gguf is None:
+        command += ["--package", str(weights.package)]
+    else:
+        given = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
+        command += ["--gguf", weights.gguf.file, "--sha256", weights.gguf.sha256]
+        command += ["--weights", given, *(["--hub", weights.gguf.hub] if weights.gguf.hub else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

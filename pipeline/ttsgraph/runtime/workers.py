@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from ttsgraph.base.code import own_code
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
+from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
 from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -35,7 +36,8 @@ from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_grader
-from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.base import Question, RememberingTask
+from ttsgraph.tasks.verdicts import Verdicts
 
 PIECES_PER_WORKER = 2
 """So that a worker has the next piece's calls to make while it waits for the last of one."""
@@ -113,11 +115,13 @@ def code_digest() -> str:
 def environment_for(
     profile: Profile, task: str, client: Client, shots: Sequence[Question]
 ) -> Environment:
-    """The environment that runs graphs on a task's questions. Raises IsolationError as `get_grader`
-    does.
+    """The environment that runs graphs on a task's questions; it runs no program of a model twice.
+    Raises IsolationError as `get_grader` does.
     """
     settings = profile.task(task)
     grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
+    if isinstance(grader, RememberingTask):
+        grader = grader.remembering(Verdicts(STATE / "verdicts.db"))
     prompt = settings.prompt.prompt(grader, shots)
     sampling = settings.sampling.sampling()
     unscored = profile.engine.max_unscored

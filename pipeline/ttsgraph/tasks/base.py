@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from ttsgraph.models.client import Client, Completion
+    from ttsgraph.tasks.verdicts import Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,15 @@ class CodeTask(Task, Protocol):
         """This task, ready to grade. Raises IsolationError where programs can't be isolated, unless
         less is accepted.
         """
+        ...
+
+
+@runtime_checkable
+class RememberingTask(Task, Protocol):
+    """A code task that can look up verdicts on programs instead of running them again."""
+
+    def remembering(self, verdicts: Verdicts) -> Task:
+        """This task, which runs no program that these verdicts know."""
         ...
 
 

@@ -25,6 +25,7 @@ from ttsgraph.tasks.programs import (
     require_isolation,
 )
 from ttsgraph.tasks.rows import row_id, text_field
+from ttsgraph.tasks.verdicts import Verdicts
 
 _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
 _CODE_START = re.compile(
@@ -51,9 +52,15 @@ class HumanEvalTask:
         " else."
     )
 
-    def __init__(self, limits: SandboxLimits | None = None, accept_weaker: bool = False) -> None:
+    def __init__(
+        self,
+        limits: SandboxLimits | None = None,
+        accept_weaker: bool = False,
+        verdicts: Verdicts | None = None,
+    ) -> None:
         self.limits = limits or SandboxLimits()
         self.accept_weaker = accept_weaker
+        self.verdicts = verdicts
 
     def confined(self, accept_weaker: bool) -> HumanEvalTask:
         """This task, once it is known that programs can be isolated here or less is accepted.
@@ -61,6 +68,10 @@ class HumanEvalTask:
         """
         require_isolation(accept_weaker)
         return HumanEvalTask(self.limits, accept_weaker)
+
+    def remembering(self, verdicts: Verdicts) -> HumanEvalTask:
+        """This task, which runs no program that these verdicts know."""
+        return HumanEvalTask(self.limits, self.accept_weaker, verdicts)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """A row as a Question whose text is the prompt and whose answer is the canonical solution.
@@ -117,7 +128,8 @@ class HumanEvalTask:
         Raises IsolationError, and CallFailed when no child process can be had, as `passes` does.
         """
         program = self._program(question, text, question.meta["test"])
-        return program is not None and passes(program, self.limits, self.accept_weaker)
+        run = self.verdicts.passes if self.verdicts else passes
+        return program is not None and run(program, self.limits, self.accept_weaker)
 
     def _program(self, question: Question, text: str, tests: str) -> CheckedProgram | None:
         """A reply as a program with these tests; None where it has no code."""
@@ -144,7 +156,8 @@ class HumanEvalTask:
         if not tests:
             return self.extract(text) is not None
         program = self._program(question, text, tests)
-        return program is not None and _passed(program, self.limits, self.accept_weaker)
+        run = self.verdicts.passes if self.verdicts else _passed
+        return program is not None and run(program, self.limits, self.accept_weaker)
 
 
 @lru_cache(maxsize=20_000)

@@ -74,10 +74,10 @@ def number_in(text: str) -> str | None:
     """The number that a reply gives as its answer, in its shortest form."""
     found = answer_in(text)
     value = None if found is None else fraction_of(found)
-    return None if value is None else _shortest(value)
+    return None if value is None else shortest(value)
 
 
-def _shortest(value: Fraction) -> str:
+def shortest(value: Fraction) -> str:
     """A number as people write it: 12, 0.5; as a ratio where its decimals don't end."""
     rest = value.denominator
     for prime in (2, 5):

@@ -1,0 +1,175 @@
+"""Answers that are short Python programs which compute a number ("program of thought"): graded, and
+voted on, by the number.
+
+A program is straight lines of arithmetic. It is evaluated statement by statement, in fractions, and
+never run as Python: no loops, attributes, imports or strings.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache, partial
+from typing import Any
+
+from ttsgraph.tasks.base import register_task
+from ttsgraph.tasks.number import NumberTask, number_in, shortest
+
+LONGEST = 4_000
+"""Characters of a program that is read."""
+LARGEST = 10**18
+"""A numerator or denominator beyond it makes an answer unreadable; so programs stay cheap."""
+
+
+class CalculationTask(NumberTask):
+    """Rows {question, answer} whose answers are numbers.
+
+    What a program prints last is its answer, else the variable `answer`, else its last value. A
+    reply that is no such program is read as a number.
+    """
+
+    name = "calculation"
+    instruction = (
+        "Answer the question with a few lines of Python that compute it, and nothing else. The last"
+        " line sets `answer`."
+    )
+    same_answer = "programs of the same value"
+
+    def extract(self, text: str) -> str | None:
+        """The number that the reply's program computes, in its shortest form."""
+        return value_of(text)
+
+    def reader(self) -> partial[str | None]:
+        """How answers are read, as a function."""
+        return partial(value_of)
+
+
+def program_in(text: str) -> str:
+    """The first block of code; a reply may begin inside it."""
+    inside = text.partition("```python")[2] or text.partition("```\n")[2]
+    return (inside if inside.strip() and "```" in text else text).partition("```")[0]
+
+
+@lru_cache(maxsize=4096)
+def value_of(text: str) -> str | None:
+    """The value of a reply's program, in its shortest form; None where it has none."""
+    program = program_in(text)
+    if len(program) > LONGEST:
+        return None
+    try:
+        body = ast.parse(program).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return number_in(text)
+    try:
+        return shortest(Calculation().run(body))
+    except Exception:  # a program may be wrong in any way
+        return number_in(text) if all(isinstance(line, ast.Expr) for line in body) else None
+
+
+class Calculation:
+    """The variables of a program while it is evaluated."""
+
+    def __init__(self) -> None:
+        from simpleeval import SimpleEval
+
+        self._names: dict[str, Fraction] = {}
+        self._evaluator = SimpleEval(_OPERATORS, _FUNCTIONS, self._names)
+        self._evaluator.nodes = {
+            kind: handler
+            for kind, handler in self._evaluator.nodes.items()
+            if kind in (ast.UnaryOp, ast.BinOp, ast.Name, ast.Call, ast.Compare, ast.IfExp)
+        } | {ast.Constant: _number}
+
+    def run(self, body: list[ast.stmt]) -> Fraction:
+        """The answer of a program's statements. Raises whatever is wrong with them."""
+        shown = last = None
+        for statement in body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    last = self._names[name] = self._value(value)
+                case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+                    old = ast.Name(name, ast.Load())
+                    last = self._names[name] = self._value(ast.BinOp(old, op, value))
+                case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=[*_, printed])):
+                    shown = self._value(_shown(printed))
+                case ast.Expr(value=ast.Constant(value=str())):
+                    continue
+                case ast.Expr(value=value):
+                    shown = self._value(value)
+                case _:
+                    raise ValueError(f"a {type(statement).__name__} is no arithmetic")
+        found = self._names.get("answer", last) if shown is None else shown
+        if found is None:
+            raise ValueError("no value")
+        return found
+
+    def _value(self, node: ast.expr) -> Fraction:
+        return _bounded(Fraction(self._evaluator.eval("", previously_parsed=node)))
+
+
+def _shown(printed: ast.expr) -> ast.expr:
+    """What a print shows: of an f-string the last value in it."""
+    if isinstance(printed, ast.JoinedStr):
+        return [part.value for part in printed.values if isinstance(part, ast.FormattedValue)][-1]
+    return printed
+
+
+def _bounded(value: Fraction) -> Fraction:
+    if max(abs(value.numerator), value.denominator) > LARGEST:
+        raise ValueError("a number beyond all bounds")
+    return value
+
+
+def _number(node: ast.Constant) -> Fraction:
+    if not isinstance(node.value, int | float):
+        raise TypeError("not a number")
+    return _bounded(
+        Fraction(repr(node.value)) if type(node.value) is float else Fraction(node.value)
+    )
+
+
+def _exact(work: Callable[..., Any]) -> Callable[..., Fraction]:
+    return lambda *numbers: _bounded(Fraction(work(*numbers)))
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if abs(exponent) > 60:
+        raise ValueError("a power beyond all bounds")
+    found = base**exponent
+    return _bounded(
+        Fraction(repr(round(found, 9))) if isinstance(found, float) else Fraction(found)
+    )
+
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: _exact(operator.add),
+    ast.Sub: _exact(operator.sub),
+    ast.Mult: _exact(operator.mul),
+    ast.Div: _exact(operator.truediv),
+    ast.FloorDiv: _exact(operator.floordiv),
+    ast.Mod: _exact(operator.mod),
+    ast.Pow: _power,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Gt: operator.gt,
+    ast.Lt: operator.lt,
+    ast.GtE: operator.ge,
+    ast.LtE: operator.le,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": _exact(abs),
+    "float": _exact(Fraction),
+    "int": _exact(int),
+    "max": _exact(max),
+    "min": _exact(min),
+    "round": _exact(round),
+    "ceil": _exact(math.ceil),
+    "floor": _exact(math.floor),
+}
+
+register_task(CalculationTask())
