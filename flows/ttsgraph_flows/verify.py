@@ -25,6 +25,7 @@ import yaml
 
 from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.base.files import md5, write_text
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
 from ttsgraph.base.wording import counted
 from ttsgraph.models.recording import (
@@ -43,6 +44,11 @@ from ttsgraph_flows.ending import EXIT_CODES, EXIT_INPUT, guarded, say
 
 PUBLISHED = Path("published")
 """Calls that are shipped with the repository: published/<profile>/<task>.parquet."""
+
+LOCK = "lock.yaml"
+"""Beside published calls of a profile that dvc.lock doesn't have: its tasks, methods and seed, and
+the hashes of its results.
+"""
 
 MADE_HERE = (
     "data",
@@ -79,7 +85,7 @@ def verify(
     profile: str | None = None, tasks: Sequence[str] = (), lock_file: Path = Path("dvc.lock")
 ) -> dict[str, Comparison]:
     """Rebuild tasks (all of params.yaml, as far as their calls are there) and compare with
-    dvc.lock.
+    dvc.lock; of a profile that was published with a lock of its own, what that has.
 
     Returns what came of each task, and of the report where all tasks could be rebuilt. Raises
     InputError when there is nothing to verify.
@@ -87,6 +93,14 @@ def verify(
     params = load_params()
     if profile is not None:
         params = params.model_copy(update={"profile": profile})
+    own = PUBLISHED / params.profile / LOCK
+    if own.exists():
+        lock_file = own
+        params = parse(
+            Params,
+            params.model_dump() | yaml.safe_load(own.read_text(encoding="utf-8"))["params"],
+            str(own),
+        )
     if not lock_file.exists():
         raise InputError(
             f"expected {lock_file}, which says what to compare with, found none; `make repro`"
@@ -236,6 +250,23 @@ def _compared(
         if found[path] != md5
     )
     return Comparison(len(wanted) - len(wrong), wrong)
+
+
+def lock_entries(params: Params) -> dict[str, Any]:
+    """The hashes of what the stages wrote in this folder, as dvc.lock has them; what they depend on
+    is left out, so that other code which makes the same files agrees.
+    """
+    found = {}
+    for plan in STAGES:
+        for task in params.tasks if "task" in plan.per else (None,):
+            for method in params.methods if "method" in plan.per else (None,):
+                where = {"profile": params.profile, "task": task, "method": method}
+                paths = [
+                    path.format(**where) for path in (*plan.writes, *plan.plots, *plan.metrics)
+                ]
+                outs = [{"path": path, "md5": _md5(Path(path))} for path in sorted(paths)]
+                found[_name(plan, task, method)] = {"outs": outs}
+    return found
 
 
 def _locked(lock: Lock, plan: StagePlan, task: str | None, method: str | None) -> dict[str, str]:

@@ -145,8 +145,8 @@ def test_a_plain_graph_that_is_put_up_instead_is_named_as_one() -> None:
         {"arm": "self_consistency", "label": "majority of 3 x a", "verdict": "x"},
     )
     assert told.text.startswith(
-        "Don't use what was found: three calls of a and their majority is as good (p = 0.900), for"
-        " half of"
+        "Use this: three calls of a and their majority. It is as good as the graph that was found"
+        " (p = 0.900), for half of"
     )
 
 

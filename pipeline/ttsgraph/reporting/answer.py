@@ -178,21 +178,23 @@ def _against(found: Row, call: Row) -> Iterator[str | Figure]:
 
 def _instead(row: Row, found: Row, pool: ModelPool) -> Iterator[str | Figure]:
     """What to use where a baseline was put up instead of the found graph."""
-    yield "Don't use a graph: " if row["n_nodes"] == 1 else "Don't use what was found: "
+    one_call = row["n_nodes"] == 1
+    yield "Don't use a graph: " if one_call else "Use this: "
     yield _brief(row, pool)
+    it, found_graph = ("", "") if one_call else (". It", " as the graph that was found")
     stands = _stands(row)
     if not found["n_scored"]:
-        yield " could be scored, the found graph could not. "
+        yield f"{it} could be scored, the found graph could not. "
     elif stands == "behind":  # the found graph is
-        yield " is better"
+        yield f"{it} is better{found_graph.replace(' as ', ' than ', 1)}"
         yield from _p(row)
         yield ", for "
     elif stands == "unclear":
-        yield " is as good"
+        yield f"{it} is as good{found_graph}"
         yield from _p(row)
         yield ", for "
     else:
-        yield " is not as good"
+        yield f"{it} is not as good{found_graph}"
         yield from _p(row)
         yield ", but takes "
     if found["n_scored"]:

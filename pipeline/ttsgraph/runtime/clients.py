@@ -441,8 +441,8 @@ def prepare_weights(
     weights = model.weights
     if weights is None:
         raise SettingsError(
-            f"pool model {name!r}: expected weights (package, gguf, hub or path), as the engine starts"
-            " servers"
+            f"pool model {name!r}: expected weights (package, gguf, hub or path), as the engine"
+            " starts servers"
         )
     if not weights.converted:
         return str(weights.hub or weights.path)

@@ -1,0 +1,98 @@
+"""A search over the recorded draws, whose results and calls are then published.
+
+    python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
+
+Draws come from the call cache; models are asked for what it lacks alone. What is published rebuilds
+without any: `make verify PROFILE=coder`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from contextlib import chdir, nullcontext
+from pathlib import Path
+
+import yaml
+
+from lab.coder.draws import read_plan
+from ttsgraph.base.files import write_text
+from ttsgraph.base.state import STATE
+from ttsgraph.models.recording import ENGINE, Call, read_calls, write_calls
+from ttsgraph.runtime.clients import RECORD, servers_on_demand, serving_facts
+from ttsgraph.serving.running import read_pool
+from ttsgraph.serving.servers import SERVE_PYTHON
+from ttsgraph.settings.profile import Params, load_params, load_profile
+from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.identity import identity
+from ttsgraph_flows.verify import LOCK, copy_into, flow_of, lock_entries, runs_of
+
+METHODS = ("agent_reinforce", "random")
+
+
+def run(tasks: tuple[str, ...], seed: int, folder: Path, state: Path) -> Params:
+    """Run all stages of tasks in a folder of their own. Raises what stages raise."""
+    plan, profile = read_plan()
+    params = load_params().model_copy(
+        update={"profile": plan.profile, "tasks": tasks, "methods": METHODS, "seed": seed}
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    copy_into(folder.resolve(), params)
+    for shared, where in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
+        (folder / shared).symlink_to(where.resolve())
+    up = read_pool(state / RECORD) is not None
+    with nullcontext() if up else servers_on_demand(profile, state), chdir(folder):
+        identity()
+        for task in tasks:
+            for _, _, stage in runs_of(params, task):
+                stage()
+        flow_of("report")()
+    return params
+
+
+def publish(folder: Path, params: Params, out: Path) -> None:
+    """Write the calls that a run used, a file per task, what made them, and the hashes of its
+    results.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for task in params.tasks:
+        calls: dict[str, Call] = {}
+        for path in sorted((folder / "calls" / params.profile / task).glob("*.parquet")):
+            calls |= read_calls(path)
+        write_calls(calls, out / f"{task}.parquet")
+        size = (out / f"{task}.parquet").stat().st_size / 1e6
+        say(f"{out / task}.parquet: {len(calls)} calls, {size:.2f} MB")
+    engine = serving_facts(load_profile(params.profile))
+    write_text(out / ENGINE, json.dumps(engine, indent=1) + "\n")
+    with chdir(folder):
+        entries = lock_entries(params)
+    lock = {
+        "params": params.model_dump(mode="json", exclude={"tracking_uri"}),
+        "stages": entries,
+    }
+    write_text(out / LOCK, yaml.safe_dump(lock, sort_keys=False))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
+    parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--folder", type=Path, default=Path("results/coder-run"))
+    parser.add_argument("--out", type=Path, help="publish there")
+    options = parser.parse_args()
+
+    def work() -> None:
+        params = run(tuple(options.tasks), options.seed, options.folder, options.state)
+        if options.out is not None:
+            publish(options.folder, params, options.out)
+
+    guarded(work)
+
+
+if __name__ == "__main__":
+    main()

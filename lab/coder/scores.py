@@ -1,0 +1,106 @@
+"""What the recorded draws are worth before any search: each member alone, the best that its draws
+could give, and what can be had of them for free.
+
+    python -m lab.coder.scores humaneval --state .ttsgraph
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from lab.coder.draws import draws_of, questions_of, read_plan
+from ttsgraph.base.state import STATE
+from ttsgraph.graphs.roles import majority
+from ttsgraph.runtime.clients import open_cache
+from ttsgraph.tasks import get_grader
+from ttsgraph.tasks.base import Question, RememberingTask, Task
+from ttsgraph.tasks.verdicts import Verdicts
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw of one question, graded, and whether it passes the question's own examples."""
+
+    question: Question
+    replica: int
+    text: str
+    right: float
+    passes: bool
+
+
+def drawn(task_name: str, state: Path) -> tuple[Task, dict[str, list[list[Drawn]]]]:
+    """The task, and member -> question -> its draws, as far as they are recorded."""
+    plan, profile = read_plan()
+    settings = profile.task(task_name)
+    task = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
+    if isinstance(task, RememberingTask):
+        task = task.remembering(Verdicts(state / "verdicts.db"))
+    questions = questions_of(profile, task_name, plan.seed)
+    found: dict[str, dict[str, list[Drawn]]] = defaultdict(lambda: defaultdict(list))
+    with closing(open_cache(profile, state)) as cache, ThreadPoolExecutor(1) as pool:
+        texts = {}
+        for line in plan.draws:
+            if line.task == task_name:
+                for draw in draws_of(profile, line, questions):
+                    if (completion := cache.get(draw.request.key())) is not None:
+                        texts[draw.member, draw.question.id, draw.replica] = (
+                            draw.question,
+                            completion.text,
+                        )
+
+        def look(key: tuple[str, str, int]) -> Drawn:
+            question, text = texts[key]
+            check = getattr(task, "passes_on", None)
+            passes = check is None or check(question, text)
+            return Drawn(question, key[2], text, task.grade(question, text), passes)
+
+        for key, result in zip(texts, pool.map(look, texts), strict=True):
+            found[key[0]][key[1]].append(result)
+    return task, {member: list(by.values()) for member, by in found.items()}
+
+
+def lines(task: Task, draws: dict[str, list[list[Drawn]]]) -> Iterator[str]:
+    """A line for each member, of the questions that have all of its draws."""
+    yield "member: draws, questions: one draw, any right, first that passes its examples, majority"
+    for member, questions in draws.items():
+        most = max(len(of) for of in questions)
+        whole = [of for of in questions if len(of) == most]
+        yield (
+            f"{member}: {most}, {len(whole)}: {_share(d.right for of in whole for d in of)},"
+            f" {_share(max(d.right for d in of) for of in whole)},"
+            f" {_share(_first(of).right for of in whole)},"
+            f" {_share(_majority(task, of) for of in whole)}"
+        )
+
+
+def _share(values: Iterator[float]) -> str:
+    return f"{mean(values):.3f}"
+
+
+def _first(of: Sequence[Drawn]) -> Drawn:
+    return next((draw for draw in of if draw.passes), of[0])
+
+
+def _majority(task: Task, of: Sequence[Drawn]) -> float:
+    text = majority(task, [draw.text for draw in of])
+    return next((draw.right for draw in of if draw.text == text), 0.0)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("task")
+    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    options = parser.parse_args()
+    print("\n".join(lines(*drawn(options.task, options.state))))
+
+
+if __name__ == "__main__":
+    main()
