@@ -11,7 +11,7 @@ True
 from codecheck.errors import CheckerError, NotChecked, NotIsolated, TestsError
 from codecheck.isolation import REQUIRED, require
 from codecheck.public_tests import given_tests, shown_tests
-from codecheck.replies import answer_of, blocks_of, program_of
+from codecheck.replies import answer_of, blocks_of, indented_blocks, program_of
 from codecheck.sandbox import (
     CheckedProgram,
     SandboxLimits,
@@ -33,6 +33,7 @@ __all__ = [
     "answer_of",
     "blocks_of",
     "given_tests",
+    "indented_blocks",
     "missing_layers",
     "program_of",
     "require",

@@ -1,13 +1,14 @@
 """What a program that a model wrote may do, and whether the kernel enforces it here.
 
 The layers that isolation needs are a seccomp filter that allows a list of system calls and refuses
-the rest (no socket, no process or thread, no signal to others) and Landlock rules that leave a
+the rest (no socket, no process, no signal to others; threads) and Landlock rules that leave a
 program its folder and Python's own library. Where the kernel also gives user namespaces, the child
 has a network and System V objects of its own; nothing promised depends on these.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -18,9 +19,11 @@ from pathlib import Path
 
 from codecheck.errors import NotIsolated
 from codecheck.sandbox_child import (
+    MAKE_DIR,
     MAKE_REG,
     READ_DIR,
     READ_FILE,
+    REMOVE_DIR,
     REMOVE_FILE,
     TRUNCATE,
     WRITE_FILE,
@@ -29,23 +32,31 @@ from codecheck.sandbox_child import (
 REQUIRED = ("files", "system calls")
 """The layers without which a child is not isolated; its limits are set in any case."""
 
-_FOLDER_RIGHTS = READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE
+_FOLDER_RIGHTS = (
+    (READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE) | MAKE_DIR | REMOVE_DIR
+)
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _INSTALLED = {"site-packages", "dist-packages"}
 
 # Memory, time, randomness, its own signals, and files (of which Landlock says which).
 _ALLOWED = """
 access alarm brk clock_getres clock_gettime clock_nanosleep close dup dup2 dup3 exit exit_group
-faccessat faccessat2 fdatasync fstat fsync ftruncate futex getcwd getdents64 getegid geteuid getgid
-getitimer getpgrp getpid getppid getrandom getresgid getresuid getrlimit getrusage gettid
-gettimeofday getuid lseek lstat madvise membarrier mmap mprotect mremap msync munmap nanosleep
-newfstatat pause poll ppoll pread64 preadv pselect6 pwrite64 pwritev read readlink readlinkat readv
-rename renameat renameat2 restart_syscall rt_sigaction rt_sigprocmask rt_sigreturn sched_getaffinity
-sched_yield select sendfile setitimer sigaltstack stat statx sysinfo time
-times umask uname unlink unlinkat write writev
+faccessat faccessat2 fdatasync fstat fsync ftruncate futex getcwd getdents64 getegid geteuid
+getgid getitimer getpgrp getpid getppid getrandom getresgid getresuid getrlimit getrusage gettid
+gettimeofday getuid lseek lstat madvise membarrier mkdir mmap mprotect mremap msync munmap
+nanosleep newfstatat pause poll ppoll pread64 preadv pselect6 pwrite64 pwritev read readlink
+readlinkat readv rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigprocmask
+rt_sigreturn sched_getaffinity sched_yield select sendfile set_robust_list setitimer sigaltstack
+stat statx sysinfo time times umask uname unlink unlinkat write writev
 """
 _FCNTL = (0, 1, 2, 3, 1030)
 """Duplicating descriptors and reading flags; not F_SETOWN, which sends signals."""
+_THREAD = (0x3D0F00, 0x7D0F00)
+"""The flags with which the C libraries begin a thread, of the same process in everything."""
+_HERE = 0xFFFFFF9C
+"""A path from the working directory on: no deeper than a path can be."""
+_UNKNOWN = 38
+"""Of a newer way to begin threads, whose flags no filter can see: the older one is taken then."""
 _IOCTL = (0x5401, 0x5413, 0x5450, 0x5451)
 """Whether it is a terminal, how large, and close-on-exec."""
 
@@ -71,6 +82,10 @@ def system_call_filter() -> bytes:
             calls.add_rule(seccomp.ALLOW, name)
     for command in _FCNTL:
         calls.add_rule(seccomp.ALLOW, "fcntl", argument(1, equal, command))
+    for flags in _THREAD:
+        calls.add_rule(seccomp.ALLOW, "clone", argument(0, equal, flags))
+    calls.add_rule(seccomp.ERRNO(_UNKNOWN), "clone3")
+    calls.add_rule(seccomp.ALLOW, "mkdirat", argument(0, masked, 0xFFFFFFFF, _HERE))
     for request in _IOCTL:
         calls.add_rule(seccomp.ALLOW, "ioctl", argument(1, equal, request))
     # Reading its own limits, not setting them, nor touching those of others.
@@ -111,7 +126,16 @@ def _library_paths() -> dict[str, int]:
             paths[name] = READ_FILE
     for path in Path(sys.base_prefix, "lib").glob("*.so*"):
         paths[str(path)] = READ_FILE
+    if numpy := numpy_folder():
+        paths |= {numpy: READ_FILE | READ_DIR, f"{numpy}.libs": READ_FILE | READ_DIR}
     return paths
+
+
+@cache
+def numpy_folder() -> str | None:
+    """Where numpy lies, which programs may use; None where it is not installed."""
+    found = importlib.util.find_spec("numpy")
+    return None if found is None or found.origin is None else str(Path(found.origin).parent)
 
 
 def readable_paths(folder: str | None) -> dict[str, int]:

@@ -18,9 +18,11 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+from codecheck.naming import alias_of
 from codecheck.wrappings import in_here_documents, unwrapped
 
 MOST_LINES = 2000
@@ -68,7 +70,9 @@ _QUOTES_FOR_FENCES = re.compile(
 _FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
 
 
-def program_of(reply: str, function: str | None = None, given: str = "") -> str | None:
+def program_of(
+    reply: str, function: str | None = None, given: str = "", parameters: Sequence[str] = ()
+) -> str | None:
     """The module in a reply that defines a function, by any statement, or any function if none is
     named; None when there is none.
 
@@ -76,8 +80,15 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
     without blocks, the reply without the lines that are no Python. What follows the model's
     thoughts goes before what is in them. Where none of that defines it, a string of a JSON object
     may, if no other string does, what a diff makes of a file, or the reply once what else models
-    wrap programs in is taken off. `given` defines names too.
+    wrap programs in is taken off; at last, where the function's `parameters` are said, one that is
+    meant under another name. `given` defines names too.
     """
+    if function not in reply if function else "def" not in reply:
+        if not (function and parameters and ("def" in reply or "lambda" in reply)):
+            return None
+        texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
+        meant = (_meant(text, function, given, parameters) for text in texts)
+        return next((module.text for module in meant if module is not None), None)
     texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
     quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
     readings: tuple[Iterable[_Module | None], ...] = (
@@ -86,6 +97,7 @@ def program_of(reply: str, function: str | None = None, given: str = "") -> str 
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),
         (_in_text(other, function, given) for text in texts for other in unwrapped(text)),
+        (_meant(text, function, given, parameters) for text in texts if function and parameters),
     )
     found = next((module for module in chain(*readings) if module is not None), None)
     return None if found is None else found.text
@@ -105,6 +117,17 @@ def _in_text(text: str, function: str | None, given: str) -> _Module | None:
     blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
     modules = [module for block in blocks if (module := _readable(block)) is not None]
     return _joined(modules, function, given) or _between_prose(text, function)
+
+
+def _meant(text: str, function: str, given: str, parameters: Sequence[str]) -> _Module | None:
+    """The program in the last block that has the function under another name."""
+    blocks = blocks_of(text) or [_without_prose(text.split("\n"))]
+    modules = [module for block in blocks if (module := _readable(block)) is not None]
+    for number, module in reversed(list(enumerate(modules))):
+        if alias := alias_of(module.text, function, parameters):
+            named = _module(f"{module.text}\n{alias}\n")
+            return named and _joined([*modules[:number], named], function, given)
+    return None
 
 
 def answer_of(reply: str) -> str:
@@ -155,6 +178,7 @@ class _Module:
         return bool(self.functions - self.stubs) if function is None else function not in self.stubs
 
 
+@lru_cache(maxsize=128)
 def _module(text: str) -> _Module | None:
     """A program, or None for what is none."""
     if _error_of(text) is not None:
@@ -185,6 +209,7 @@ def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     )
 
 
+@lru_cache(maxsize=512)
 def _error_of(text: str) -> Exception | None:
     """What keeps a text from being a program, if anything does."""
     with warnings.catch_warnings():
@@ -342,6 +367,11 @@ def _between_prose(text: str, function: str | None) -> _Module | None:
         return found
     modules = [module for block in _indented(lines) if (module := _readable(block)) is not None]
     return _joined(modules, function, "")
+
+
+def indented_blocks(text: str) -> list[str]:
+    """The blocks of code of a text that Markdown knows by their indent."""
+    return ["\n".join(block) for block in _indented(text.split("\n"))]
 
 
 def _indented(lines: Sequence[str]) -> Iterator[list[str]]:

@@ -15,7 +15,6 @@ import fcntl
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from codecheck.errors import NotChecked
-from codecheck.isolation import REQUIRED, readable_paths, require, system_call_filter
+from codecheck.isolation import REQUIRED, numpy_folder, readable_paths, require, system_call_filter
 from codecheck.sandbox_child import BROKEN, FAILED, PASSED, READY
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
@@ -44,15 +43,16 @@ _MAX_SAID = 1024
 _NO_SPACE = f"[Errno {errno.ENOSPC}]"
 _TIMED_OUT = "it ran out of time"
 _OVERFULL = "it wrote more than its folder may hold"
+_CROWDED = "it started more threads than it may"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
     """What a solution may use: seconds of clock and of processor, bytes of memory and per file,
-    open files, and its folder.
+    open files, its folder, and its threads at a time.
 
-    It may start no process and no thread. A busy machine stretches the clock but not the processor
-    time, so the clock's limit is the generous one.
+    It may start no process. A busy machine stretches the clock but not the processor time, so the
+    clock's limit is the generous one.
     """
 
     wall_s: float = 20.0
@@ -62,6 +62,7 @@ class SandboxLimits:
     open_files: int = 64
     folder_size: int = 16 << 20
     folder_files: int = 256
+    threads: int = 64
 
     def kernel(self) -> dict[str, int]:
         """The limits that the kernel enforces, by their names there."""
@@ -70,7 +71,6 @@ class SandboxLimits:
             "RLIMIT_AS": self.memory,
             "RLIMIT_FSIZE": self.file_size,
             "RLIMIT_NOFILE": self.open_files,
-            "RLIMIT_NPROC": 0,
             "RLIMIT_CORE": 0,
             "RLIMIT_MSGQUEUE": 0,
         }
@@ -215,8 +215,8 @@ def _hear_out(child: _Child, limits: SandboxLimits, folder: str) -> str:
                 return ""
             if clock.over():
                 return _TIMED_OUT
-            if _overfull(folder, child.process.pid, limits):
-                return _OVERFULL
+            if fault := _excess(folder, child.process.pid, limits):
+                return fault
 
 
 @cache
@@ -261,6 +261,7 @@ class _Child:
         config = task | {
             "limits": limits.kernel(),
             "paths": readable_paths(folder),
+            "numpy": numpy_folder() if python == sys.executable else None,
             "disk": (
                 {"folder": folder, "size": limits.folder_size, "files": limits.folder_files}
                 if folder
@@ -361,8 +362,16 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
                 return ""
             if clock.over():
                 return _TIMED_OUT
-            if _overfull(folder, host.process.pid, limits):
-                return _OVERFULL
+            if fault := _excess(folder, host.process.pid, limits):
+                return fault
+
+
+def _excess(folder: str, pid: int, limits: SandboxLimits) -> str:
+    """What of its limits that the kernel does not hold a process is beyond; "" for nothing."""
+    with contextlib.suppress(OSError):  # it has ended
+        if os.stat(f"/proc/{pid}/task").st_nlink - 2 > limits.threads:
+            return _CROWDED
+    return _OVERFULL if _overfull(folder, pid, limits) else ""
 
 
 def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
@@ -370,10 +379,14 @@ def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
     deleted and still holds.
     """
     files = size = 0
-    for entry in os.scandir(folder):
-        with contextlib.suppress(FileNotFoundError):
-            files += 1
-            size += entry.stat(follow_symlinks=False).st_blocks * 512
+    places = [folder]
+    while places and files <= limits.folder_files:
+        with contextlib.suppress(OSError), os.scandir(places.pop()) as entries:
+            for entry in entries:
+                files += 1
+                size += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    places.append(entry.path)
     held = _deleted_but_held(pid, os.stat(folder).st_dev, limits.file_size)
     return files + len(held) > limits.folder_files or size + sum(held.values()) > limits.folder_size
 
@@ -418,8 +431,23 @@ def _folder() -> Iterator[str]:
         unlocked.rename(folder)  # under the name that is looked for only once it is locked
         yield str(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, however deep: what a folder in it holds is moved up before that one goes."""
+    with contextlib.suppress(OSError):
+        while entries := list(os.scandir(folder)):
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry)
+                    continue
+                os.chmod(entry, 0o700)
+                for inner in list(os.scandir(entry)):
+                    os.rename(inner, folder / os.urandom(8).hex())
+                os.rmdir(entry)
+        folder.rmdir()
 
 
 @cache
@@ -430,7 +458,7 @@ def _remove_left_folders(place: str) -> None:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
             finally:
                 os.close(lock)
 

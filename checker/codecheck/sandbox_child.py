@@ -26,32 +26,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from codecheck.sandbox_errors import exception_of, raised_by
+    from codecheck.sandbox_library import prepare
+    from codecheck.sandbox_oracles import compares_arguments
     from codecheck.sandbox_values import (
         OPERATIONS,
         Codec,
         Held,
         Lending,
-        Lent,
         Remote,
+        borrowed,
         classes_of,
         met,
-        take_over,
     )
+    from codecheck.sandbox_wire import Channel, Wire
 else:  # run as a program, which finds nothing beside the standard library
     sys.path.append(str(Path(__file__).parent))
-    from sandbox_errors import exception_of, raised_by
-    from sandbox_values import (
-        OPERATIONS,
-        Codec,
-        Held,
-        Lending,
-        Lent,
-        Remote,
-        classes_of,
-        met,
-        take_over,
-    )
+    from sandbox_library import prepare
+    from sandbox_oracles import compares_arguments
+    from sandbox_values import OPERATIONS, Codec, Held, Lending, Remote, borrowed, classes_of, met
+    from sandbox_wire import Channel, Wire
 
     sys.path.pop()
 
@@ -60,8 +53,6 @@ LOADED = "loaded"
 PASSED = "passed"
 FAILED = "failed"
 BROKEN = "broken"
-MAX_MESSAGE = 16 << 20
-"""Bytes of one call or one answer."""
 DEFINITIONS = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Try),
@@ -88,7 +79,9 @@ LANDLOCK_PATH_BENEATH = 1
 WRITE_FILE = 1 << 1
 READ_FILE = 1 << 2
 READ_DIR = 1 << 3
+REMOVE_DIR = 1 << 4
 REMOVE_FILE = 1 << 5
+MAKE_DIR = 1 << 7
 MAKE_REG = 1 << 8
 TRUNCATE = 1 << 14
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
@@ -210,74 +203,42 @@ def _restrict_files(paths: Mapping[str, int]) -> None:
     os.close(rules)
 
 
-class Channel:
-    """Messages of one line each on a pair of pipes."""
-
-    def __init__(self, read: int, write: int) -> None:
-        self._read = os.fdopen(read, "rb")
-        self._write = os.fdopen(write, "wb")
-
-    def send(self, message: Any) -> None:
-        """Write one message. Raises OSError when nobody reads it."""
-        self._write.write(json.dumps(message).encode() + b"\n")
-        self._write.flush()
-
-    def receive(self) -> Any:
-        """The next message. Raises EOFError when there is none, ValueError when it is too long or
-        not JSON.
-        """
-        line = self._read.readline(MAX_MESSAGE)
-        if not line.endswith(b"\n"):
-            raise ValueError("an answer was too long") if line else EOFError
-        return json.loads(line)
-
-
 def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
     """Run a solution, then do what is asked of it and of its objects until there is no more."""
     program = _module("program")
     held = Held()
-    operations = OPERATIONS | {"some": held.some, "fail": held.fail}
+    operations = OPERATIONS | {"some": held.some, "fail": held.fail, "wait": held.wait}
 
-    def answer(message: Any) -> dict[str, Any]:
-        """Do what is asked, and say what became of the arguments where that changed them."""
-        operation, target, arguments, named = codec.decode(message)
-        before = _sent(codec, [arguments, named])
-        try:
-            value = program[config["function"]] if target is None else target
-            reply = {"value": codec.encode(operations[operation](value, *arguments, **named))}
-        except Exception as error:
-            reply = {"raised": raised_by(error, codec)}
-        after = _sent(codec, [arguments, named])
-        return reply if after in (None, before) else reply | {"changed": after}
+    def do(operation: str, target: Any, *arguments: Any, **named: Any) -> Any:
+        value = program[config["function"]] if target is None else target
+        return operations[operation](value, *arguments, **named)
 
-    def ask(operation: str, lent: Lent, *arguments: Any, **named: Any) -> Any:
-        """Ask for something of an object of the tests, doing what these ask for meanwhile."""
-        calls.send({"ask": codec.encode((operation, lent, arguments, named))})
-        while "reply" not in (message := calls.receive()):
-            calls.send(answer(message["ask"]))
-        reply = message["reply"]
-        if "value" in reply:
-            return codec.decode(reply["value"])
-        raise exception_of(reply["raised"], codec)
+    def ask(operation: str, lent: Any, *arguments: Any, **named: Any) -> Any:
+        """Ask for something of an object of the tests."""
+        value, error = wire.ask(operation, lent, arguments, named)
+        if error is not None:
+            raise error
+        return value
 
     try:
         exec(
             compile(config["given"].encode(errors="replace"), "given", "exec", dont_inherit=True),
             program,
         )
+        given = classes_of(program)
         codec = Codec(
-            held.hold, held.find, classes_of(program), lambda content: Lent(ask, *content), True
+            held.hold, held.find, given, lambda content: borrowed(ask, content), finds_library=True
         )
+        wire = Wire(calls, codec, do)
         _run(config["source"].encode(errors="replace"), program, config["function"])
+        codec.given = given | {
+            name: kind for name in given if isinstance(kind := program.get(name), type)
+        }
         calls.send(LOADED)
         while True:
             try:
-                message = calls.receive()
-            except EOFError:
-                return
-            try:
-                calls.send(answer(message["ask"]))
-            except BrokenPipeError:
+                wire.answer_next()
+            except (EOFError, BrokenPipeError):
                 return  # who asked has ended, and said why
     except BaseException as error:
         say(f"{type(error).__name__}: {error}"[:200])
@@ -292,12 +253,19 @@ def _module(name: str) -> dict[str, Any]:
     return module.__dict__
 
 
-def _sent(codec: Codec, values: Any) -> Any:
-    """Arguments as they would be sent; None where they can't."""
-    try:
-        return codec.encode(values)
-    except Exception:
-        return None
+class _Nothing(io.RawIOBase):
+    """What a program reads that waits for input: none."""
+
+    was_read = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Nothing."""
+        self.was_read = True
+        return 0
 
 
 def _run(source: bytes, program: dict[str, Any], function: str) -> None:
@@ -314,17 +282,17 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
     ]
     end = max(defines, default=len(module.body))
     flags = _future(module)
-    ended = False
+    nothing = _Nothing()
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(nothing), encoding="utf-8")
     for statement in module.body[:end]:
         code = compile(
             ast.Module([statement], []), "solution", "exec", flags=flags, dont_inherit=True
         )
         try:
             exec(code, program)
-        except Exception as error:
+        except Exception:
             # A program that reads finds nothing to be read, and lacks it in what follows.
-            ended = ended or isinstance(error, EOFError)
-            if not ended or function not in program:
+            if not nothing.was_read or function not in program:
                 raise
     failure: BaseException = KeyError(function)
     for statement in module.body[end:]:
@@ -387,13 +355,12 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
         say(verdict)
         os._exit(0)
 
-    lent: dict[
-        int, tuple[Any, Any]
-    ] = {}  # the iterators that stand for objects of the host, which keeps them in being
+    # The iterators that stand for objects of the host, which keeps them in being.
+    standing: dict[int, tuple[Any, Any]] = {}
 
     def meet(content: Any) -> Any:
         found = met(ask, content)
-        lent[id(found)] = found, content
+        standing[id(found)] = found, content
         return found
 
     lending = Lending()
@@ -401,47 +368,24 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     def hold(value: Any) -> Any:
         if isinstance(value, Remote):
             return ["object", value._content]
-        if id(value) in lent:
-            return ["object", lent[id(value)][1]]
+        if id(value) in standing:
+            return ["object", standing[id(value)][1]]
         return lending.lend(value)
-
-    def answer(message: Any) -> dict[str, Any]:
-        """Do what a solution asks of an object that it was lent."""
-        operation, target, arguments, named = codec.decode(message)
-        try:
-            return {"value": codec.encode(lending.do(operation, target, *arguments, **named))}
-        except Exception as error:
-            return {"raised": raised_by(error, codec)}
 
     def ask(operation: str, target: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            calls.send({"ask": codec.encode((operation, target, arguments, named))})
-            while "ask" in (reply := calls.receive()):
-                calls.send({"reply": answer(reply["ask"])})
-            # Only of a function that returns nothing: else a test that compares what it gave with
-            # what it got back could be served by emptying both.
-            if "changed" in reply and reply.get("value", 0) is None:
-                changed = codec.decode(reply["changed"])
-                for old, new in zip(arguments, changed[0], strict=True):
-                    take_over(old, new)
-                take_over(named, changed[1])
-            if (
-                operation == "next"
-                and "value" not in reply
-                and reply["raised"]["name"] == "StopIteration"
-            ):
-                failure: Exception = StopIteration()
-            elif "value" in reply:
-                return codec.decode(reply["value"])
-            else:
-                failure = exception_of(reply["raised"], codec)
+            value, error = wire.ask(operation, target, arguments, named, is_compared)
         except EOFError:
             end(FAILED)
         # a solution that answers with anything else than data has failed, whatever a test makes of
         # it
         except Exception as error:
             end(f"{FAILED} {type(error).__name__}: {error}"[:200])
-        raise failure
+        if error is None:
+            return value
+        if operation == "next" and str(error).startswith("StopIteration"):
+            raise StopIteration
+        raise error
 
     def solution(*arguments: Any, **named: Any) -> Any:
         return ask("call", None, *arguments, **named)
@@ -450,10 +394,12 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     try:
         exec(compile(config["given"], "given", "exec", dont_inherit=True), tests)
         codec = Codec(hold, meet, classes_of(tests), lending.find)
+        wire = Wire(calls, codec, lending.do)
         solution.__name__ = solution.__qualname__ = config["function"]
         tests[config["function"]] = solution
         exec(compile(config["tests"], "tests", "exec", dont_inherit=True), tests)
         check = tests["check"]
+        is_compared = compares_arguments(config["tests"], config["function"])
     except BaseException as error:
         end(f"{BROKEN} {type(error).__name__}: {error}"[:200])
     try:
@@ -485,6 +431,7 @@ def main() -> None:
     else:
         say(READY)
         calls = Channel(config["read"], config["write"])
+        prepare(" ".join(str(config.get(key)) for key in ("source", "given", "tests")), config)
         {"host": host, "checker": checker, "scorer": scorer}[config["role"]](config, calls, say)
     os._exit(0)
 

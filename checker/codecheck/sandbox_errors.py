@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or "." in __name__:
-    from codecheck.sandbox_values import Codec, own_state
+    from codecheck.sandbox_values import own_state
 else:
-    from sandbox_values import Codec, own_state
+    from sandbox_values import own_state
 
 
-def raised_by(error: Exception, codec: Codec) -> dict[str, Any]:
-    """An exception as JSON: its class's name, the built-in classes it extends, its arguments, state
-    and text.
+def raised_by(error: Exception) -> dict[str, Any]:
+    """An exception as what travels: its class's name, the built-in classes it extends, its
+    arguments, state and text.
     """
     kind = type(error)
     told: dict[str, Any] = {
@@ -26,24 +26,22 @@ def raised_by(error: Exception, codec: Codec) -> dict[str, Any]:
         "own": kind.__module__ != "builtins",
         "module": kind.__module__,
         "bases": [base.__name__ for base in kind.__mro__ if base.__module__ == "builtins"],
-        "arguments": [],
-        "state": ["dict", []],
+        "arguments": (),
+        "state": {},
         "text": kind.__name__,
     }
     parts: dict[str, Callable[[], Any]] = {
         "text": lambda: str(error)[:2000],
-        "arguments": lambda: [codec.encode(argument) for argument in error.args],
-        "state": lambda: codec.encode(dict(vars(error))),
+        "arguments": lambda: tuple(error.args),
+        "state": lambda: dict(vars(error)),
     }
     for key, make in parts.items():
-        try:
+        with contextlib.suppress(Exception):  # its own methods may fail
             told[key] = make()
-        except Exception:  # its own methods may fail, or it holds what can't travel
-            continue
     return told
 
 
-def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
+def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exception:
     """An exception to raise here: of the same built-in class, or of a class like the program's that
     extends the same ones.
     """
@@ -58,8 +56,8 @@ def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
         for kind in bases
         if not any(other is not kind and issubclass(other, kind) for other in bases)
     )
-    arguments = tuple(codec.decode(argument) for argument in told["arguments"])
-    state = codec.decode(told["state"])
+    arguments = tuple(told["arguments"])
+    state = told["state"]
     text = str(told["text"])
     if nearest and issubclass(nearest[0], StopIteration | StopAsyncIteration):
         # It would end the loop of a test that calls the solution, as no function's error may.
@@ -67,7 +65,7 @@ def exception_of(told: Mapping[str, Any], codec: Codec) -> Exception:
     if not told["own"] and len(nearest) == 1:
         error = _made(nearest[0], arguments)
     else:
-        known = codec.given.get(str(told["name"])) or _of_library(told, nearest)
+        known = given.get(str(told["name"])) or _of_library(told, nearest)
         kind = (
             known
             if known is not None and issubclass(known, Exception)

@@ -15,6 +15,7 @@ from attacks import (
     TESTS,
     Outcome,
     files,
+    means,
     open_scene,
     outlives,
     outside,
@@ -26,7 +27,13 @@ from processes import alive, children_of, refusing
 
 ATTACKS = {
     attack.name: attack
-    for attack in [*resources.ATTACKS, *files.ATTACKS, *outside.ATTACKS, *verdicts.ATTACKS]
+    for attack in [
+        *resources.ATTACKS,
+        *files.ATTACKS,
+        *outside.ATTACKS,
+        *verdicts.ATTACKS,
+        *means.ATTACKS,
+    ]
 }
 LIMITS = SandboxLimits(wall_s=3, cpu_s=1)
 ROOT = Path(__file__).parents[1]

@@ -417,3 +417,41 @@ def test_a_right_module_is_judged_right(module):
     for way in list(WAYS)[:: 1 if module == "constant before" else 9]:
         assert passes(WAYS[way](MODULES[module])), way
     assert not passes(fenced(MODULES[module] + "\n\ntarget = lambda x: x + 1"))
+
+
+BODY = "    for k, a in enumerate(xs):\n        if a < least: return k\n    return None\n"
+INNER = BODY.replace("\n    ", "\n        ").replace("    for", "        for", 1).rstrip(" ")
+ELSEWHERE = {
+    "in camel case": f"def firstBelow(xs, least):\n{BODY}",
+    "a method": f"class Solution:\n    def first_below(self, xs, least):\n{INNER}",
+    "a method in camel case": f"class Solution:\n    def firstBelow(self, xs, least):\n{INNER}",
+    "a static method": f"class S:\n    @staticmethod\n    def first_below(xs, least):\n{INNER}",
+    "within another function": f"def main():\n    def first_below(xs, least):\n{INNER}    print(first_below([1], 2))\n",
+    "in a branch": f"if True:\n    def first_below(xs, least):\n{INNER}",
+    "by its parameters": f"def find(xs, least):\n{BODY}",
+    "by how many it takes": "def low(a, b): return a < b\ndef find(ys, y):\n    return next((k for k, a in enumerate(ys) if low(a, y)), None)\n",
+    "a lambda": "find = lambda xs, least: next((k for k, a in enumerate(xs) if a < least), None)\n",
+    "the last of several": f"def one(xs, least): return 5\n\ndef two(xs, least):\n{BODY}",
+    "with a helper in a block before": f"def low(a, b): return a < b\n```\nand\n```python\ndef find(xs, least):\n{BODY.replace('a < least', 'low(a, least)')}",
+}
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_the_function_that_is_meant_is_found_where_it_stands(place):
+    reply = f"Here it is:\n```python\n{ELSEWHERE[place]}```\nIt looks at each."
+    names = {}
+    exec(program_of(reply, "first_below", parameters=("xs", "least")), names)
+    assert [names["first_below"]([3, 1, 2], 2), names["first_below"]([3], 2)] == [1, None]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "def f(a): return a",
+        "def f(a, b): pass\ndef g(c, d): pass",
+        "return [x for x in xs]",
+        "x = 1",
+    ],
+)
+def test_what_is_not_certain_is_not_taken_for_it(reply):
+    assert program_of(f"```python\n{reply}\n```", "first_below", parameters=("xs", "least")) is None

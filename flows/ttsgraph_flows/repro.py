@@ -21,15 +21,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 
 from ttsgraph.base.errors import EndpointError
+from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows import board
 from ttsgraph_flows.answers import tell
-from ttsgraph_flows.ending import EXIT_INPUT, guarded, stopped_by_signals
+from ttsgraph_flows.ending import EXIT_INPUT, guarded, say, stopped_by_signals
 from ttsgraph_flows.identity import identity
 from ttsgraph_flows.live import wants_display
 
@@ -122,17 +124,28 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     raise EndpointError(f"the Prefect server did not start; see {log}")
 
 
+def _locked(lock: Path) -> dict[str, str]:
+    """Path -> MD5 of the files that stages wrote, in dvc.lock."""
+    found = yaml.safe_load(lock.read_text(encoding="utf-8")) if lock.exists() else {}
+    stages = found.get("stages", {}).values()
+    return {item["path"]: item["md5"] for entry in stages for item in entry.get("outs", ())}
+
+
 def recall(params: Params, profile: Profile) -> None:
     """Put calls that were pulled into the call cache, if there is none yet, so that no model is
-    asked for them again.
+    asked for them again. A file that is not the one of dvc.lock is left out, with a message.
     """
     from ttsgraph.models.recording import read_calls
     from ttsgraph_flows.register import remember
 
     if (STATE / "calls").exists() or profile.workers.store is not None:
         return
+    locked = _locked(Path("dvc.lock"))
     for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
-        remember(profile, read_calls(path))
+        if locked.get(str(path)) in (None, md5(path)):
+            remember(profile, read_calls(path))
+        else:
+            say(f"{path}: expected the file that dvc.lock names, found another; it is left out")
 
 
 def repro() -> None:

@@ -134,8 +134,8 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
     locked = _locked_calls(params, task, lock)
     if locked is not None:
         return Recorded(locked, published=False)
-    path = PUBLISHED / params.profile / f"{task}.parquet"
-    return Recorded(read_calls(path), published=True) if path.exists() else None
+    published = _published(params.profile, task)
+    return None if published is None else Recorded(published, published=True)
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
@@ -182,8 +182,26 @@ def publish(task: str, profile: str | None = None) -> Path:
     write_calls(calls, path)
     engine = serving_facts(load_profile(params.profile))
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
+    write_text(_digest_of(path), f"{md5(path)}  {path.name}\n")
     say(f"{path}: {counted(len(calls), 'call')}, {path.stat().st_size / 1e6:.2f} MB")
     return path
+
+
+def _published(profile: str, task: str) -> Calls | None:
+    """A task's published calls; None where there are none, or others than were written down."""
+    path = PUBLISHED / profile / f"{task}.parquet"
+    digest = _digest_of(path)
+    if not path.exists():
+        return None
+    if digest.exists() and digest.read_text(encoding="utf-8").split()[:1] != [md5(path)]:
+        say(f"{path}: expected the file of {digest.name}, found another; it is left out")
+        return None
+    return read_calls(path)
+
+
+def _digest_of(path: Path) -> Path:
+    """The file that says what was published, as `md5sum -c` reads it."""
+    return path.with_name(f"{path.name}.md5")
 
 
 def copy_into(folder: Path, params: Params) -> None:

@@ -40,7 +40,7 @@ BENCHMARKS = (
     "traces",
     "startup",
 )
-NAMED = ("vllm", "faulty", "injection")
+NAMED = ("vllm", "faulty", "injection", "mutated")
 STORED = Path("reports/bench.json")
 
 

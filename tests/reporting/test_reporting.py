@@ -20,6 +20,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting import figures, sources
+from ttsgraph.reporting.chart import in_script
 from ttsgraph.reporting.charts import validated_front
 from ttsgraph.reporting.drawing import HEIGHT, WIDTH, draw
 from ttsgraph.reporting.pictures import chart_svg, graph_svg, of_simulation, write_picture
@@ -303,6 +304,17 @@ def test_a_figure_says_where_it_is_from() -> None:
 )
 def test_figures_are_written_so_that_they_can_be_read(value: float, form: str, text: str) -> None:
     assert figures.shown(value, form) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["</script>", "<!--<script>", "<!-- <SCRIPT x", "</SCRIPT", "a < b <!-", "]]><!--", "\u2028<"],
+)
+def test_no_text_ends_or_nests_the_script_that_holds_it(text: str) -> None:
+    for held in (text, {text: [text]}):
+        written = in_script(json.dumps(held))
+        assert json.loads(written) == held
+        assert not re.search("</|<!--|<script", written, re.IGNORECASE)
 
 
 def test_text_of_a_table_can_not_become_markup() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import stat
+from dataclasses import astuple
 
 import httpx
 import pytest
@@ -26,9 +27,14 @@ from tests.support.service import (
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Figures, FileLoader
-from ttsgraph.service.book import Book, Entry
+from ttsgraph.service.book import Book, Entry, Judgement
 from ttsgraph.service.outcomes import drifted
-from ttsgraph.settings.service import DriftSettings, ServiceSettings
+from ttsgraph.settings.service import (
+    DriftSettings,
+    FeedbackSettings,
+    ServiceSettings,
+    TrialSettings,
+)
 
 
 @pytest.fixture
@@ -63,7 +69,14 @@ def version(pool, graph=VOTED, number="3", tested=Figures()):  # noqa: B008
 
 
 def kept(path, keep="texts", **more):
-    return {"feedback": {"keep": keep, "path": str(path / "served.db")} | more}
+    """Settings of a server that one client alone may judge."""
+    return {"feedback": {"keep": keep, "path": str(path / "served.db"), "clients": 1} | more}
+
+
+def judge(book, trace, score, client="", clients=1, most=100):
+    trial = TrialSettings(confidence=0.95, most=most)
+    settings = FeedbackSettings(keep="figures", clients=clients, trial=trial)
+    return book.judge(Judgement(trace, score, None, client), settings)
 
 
 def say(url, **body):
@@ -159,15 +172,67 @@ def test_a_trial_is_counted_anew_where_a_score_is_corrected(tmp_path):
             entry = Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
             book.add(entry)
             first = 0.0 if corrected and k in (2, 5) else float(k % 3 == 0)
-            assert book.judge(entry.trace, first, None, 0.95, 100)
+            assert judge(book, entry.trace, first)
         for k in (2, 5) if corrected else ():
-            assert not book.judge(f"{k:032x}", float(k % 3 == 0), None, 0.95, 100)
-            assert not book.judge(f"{k:032x}", 1.0, None, 0.95, 100)
-            assert not book.judge(f"{k:032x}", float(k % 3 == 0), None, 0.95, 100)
+            assert not judge(book, f"{k:032x}", float(k % 3 == 0))
+            assert not judge(book, f"{k:032x}", 1.0)
+            assert not judge(book, f"{k:032x}", float(k % 3 == 0))
         with sqlite3.connect(path) as table:
             return table.execute("select state, promote from duels").fetchall()
 
     assert state(corrected=True) == state(corrected=False)
+
+
+def trial_by(path, clients_of, least):
+    """What a trial came to in which a challenger is always right and the champion never, judged
+    by so many answers' clients.
+    """
+    book = Book(path, 10_000)
+    book.under_trial("math", "3", "4")
+    for k, client in enumerate(clients_of):
+        arm = "challenger" if k % 2 == 0 else "champion"
+        number = "4" if arm == "challenger" else "3"
+        book.add(Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3"))
+        judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
+    counted = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
+    return book.settled(), counted
+
+
+def test_a_flood_by_one_client_changes_nothing(tmp_path):
+    settled, counted = trial_by(tmp_path / "1.db", ["flood"] * 2000, 3)
+    assert settled == []
+    assert counted == [1, 1]
+    settled, counted = trial_by(tmp_path / "2.db", ["a", "a", "b", "b", *["flood"] * 2000], 3)
+    assert settled == []
+    assert counted == [4, 4]
+
+
+def test_enough_clients_decide_a_trial_and_one_where_one_is_enough(tmp_path):
+    many = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
+    ((_, _, _, decision),) = [astuple(one) for one in trial_by(tmp_path / "1.db", many, 3)[0]]
+    assert decision[0]
+    assert trial_by(tmp_path / "2.db", ["one"] * 100, 1)[0]
+
+
+def test_a_server_counts_what_one_address_says_once(pool, tmp_path):
+    shelf = Told(math_champion=version(pool))
+    with serving(shelf, **kept(tmp_path, clients=3)) as service:
+        for k in range(6):
+            said = say(service.url, id=ask(service.url, f"3 + {k}").id, score=0)
+            assert said.status_code == 200
+    assert Book(tmp_path / "served.db", 100).last("math", "3", "score", 100) == [0.0]
+
+
+def test_a_table_from_before_clients_were_kept_is_read(tmp_path):
+    path = tmp_path / "served.db"
+    Book(path, 100).close()
+    with sqlite3.connect(path) as table:
+        for column in ("client", "counts"):
+            table.execute(f"alter table served drop column {column}")
+    book = Book(path, 100)
+    book.add(Entry("0" * 32, NAME, "math", "1", 0.1))
+    assert judge(book, "0" * 32, 1.0)
+    assert book.last("math", "1", "score", 9) == [1.0]
 
 
 def test_feedback_needs_the_key(pool, tmp_path):

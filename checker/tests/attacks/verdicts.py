@@ -449,7 +449,8 @@ def f(x):
 import os
 def f(x):
     for number in range(3, 64):
-        for said in (b'{"value": 4}\\n' * 9, b'"loaded"\\n{"value": ["object", [0, "int", ["__float__"], false, true]]}\\n'):
+        for said in (b'{"reply": {"root": 4, "table": [], "raised": false}}\\n' * 9,
+                     b'"loaded"\\n{"reply": {"root": ["object", [0, "int", ["__float__"], "", true]], "table": [], "raised": false}}\\n'):
             try: os.write(number, said)
             except OSError: pass
     os._exit(0)

@@ -8,6 +8,7 @@ columns.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +72,13 @@ class Chart:
         return fixed(_json(spec | {"title": title} | width))
 
 
+def in_script(text: str) -> str:
+    """JSON as a script element may hold it, whose end or nesting no string of it can write."""
+    return re.sub("<(?=!--|script)", r"\\u003c", text.replace("</", "<\\/"), flags=re.IGNORECASE)
+
+
 def _json(spec: Spec) -> str:
-    return json.dumps(spec, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    return in_script(json.dumps(spec, separators=(",", ":"), allow_nan=False))
 
 
 def chart_of(

@@ -17,7 +17,7 @@ from ttsgraph.base.style import variables
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting import charts, pilot_charts, sources
 from ttsgraph.reporting.answer import Recommendation, answer_of
-from ttsgraph.reporting.chart import Chart
+from ttsgraph.reporting.chart import Chart, in_script
 from ttsgraph.reporting.charts import Cloud
 from ttsgraph.reporting.drawing import SMALL, Drawing, draw, outline
 from ttsgraph.reporting.figures import shown
@@ -122,7 +122,7 @@ def page_templates(report: Report | None) -> Templates:
     templates = new_templates()
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
-        "json": lambda value: json.dumps(value, separators=(",", ":")).replace("</", "<\\/"),
+        "json": lambda value: in_script(json.dumps(value, separators=(",", ":"))),
         "messages": lambda row: json.loads(row["prompt"]),
         "shown": shown,
     }

@@ -135,7 +135,8 @@ class App:
 
         async def feedback(request: Request) -> Response:
             raw = await read_body(request, self._settings.max_body_bytes)
-            return JSONResponse(await deployments.outcomes.judge(raw, deployments.by_task()))
+            said = await deployments.outcomes.judge(raw, deployments.by_task(), _client(request))
+            return JSONResponse(said)
 
         app = Starlette(
             routes=[
@@ -359,6 +360,12 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return await _on_api_error(request, of_status(error.status_code, error.headers))
+
+
+def _client(request: Request) -> str:
+    """Who asks: by the name of its key, else by its address."""
+    key = str(request.state.key)
+    return f"address {request.client.host if request.client else ''}" if key == "-" else key
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:

@@ -21,6 +21,7 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.deployment.duel import Arm, Duel
 from ttsgraph.deployment.promotion import Decision
+from ttsgraph.settings.service import FeedbackSettings
 
 T = TypeVar("T")
 BUSY_S = 30.0
@@ -30,7 +31,7 @@ create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
     model text not null, task text not null, version text not null, arm text, champion text,
     cost real not null, agreement real, degraded integer not null,
-    question text, answer text, score real, right_answer text
+    question text, answer text, score real, right_answer text, client text, counts integer
 );
 create index if not exists of_version on served (task, version, seq);
 create table if not exists duels (
@@ -75,6 +76,16 @@ class KeptAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a client says of an answer, which is known by its trace id or its response's."""
+
+    reference: str
+    score: float
+    right_answer: str | None = None
+    client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """A trial that was decided."""
 
@@ -94,6 +105,9 @@ class Book:
         made_private(path)
         with self._open() as table:
             table.executescript(_TABLES)
+            known = {name for _, name, *_ in table.execute("pragma table_info(served)")}
+            for column in {"client", "counts"} - known:  # a table from before they were kept
+                table.execute(f"alter table served add column {column}")
 
     def later(self, work: Callable[[], T]) -> Future[T]:
         """Run one of the methods in the background."""
@@ -151,32 +165,35 @@ class Book:
             ).fetchone()
         return KeptAnswer(*found) if found else None
 
-    def judge(
-        self,
-        reference: str,
-        score: float,
-        right_answer: str | None,
-        confidence: float,
-        most: int,
-    ) -> bool:
+    def judge(self, said: Judgement, settings: FeedbackSettings) -> bool:
         """Keep what an answer was worth; a trial that it is of sees it, and may be decided. The
         last word counts: a trial that is open is counted anew where the score was another. False
         where the answer had a score.
+
+        Of a client whose scores would be more than one in `settings.clients` of those that count,
+        a score is kept and does not count.
         """
         with self._open() as table:
-            which = (trace_of(reference),)
-            before, task, version, arm, champion = table.execute(
-                "select score, task, version, arm, champion from served where trace = ?", which
+            which = (trace_of(said.reference),)
+            before, counts, task, version, arm, champion = table.execute(
+                "select score, counts, task, version, arm, champion from served where trace = ?",
+                which,
             ).fetchone()
+            if before is None:
+                counts = _has_room(table, (task, version, arm), said.client, settings.clients)
+                table.execute(
+                    "update served set client = ?, counts = ? where trace = ?",
+                    (said.client, counts, *which),
+                )
             table.execute(
                 "update served set score = ?, right_answer = ? where trace = ?",
-                (score, right_answer, *which),
+                (said.score, said.right_answer, *which),
             )
-            if arm is not None and score != before:
+            if arm is not None and counts and said.score != before:
                 # The champion's side is of every challenger that is tried against it now.
                 key = (task, champion, version) if arm == "challenger" else (task, version)
-                one = None if before is not None else (arm, score)
-                self._fight(table, key, one, confidence, most)
+                one = None if before is not None else (arm, said.score)
+                self._fight(table, key, one, settings.trial.confidence, settings.trial.most)
         return before is None
 
     def _fight(
@@ -213,7 +230,7 @@ class Book:
         its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
         duel = Duel()
         for arm, score in table.execute(
-            f"select arm, score from served where score is not null and ({its} or task = :task"
+            f"select arm, score from served where counts and ({its} or task = :task"
             f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
             f" where {its})) order by seq",
             {"task": task, "old": champion, "new": challenger},
@@ -255,12 +272,15 @@ class Book:
             )
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
-        """The last so many known values of a figure (score, cost or agreement) of a version."""
+        """The last so many known values of a figure (score, cost or agreement) of a version, of
+        scores those that count.
+        """
         assert figure in ("score", "cost", "agreement")
+        known = "counts" if figure == "score" else f"{figure} is not null"
         with self._open() as table:
             rows = table.execute(
                 f"select {figure} from served where task = ? and version = ?"
-                f" and {figure} is not null order by seq desc limit ?",
+                f" and {known} order by seq desc limit ?",
                 (task, version, count),
             ).fetchall()
         return [float(value) for (value,) in rows]
@@ -296,6 +316,20 @@ class Book:
                 (task,),
             ).fetchall()
         return [{"id": trace, "question": text, "answer": right} for trace, text, right in rows]
+
+
+def _has_room(
+    table: sqlite3.Connection, which: tuple[str, str, str | None], client: str, clients: int
+) -> bool:
+    """Whether one more score of a client may count: its own are at most one more than its share
+    beside those of the others.
+    """
+    own, others = table.execute(
+        "select coalesce(sum(client is :client), 0), coalesce(sum(client is not :client), 0)"
+        " from served where counts and task = :task and version = :version and arm is :arm",
+        {"client": client, **dict(zip(("task", "version", "arm"), which, strict=True))},
+    ).fetchone()
+    return bool(own * (clients - 1) <= others)
 
 
 def trace_of(reference: str) -> str:

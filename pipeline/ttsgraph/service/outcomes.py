@@ -20,7 +20,7 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.duel import Arm
 from ttsgraph.deployment.figures import Drift
 from ttsgraph.deployment.promotion import Decision
-from ttsgraph.service.book import Book, Entry, KeptAnswer
+from ttsgraph.service.book import Book, Entry, Judgement, KeptAnswer
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import ChatRequest
@@ -122,9 +122,9 @@ class Outcomes:
         )
         self._book.later(partial(self._book.add, entry)).add_done_callback(_failed)
 
-    async def judge(self, raw: bytes, tasks: Mapping[str, Live]) -> dict[str, object]:
+    async def judge(self, raw: bytes, tasks: Mapping[str, Live], client: str) -> dict[str, object]:
         """Feedback on an answer: {"id" or "trace_id", "score" or "answer"}. `tasks` are what is
-        served, by task. Raises ApiError.
+        served, by task; `client` is who says it. Raises ApiError.
         """
         said = _parsed(raw)
         book = self._book
@@ -139,12 +139,8 @@ class Outcomes:
         if score is None:
             assert said.answer is not None
             score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept.task))
-        trial = self._settings.trial
-        first = await asyncio.wrap_future(
-            book.later(
-                lambda: book.judge(reference, score, said.answer, trial.confidence, trial.most)
-            )
-        )
+        judgement = Judgement(reference, score, said.answer, client)
+        first = await asyncio.wrap_future(book.later(lambda: book.judge(judgement, self._settings)))
         self._metrics.feedback.labels(kept.model).inc(first)
         return {"object": "feedback", "model": kept.model, "score": score}
 

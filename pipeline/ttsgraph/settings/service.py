@@ -126,6 +126,13 @@ class FeedbackSettings(Closed):
         default=Path(".ttsgraph/served.db"), description="the table, for its owner alone"
     )
     rows: PositiveInt = Field(default=100_000, description="answers kept, the last ones")
+    clients: PositiveInt = Field(
+        default=3,
+        description=(
+            "nobody's scores count for more than one in so many, in a trial and in drift, so that"
+            " at least so many keys (addresses, where there are no keys) have to judge"
+        ),
+    )
     drift: DriftSettings = Field(default=DriftSettings(), description="when it is an alert")
     trial: TrialSettings = Field(default=TrialSettings(), description="champion and challenger")
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from codecheck import answer_of, blocks_of, program_of, shown_tests
+from codecheck import answer_of, blocks_of, indented_blocks, program_of, shown_tests
 from ttsgraph.tasks.base import Question, register_task
 from ttsgraph.tasks.programs import (
     CheckedProgram,
@@ -107,7 +107,8 @@ class HumanEvalTask:
         """
         text = answer_of(text)
         blocks = ["\n".join(block) for block in blocks_of(text)]
-        code = next(filter(_is_body, reversed(blocks)), blocks[0] if blocks else text)
+        bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
+        code = next(bodies, blocks[0] if blocks else text)
         if _DEFINITION.search(code):
             start = _CODE_START.search(code)
             assert start is not None
@@ -135,7 +136,7 @@ class HumanEvalTask:
         """A reply as a program with these tests; None where it has no code."""
         entry_point = _entry_point(question)
         head = _head(question.text, entry_point) or ""
-        solution = program_of(text, entry_point, head)
+        solution = program_of(text, entry_point, head, _parameters(question.text, entry_point))
         if solution is None:
             if (code := self._part(text)) is None:
                 return None
@@ -176,6 +177,15 @@ def _entry_point(question: Question) -> str:
     """The function that is asked for; of a question that came as text alone, the last of it."""
     found = re.findall(r"^(?:async )?def (\w+)", question.text, re.MULTILINE)
     return str(question.meta.get("entry_point") or (found[-1] if found else ""))
+
+
+def _parameters(prompt: str, entry_point: str) -> list[str]:
+    """The names of the parameters of the function that a prompt asks for."""
+    tree = _tree(prompt) or _tree(f"{prompt.rstrip()}\n    pass\n")
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == entry_point:
+            return [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+    return []
 
 
 def _body(code: str) -> str:

@@ -47,11 +47,16 @@ _BEFORE = r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
 _AFTER_LETTER = (
     "is|was|are|were|would|must|should|seems|appears|looks|because|since|as|and|or|but|for|alone"
     "|also|instead|here|not|rather|due|with|if|then|matches|fits|makes|which|correctly|best"
+    "|the (?:correct|right|best|only|most|answer)|works|remains|holds|fails"
+    "|satisfies|it is|meets|gives|says|refers"
 )
+# After these words one is, whatever follows.
+_NAMED = r"(?:(?<=ption )|(?<=hoice )|(?<=nswer )|(?<=tatement )|(?<=etter )|(?<=makes ))"
 _LETTER = re.compile(
     rf"{_BEFORE}(?:[(\[{{]\s*(?P<marked>[A-Ja-j])\s*[)\]}}]"
-    r"|(?P<plain>[A-J])(?![A-Za-z0-9À-ɏ_]|['’](?:m|d|ll|ve|s)\b|-[A-Za-z0-9]"
-    rf"|[ \t]+(?!(?:{_AFTER_LETTER})\b)[a-zà-ɏ])"
+    rf"|(?P<plain>{_NAMED}[A-J](?![A-Za-z0-9À-ɏ_]|-[A-Za-z0-9])|[A-J](?![A-Za-z0-9À-ɏ_]"
+    rf"|['’](?:m|d|ll|ve|s)\b|-[A-Za-z0-9]|[ \t]+(?!(?:{_AFTER_LETTER})\b)[a-zà-ɏ])"
+    r"(?<!I(?=[ \t](?:would|should|must|also|then|rather|best|said|was|am)\b)))"
     rf"|(?P<small>[a-j])(?=[).:,;](?:\s|$)|[ \t]*$))",
     re.M,
 )
@@ -64,6 +69,7 @@ _FILLER = re.compile(
 _SUBJECT = re.compile(
     r"(?:\b(?:answers?|response|conclusion|verdict|decision|guess|pick|selection)|\b(?:correct|right|best|final|my|chosen|appropriate|accurate|"
     r"suitable|true|the|your)\s+(?:(?:answer|multiple|final)\s+)?(?:choice|option|one|letter|alternative|statement|solution)|^\W{0,3}(?:choice|option|solution)(?=\s*:)|^\W{0,3}(?:a|ans)(?=[.:]\s*[(]?[a-j]\b(?![.):]))|"
+    r"(?:^\W{0,3}|(?<=\?\s))a(?=:\s*[(]?[a-j]\b(?!.*\n\W{0,3}b\b))|"
     r"\b(?:antwort|l[öo]sung|r[ée]ponse|respuesta|risposta|resposta|antwoord|odpowied[źz]|svar|ответ)|答案|答え|正解|正确选项|정답)"
     r"(?P<between>(?:\s*(?:choice|option|letter|here|therefore|to\s+(?:this|the)\s+question|(?:for|of|in|from|among)\s+(?:this|the|these)(?:\s+(?:given|above))?\s+"
     r"(?:question|problem|case|options?|choices)|that\s+(?:best\s+)?(?:\w+\s+){1,5}?(?=is\b)|i\s+(?:would\s+)?(?:choose|chose|pick|give|select)|correcta?|correcte|corretta|richtige|должен))*)"
@@ -73,7 +79,7 @@ _SUBJECT = re.compile(
 )
 _AS_CORRECT = re.compile(
     r"(?:(?!\b(?:because|since|as|others?|while|but|so|and|whereas)\b)[^.;\n]){0,90}?\b(?P<is>is|was|are|must\s+be|would\s+be|should\s+be|has\s+to\s+be|seems|appears|looks|isn't|wasn't)(?P<how>(?:\s+\w+){0,4}?)\s+"
-    r"(?P<what>correct|right|true|best|answer|accurate|appropriate|incorrect|wrong|false|untrue|inaccurate|impossible|invalid)\b",
+    r"(?P<what>correct|right|true|best|better|answer|accurate|appropriate|incorrect|wrong|false|untrue|inaccurate|impossible|invalid)\b",
     re.I,
 )
 _NOT = re.compile(r"n't\b|\bnot\b|\bnever\b|\bneither\b|\bhardly\b", re.I)
@@ -86,7 +92,8 @@ _CHOSEN = re.compile(
     re.I,
 )
 _NEGATED = re.compile(
-    r"(?:\bnot|n't(?:\s+be)?|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\brule(?:s|d)?\s+out|\bagainst)"
+    r"(?:(?:\b|can)not(?:\s+be)?|n't(?:\s+(?:be|think|believe)\b)?(?:\s+(?:that\s+)?it(?:'s|\s+is)?\b)?"
+    r"|\b(?:any|every)thing\s+but|\ball\s+but|\brather\s+than|\binstead\s+of|\bexcept|\bthan|\bunlike|\bversus|\bvs\.?|\bneither|\bnor|\bexclude|\beliminated?|\brule(?:s|d)?\s+out|\bagainst)"
     r"\s*(?:(?:is|the|option|choice|answer|letter|both)\s*){0,3}[\s:,]*$",
     re.I,
 )
@@ -99,6 +106,12 @@ _JOINED = re.compile(
 )
 _CORRECTION = re.compile(
     r"\b(?:wait|actually|no|correction|sorry|hmm|instead|however|but|so|therefore|thus|hence|final|finally|overall)\b",
+    re.I,
+)
+_TAKEN_BACK = re.compile(r"[.,;-]\s*(?:no|wait|actually|sorry|scratch\s+that|i\s+mean|hmm)\b", re.I)
+_MARKED = re.compile(
+    r"(?<![A-Za-z0-9])[(\[]?([A-J])[)\].:]{0,2}\s*[-:]?\s*(?:(correct|right|true|yes|✓|✔|✅)"
+    r"|(?:incorrect|wrong|false|no|not|✗|✘|❌))(?![A-Za-z])",
     re.I,
 )
 _HEAD = re.compile(
@@ -115,7 +128,7 @@ def letter_in(text: str) -> str | None:
     for box in reversed(boxes):
         if (said := _of_clause(box)) is not None:
             return said or None
-    for read in (_answered, _called_right, _by_lines):
+    for read in (_answered, _called_right, _by_marks, _by_lines):
         said = read(plain)
         if said is not None:
             return said or None
@@ -217,6 +230,9 @@ def _answered(text: str) -> str | None:
                 continue  # which says more
         if (named := _of_clause(clause)) is not None:
             said = named
+            rest = text[found.end() : found.end() + 300]
+            if (back := _TAKEN_BACK.search(rest)) and (later := _called_right(rest[back.end() :])):
+                said = later
     return said
 
 
@@ -235,7 +251,7 @@ def _called_right(text: str) -> str | None:
         filler = _FILLER.match(text, chosen.end())
         assert filler is not None
         letter_at = _LETTER.match(text, filler.end())
-        if letter_at is None or _is_negated(text, letter_at):
+        if letter_at is None or _is_negated(text, letter_at) or re.search(r"\.\s", filler[0]):
             continue
         clause = _SENTENCE.split(text[letter_at.start() : letter_at.start() + 200], maxsplit=1)[0]
         if (named := _of_clause(clause)) is not None:
@@ -247,6 +263,14 @@ def _called_right(text: str) -> str | None:
     at, last, chosen_last = found[-1]
     before = max(place for place, named, _ in found if named != last)
     return last if chosen_last or _CORRECTION.search(text[before:at]) else ""
+
+
+def _by_marks(text: str) -> str | None:
+    """The only letter that is marked as right where others are marked as wrong."""
+    marks = list(_MARKED.finditer(text))[-MOST_READ:]
+    right = {mark[1].upper() for mark in marks if mark[2]}
+    others = {mark[1].upper() for mark in marks if not mark[2]}
+    return right.pop() if len(right) == 1 and others - right else None
 
 
 def _by_lines(text: str) -> str | None:

@@ -37,7 +37,7 @@ _ATOM = (
 _SCRIPT = rf"(?:[\^_](?:{_GROUP}|\\circ|-?\w)|!|°)"
 # A value as a whole: sign, factors with their powers and bases, a ratio, a mixed number.
 _VALUE = (
-    rf"(?:(?<![\w)\]}}.])[-+±]\s?|(?<![\d.^_]))(?:{_UNSIGNED}(?:\s+|\s*and\s+)\d+/\d+"
+    rf"(?:(?<![\w)\]}}.])[-+±]\s?|(?<![\d.^_]))(?:{_UNSIGNED}(?:\s+|\s*and\s+)\d+/\d+|\d{{1,9}}:\d{{1,9}}(?![\d:])"
     rf"|{_ATOM}{_SCRIPT}{{0,2}}(?:\s?(?:\\cdot|\\times|[*/×·])?\s?{_ATOM}{_SCRIPT}{{0,2}}){{0,4}}(?:(?<=\d)i\b)?)"
 )
 _NUMBER = re.compile(_VALUE)
@@ -191,7 +191,7 @@ def last_boxed(text: str) -> str | None:
     r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested
     to any depth; else None.
     """
-    if "boxed" not in text:
+    if "box" not in text:
         return None
     closing: dict[int, int] = {}
     opened: list[int] = []
@@ -200,7 +200,7 @@ def last_boxed(text: str) -> str | None:
             opened.append(token.start())
         elif token[0] == "}" and opened:
             closing[opened.pop()] = token.start()
-    for match in reversed(list(re.finditer(r"\\f?boxed\s*(?=(\{)|[^\s{}$.,]+)", text))):
+    for match in reversed(list(re.finditer(r"\\(?:f?boxed|fbox)\s*(?=(\{)|[^\s{}$.,]+)", text))):
         start = match.end()
         if match[1] is None:
             return re.split(r"[\s{}$.,]", text[start : start + MAX_SYMBOLIC], maxsplit=1)[0]
@@ -287,7 +287,7 @@ def fraction_of(text: str) -> Fraction | None:
 
 
 def _phrase(stated: str) -> str:
-    stated = re.sub(r"\\f?boxed\s?\{?", "", stated)  # a box that was never closed
+    stated = re.sub(r"\\(?:f?boxed|fbox)\s?\{?", "", stated)  # a box that was never closed
     if inline := _INLINE.search(stated):
         return _right_side(inline[1] or inline[2] or inline[3])
     sentence = re.split(r"\.(?:\s|$)", stated)[0].strip(" *:$")
@@ -303,7 +303,7 @@ def _has_words(text: str) -> bool:
 def _right_side(formula: str) -> str:
     """What stands after the last "=", where the rest only names a value."""
     *names, value = formula[:MOST_OF_ANSWER].split("=")
-    names = [re.sub(r"[$\s*]+", " ", name) for name in names]
+    names = [re.sub(r"[$\s*]+|\\[\[(]", " ", name) for name in names]
     named = names and all(_NAME.fullmatch(name) for name in names[:1])
     return normalise(value if named and value.strip(" .$") else formula)
 

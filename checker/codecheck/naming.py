@@ -1,0 +1,86 @@
+"""The function that is asked for under another name or in another place: a method of a class,
+within another function, or known by its parameters.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator, Sequence
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | None:
+    """What to append to a program so that it defines this function; None where it holds none that
+    is certainly meant: one of its name, else of its parameters, else the only one that takes as
+    many and that no other one uses.
+    """
+    tree = ast.parse(program)
+    if any(isinstance(statement, ast.Return) for statement in tree.body):
+        return None  # a function's body
+    for same in (str.__eq__, _alike):
+        for place in (_methods, _inner):
+            found = [each for each in place(tree, program) if same(each[0], function)]
+            if found:
+                return found[-1][1].format(function)
+        named = [name for name, _ in _functions(tree) if same(name, function)]
+        if named:
+            return f"{function} = {named[-1]}"
+    functions = _functions(tree)
+    alike = [name for name, taken in functions if parameters and taken == list(parameters)]
+    if alike:
+        return f"{function} = {alike[-1]}"
+    used = {
+        node.id
+        for statement in tree.body
+        if isinstance(statement, Function)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name)
+    }
+    last = [name for name, taken in functions if len(taken) == len(parameters) and name not in used]
+    return f"{function} = {last[0]}" if parameters and len(last) == 1 else None
+
+
+def _alike(name: str, other: str) -> bool:
+    """Whether two names differ in their case and underscores alone."""
+    return name.replace("_", "").lower() == other.replace("_", "").lower()
+
+
+def _functions(tree: ast.Module) -> list[tuple[str, list[str]]]:
+    """The module's own functions, lambdas too, with their parameters."""
+    found = []
+    for statement in tree.body:
+        if isinstance(statement, Function):
+            found.append((statement.name, _parameters(statement.args)))
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Lambda):
+            found += [
+                (target.id, _parameters(statement.value.args))
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+            ]
+    return found
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    return [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+
+
+def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
+    """Methods of the module's classes, each with what takes it out."""
+    for kind in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
+        for method in kind.body:
+            if isinstance(method, Function):
+                yield method.name, f"{{}} = {kind.name}().{method.name}"
+
+
+def _inner(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
+    """Functions within functions or branches, each with itself at the margin."""
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, Function) and node is not statement:
+                lines = program.split("\n")[node.lineno - 1 : node.end_lineno]
+                own = textwrap.dedent("\n".join(lines)).replace("{", "{{").replace("}", "}}")
+                yield node.name, f"{own}\n{{}} = {node.name}"

@@ -1,0 +1,109 @@
+"""Parts of the library that need what a program may not have, by other means: asyncio's loops wake
+without a pair of sockets, pools of threads without semaphores of the system. And numpy, where it is
+installed. Uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import queue
+import sys
+import threading
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+
+def prepare(source: str, config: Mapping[str, Any]) -> None:
+    """Put in what a program with this source needs."""
+    if "asyncio" in source.lower() or "async " in source:
+        _wake_without_sockets()
+    if "multiprocessing" in source:
+        _pool_without_semaphores()
+    if config.get("numpy"):
+        # As many threads as the machine has cores would take what memory a program may have.
+        ctypes.CDLL(None).setenv(b"OPENBLAS_NUM_THREADS", b"1", 1)
+        sys.meta_path.append(_Installed("numpy", config["numpy"]))
+
+
+class _Installed:
+    """Finds one package in its folder, and no other beside it."""
+
+    def __init__(self, name: str, folder: str) -> None:
+        self._name = name
+        self._folder = folder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The package, if it is asked for."""
+        if name != self._name:
+            return None
+        return importlib.util.spec_from_file_location(
+            name, f"{self._folder}/__init__.py", submodule_search_locations=[self._folder]
+        )
+
+
+class _Wakes:
+    """Waits until another thread wakes it: the selector of a loop without files."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Wait so many seconds, or until woken."""
+        self._woken.wait(timeout)
+        self._woken.clear()
+        return []
+
+    def wake(self) -> None:
+        """End a wait."""
+        self._woken.set()
+
+    def get_map(self) -> dict[int, Any]:
+        """No files."""
+        return {}
+
+    def register(self, *_: Any) -> None:
+        """Raises PermissionError."""
+        raise PermissionError("no files can be waited for here")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _wake_without_sockets() -> None:
+    from asyncio.selector_events import BaseSelectorEventLoop
+
+    loop: Any = BaseSelectorEventLoop
+    begin = loop.__init__
+    loop.__init__ = lambda self, selector=None: begin(self, selector or _Wakes())
+    loop._make_self_pipe = loop._close_self_pipe = lambda self: None
+    loop._write_to_self = lambda self: self._selector.wake()
+
+
+class _Notes(queue.SimpleQueue[Any]):
+    _reader = None
+
+
+def _pool_without_semaphores() -> None:
+    from multiprocessing import pool
+
+    class InThreads:
+        """What a pool of threads takes of a context."""
+
+        SimpleQueue = _Notes
+
+    def begin(
+        self: Any, processes: Any = None, initializer: Any = None, initargs: Any = ()
+    ) -> None:
+        pool.Pool.__init__(self, processes or 4, initializer, initargs, context=InThreads())
+
+    def wait(sentinels: Any, notes: Any, timeout: float | None = None) -> None:
+        notes.get()
+        while not notes.empty():
+            notes.get()
+
+    threads: Any = pool.ThreadPool
+    threads.__init__ = begin
+    pools: Any = pool.Pool
+    pools._wait_for_updates = staticmethod(wait)

@@ -1,0 +1,106 @@
+"""Questions that the two processes behind a verdict ask each other over a pair of pipes, each of
+them answering those of the other meanwhile. Uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or "." in __name__:
+    from codecheck.sandbox_errors import exception_of, raised_by
+    from codecheck.sandbox_values import Codec
+else:
+    from sandbox_errors import exception_of, raised_by
+    from sandbox_values import Codec
+
+MAX_MESSAGE = 16 << 20
+"""Bytes of one question or one answer."""
+
+
+class Channel:
+    """Messages of one line each on a pair of pipes."""
+
+    def __init__(self, read: int, write: int) -> None:
+        self._read = os.fdopen(read, "rb")
+        self._write = os.fdopen(write, "wb")
+
+    def send(self, message: Any) -> None:
+        """Write one message. Raises OSError when nobody reads it."""
+        self._write.write(json.dumps(message).encode() + b"\n")
+        self._write.flush()
+
+    def receive(self) -> Any:
+        """The next message. Raises EOFError when there is none, ValueError when it is too long or
+        not JSON.
+        """
+        line = self._read.readline(MAX_MESSAGE)
+        if not line.endswith(b"\n"):
+            raise ValueError("an answer was too long") if line else EOFError
+        return json.loads(line)
+
+
+class Wire:
+    """One end of the pipes. `do` carries out what the other end asks."""
+
+    def __init__(self, channel: Channel, codec: Codec, do: Callable[..., Any]) -> None:
+        self.codec = codec
+        self._channel = channel
+        self._do = do
+        self._one_at_a_time = threading.RLock()  # as a solution's threads may ask
+
+    def ask(
+        self,
+        operation: str,
+        target: Any,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        is_compared: bool = False,
+    ) -> tuple[Any, Exception | None]:
+        """What the other end's object gives, or the exception that it raises.
+
+        What it changed in the arguments is changed here. Where those are compared with what is
+        given, only if nothing is: else who empties both would make them equal.
+        Raises EOFError when the other end has ended, and whatever a malformed message leads to.
+        """
+        with self._one_at_a_time:
+            asked, objects = self.codec.pack((operation, target, arguments, named))
+            self._channel.send({"ask": asked})
+            while "reply" not in (message := self._channel.receive()):
+                self.answer(message["ask"])
+        reply = message["reply"]
+        changed = reply["table"][: len(objects)]
+        if is_compared and reply["root"] is not None and any(changed):
+            kept = zip(changed, asked["table"], strict=True)
+            reply["table"][: len(objects)] = [new or old for new, old in kept]
+            objects = []
+        value, _ = self.codec.unpack(reply, objects)
+        return (None, exception_of(value, self.codec.given)) if reply["raised"] else (value, None)
+
+    def answer(self, asked: dict[str, Any]) -> None:
+        """Do what is asked, and send what came of it, with the arguments that it changed."""
+        with self._one_at_a_time:
+            (operation, target, arguments, named), objects = self.codec.unpack(asked)
+        raised = False
+        try:
+            value = self._do(operation, target, *arguments, **named)
+        except Exception as error:
+            value, raised = raised_by(error), True
+        with self._one_at_a_time:
+            try:
+                reply, _ = self.codec.pack(value, objects)
+            except Exception as error:
+                told = raised_by(error) if not raised else value | {"arguments": (), "state": {}}
+                reply, _ = self.codec.pack(told, objects)
+                raised = True
+            table = reply["table"]
+            for k, before in enumerate(asked["table"]):
+                table[k] = None if table[k] == before else table[k]
+            self._channel.send({"reply": reply | {"raised": raised}})
+
+    def answer_next(self) -> None:
+        """Wait for a question and answer it. Raises EOFError when there is none any more."""
+        self.answer(self._channel.receive()["ask"])
