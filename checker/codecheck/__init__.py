@@ -8,10 +8,11 @@ by tests that they can't reach.
 True
 """
 
+from codecheck.completion import completed, head_of, parameters_of, part_of
 from codecheck.errors import CheckerError, NotChecked, NotIsolated, TestsError
 from codecheck.isolation import REQUIRED, require
 from codecheck.public_tests import given_tests, shown_tests
-from codecheck.replies import answer_of, blocks_of, indented_blocks, program_of
+from codecheck.replies import answer_of, blocks_of, program_of
 from codecheck.sandbox import (
     CheckedProgram,
     SandboxLimits,
@@ -32,9 +33,12 @@ __all__ = [
     "TestsError",
     "answer_of",
     "blocks_of",
+    "completed",
     "given_tests",
-    "indented_blocks",
+    "head_of",
     "missing_layers",
+    "parameters_of",
+    "part_of",
     "program_of",
     "require",
     "run_checked",

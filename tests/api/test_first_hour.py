@@ -12,9 +12,12 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from tests.support.quirky import Quirky
+from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import serve
+from ttsgraph.base.errors import SettingsError
 from ttsgraph.cli import app
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import Deployed, FileLoader
+from ttsgraph.tasks import get_task
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
 
@@ -89,27 +92,34 @@ def test_two_providers_have_their_own_keys_and_prices(
 ) -> None:
     known = capitals()
     file = jsonl(tmp_path / "qa.jsonl", known)
-    monkeypatch.setenv("FIRST", "key-of-first-0123456789")
-    monkeypatch.setenv("SECOND", "key-of-second-0123456789")
+    monkeypatch.setenv("FIRST_KEY", "key-of-first-0123456789")
+    monkeypatch.setenv("SECOND_KEY", "key-of-second-0123456789")
     first = Quirky({"same": 0.5}, (1, 2), known, key="key-of-first-0123456789", lists_prices=True)
     second = Quirky({"same": 0.7}, (5, 9), known, key="key-of-second-0123456789", lists_prices=True)
     with serve(first) as one, serve(second) as two:
         done = init(
             tmp_path / "mine",
             file,
-            *("--url", one, "--key-env", "FIRST"),
+            *("--url", one, "--key-env", "FIRST_KEY"),
             *("--url", two),
-            *("--key-env", "SECOND"),
+            *("--key-env", "SECOND_KEY"),
         )
         assert done.exit_code == 0, done.output
-        both = ("--url", one, "--url", two, "--key-env", "FIRST", "--key-env", "SECOND")
+        both = ("--url", one, "--url", two, "--key-env", "FIRST_KEY", "--key-env", "SECOND_KEY")
         assert init(tmp_path / "again", file, *both).exit_code == 0
     pool = list(profile(tmp_path / "mine")["pool"].values())
     assert [model["price"]["prompt"] for model in pool] == [1, 5]
-    assert [model["api_key_env"] for model in pool] == ["FIRST", "SECOND"]
+    assert [model["api_key_env"] for model in pool] == ["FIRST_KEY", "SECOND_KEY"]
     assert pool == list(profile(tmp_path / "again")["pool"].values())
     keys = [{h["authorization"] for h in stub.headers} for stub in (first, second)]
     assert keys == [{"Bearer key-of-first-0123456789"}, {"Bearer key-of-second-0123456789"}]
+
+
+def test_a_variable_that_no_run_would_take_a_key_from_is_refused_at_once(tmp_path: Path) -> None:
+    done = init(tmp_path / "mine", Path("my.csv"), "--url", "http://x/v1", "--key-env", "FIRST")
+    assert isinstance(done.exception, SettingsError)
+    assert "--key-env" in str(done.exception)
+    assert not (tmp_path / "mine").exists()
 
 
 def test_choices_in_one_cell_reach_the_prompt(tmp_path: Path) -> None:
@@ -151,11 +161,46 @@ def test_three_commands_lead_to_a_graph(
         done = run(tmp_path / "mine", monkeypatch)
         assert done.exit_code == 0, (done.output, done.exception)
         assert stub.refused - before <= 2
+        spent = stub.dollars - asked
+        noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
+        near = 0.5 if habit == "tells no usage" else 0.01
+        assert noted == pytest.approx(stub.dollars, rel=near)
+        assert served_answer(stub) in "ABCD"
     found = Deployed.read(Path("results/mine/my/found/bundle.json"))
     assert found.graph.nodes
     low, high = expected["dollars_between"]
     if habit != "tells no usage":
-        assert low <= stub.dollars - asked <= high
-    noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
-    near = 0.5 if habit == "tells no usage" else 0.01
-    assert noted == pytest.approx(stub.dollars, rel=near)
+        assert low <= spent <= high
+
+
+@pytest.mark.slow
+def test_two_providers_with_keys_and_prices_lead_to_a_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = with_choices(tmp_path / "my.csv", capitals(100))
+    keys = {"FIRST_KEY": "key-of-first-0123456789", "SECOND_KEY": "key-of-second-0123456789"}
+    for name, key in keys.items():
+        monkeypatch.setenv(name, key)
+    first = Quirky({"small": 0.5}, (1, 2), letters, keys["FIRST_KEY"], lists_prices=True)
+    second = Quirky({"large": 0.8}, (5, 9), letters, keys["SECOND_KEY"], lists_prices=True)
+    with serve(first) as one, serve(second) as two:
+        both = ("--url", one, "--key-env", "FIRST_KEY", "--url", two, "--key-env", "SECOND_KEY")
+        done = init(tmp_path / "mine", tmp_path / "my.csv", *both)
+        assert done.exit_code == 0, done.output
+        done = run(tmp_path / "mine", monkeypatch)
+        assert done.exit_code == 0, (done.output, done.exception)
+        noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
+        assert noted == pytest.approx(first.dollars + second.dollars, rel=0.01)
+        assert served_answer(first) in "ABCD"
+
+
+def served_answer(stub: Quirky) -> str:
+    """The letter that the found graph gives over HTTP to a question with choices."""
+    folder = Path("results/mine/my/found")
+    loader = FileLoader((folder,))
+    text = stub.requests[0]["messages"][-1]["content"]
+    question = text[text.index("What is the capital") :]
+    with serving(loader, loader.names) as service:
+        body = chat(question, model=loader.names[0])
+        said = client_of(service.url).chat.completions.create(**body)
+    return get_task("choice").extract(said.choices[0].message.content) or "nothing"

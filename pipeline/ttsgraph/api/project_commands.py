@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttsgraph.base.errors import InputError
+from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.scaffold.options import ORDER, ProfileName, TaskName, echo
 
 if TYPE_CHECKING:  # a command imports what it needs, so that --help is there at once
@@ -119,8 +120,10 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
         if prices[0] is not None and prices[1] is not None:
             price = {"prompt": float(prices[0]), "completion": float(prices[1])}
             _require_price(price, "--price-prompt")
+        if key_env := told.get("--key-env"):
+            refuse_secrets({"api_key_env": key_env}, "--key-env")
         models = tuple(own.get("--model", shared.get("--model", [])))
-        found.append(Provider(url, told.get("--key-env"), models, price))
+        found.append(Provider(url, key_env, models, price))
     return found
 
 

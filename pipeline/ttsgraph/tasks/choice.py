@@ -14,7 +14,7 @@ from pydantic import field_validator
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import Closed
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.letters import LETTERS, choice_in, letter_in
+from ttsgraph.tasks.letters import LETTERS, choice_in, letter_in, with_choices
 from ttsgraph.tasks.plain import ANSWER_FIELDS, PlainTask, normalised, stated
 from ttsgraph.tasks.rows import text_field
 
@@ -91,13 +91,7 @@ class ChoiceTask(PlainTask):
 
     def render(self, question: Question) -> str:
         """The question and its choices, one a line: "A. ..."."""
-        choices = question.meta.get("choices") or []
-        return "\n".join(
-            [
-                question.text,
-                *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)),
-            ]
-        )
+        return with_choices(question.text, question.meta.get("choices") or ())
 
     def extract(self, text: str) -> str | None:
         """The letter or the label that a reply gives, stated ones first, the last that it names

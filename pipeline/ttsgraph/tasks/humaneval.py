@@ -7,15 +7,12 @@ What a verifier may run are the public tests of a question alone: those in its r
 
 from __future__ import annotations
 
-import ast
 import re
-import textwrap
-import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from codecheck import answer_of, blocks_of, indented_blocks, program_of, shown_tests
+from codecheck import completed, head_of, parameters_of, part_of, program_of, shown_tests
 from ttsgraph.tasks.base import Question, register_task
 from ttsgraph.tasks.programs import (
     CheckedProgram,
@@ -27,22 +24,10 @@ from ttsgraph.tasks.programs import (
 from ttsgraph.tasks.rows import row_id, text_field
 from ttsgraph.tasks.verdicts import Verdicts
 
-_DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
-_CODE_START = re.compile(
-    r"^(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]+ import )", re.MULTILINE
-)
-# What ends a body that came without indentation ...
-_STATEMENT = re.compile(r"\n(?=class |print\(|if __name__|#|assert |```)")
-# ... and what ends functions and indented bodies: a line at the margin that belongs to no function.
-_MARGIN = re.compile(r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import |#)(?=[^\s)\]}])")
-_MARGIN_IN_BODY = re.compile(
-    r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import )(?=[^\s)\]}])"
-)
-
 
 class HumanEvalTask:
     """Rows {task_id, prompt, entry_point, test, canonical_solution}, and `public_tests` where there
-    are any. Programs may use the standard library only.
+    are any. Programs may use the standard library, and numpy where it is installed.
     """
 
     name = "humaneval"
@@ -95,33 +80,7 @@ class HumanEvalTask:
         """The code of a reply: a module with a function, or one function's body indented by four;
         None when there is none.
         """
-        return program_of(text) or self._part(text)
-
-    def _part(self, text: str) -> str | None:
-        """What a reply holds that is no whole module: functions, or a function's body indented by
-        four.
-
-        It is the last fenced block that can be a body, else the first one, else the text from its
-        first definition or import, else the text. It ends at the first line at the margin that
-        starts anything but a function or an import.
-        """
-        text = answer_of(text)
-        blocks = ["\n".join(block) for block in blocks_of(text)]
-        bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
-        code = next(bodies, blocks[0] if blocks else text)
-        if _DEFINITION.search(code):
-            start = _CODE_START.search(code)
-            assert start is not None
-            head, definition, rest = code[start.start() :].partition("def ")
-            kept, *cut = _MARGIN.split(rest, maxsplit=1)
-            functions = head + definition + kept.rstrip()
-            # A body may start with an inner function and have lost the first line's indentation, or
-            # all of it.
-            inner = (cut and cut[0].startswith("return ")) or not _parses(functions)
-            if code[: start.start()].strip() or not inner:
-                return functions
-        code = code.strip("\n").rstrip()
-        return _body(code) if code else None
+        return program_of(text) or part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
         """Whether the function passes all its tests within the limits.
@@ -135,12 +94,12 @@ class HumanEvalTask:
     def _program(self, question: Question, text: str, tests: str) -> CheckedProgram | None:
         """A reply as a program with these tests; None where it has no code."""
         entry_point = _entry_point(question)
-        head = _head(question.text, entry_point) or ""
-        solution = program_of(text, entry_point, head, _parameters(question.text, entry_point))
+        head = head_of(question.text, entry_point) or ""
+        solution = program_of(text, entry_point, head, parameters_of(question.text, entry_point))
         if solution is None:
-            if (code := self._part(text)) is None:
+            if (code := part_of(text)) is None:
                 return None
-            solution = _assemble(question.text, code, entry_point)
+            solution = completed(question.text, code, entry_point)
         return CheckedProgram(solution, entry_point, tests, head)
 
     def carries_check(self, question: Question) -> bool:
@@ -177,73 +136,6 @@ def _entry_point(question: Question) -> str:
     """The function that is asked for; of a question that came as text alone, the last of it."""
     found = re.findall(r"^(?:async )?def (\w+)", question.text, re.MULTILINE)
     return str(question.meta.get("entry_point") or (found[-1] if found else ""))
-
-
-def _parameters(prompt: str, entry_point: str) -> list[str]:
-    """The names of the parameters of the function that a prompt asks for."""
-    tree = _tree(prompt) or _tree(f"{prompt.rstrip()}\n    pass\n")
-    for node in tree.body if tree else ():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == entry_point:
-            return [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
-    return []
-
-
-def _body(code: str) -> str:
-    """A function's body, indented. Servers may strip a reply, which takes the first line's
-    indentation; models may omit it all.
-    """
-    if code[0].isspace():
-        return _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
-    indented = re.sub(
-        r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE
-    )
-    if _parses(f"def function():\n{indented}\n"):
-        return indented
-    return _MARGIN_IN_BODY.split(f"    {code}", maxsplit=1)[0].rstrip()
-
-
-def _is_body(code: str) -> bool:
-    """Whether it is what stands below a function's head: it parses there, and returns or yields
-    something.
-    """
-    function = "def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n"
-    return _parses(function) and any(
-        isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)
-        for node in ast.walk(ast.parse(function))
-    )
-
-
-def _parses(code: str) -> bool:
-    return _tree(code) is not None
-
-
-def _tree(code: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes in the model's strings
-        try:
-            return ast.parse(code)
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
-            return None
-
-
-def _definition(entry_point: str) -> re.Pattern[str]:
-    return re.compile(rf"^(?:async )?def {re.escape(entry_point)}\b", re.MULTILINE)
-
-
-def _head(prompt: str, entry_point: str) -> str | None:
-    """What a prompt gives beside the function: imports and helpers, which tests may use; None where
-    it lacks the function.
-    """
-    start = _definition(entry_point).search(prompt)
-    return prompt[: start.start()] if start is not None else None
-
-
-def _assemble(prompt: str, code: str, entry_point: str) -> str:
-    """The whole function: the prompt and a body, or the prompt's head and a redefinition."""
-    head = _head(prompt, entry_point)
-    if head is not None and _definition(entry_point).search(code):
-        return f"{head}\n{code}\n"
-    return f"{prompt.rstrip()}\n{code}\n"
 
 
 register_task(HumanEvalTask())

@@ -122,6 +122,16 @@ _HEAD = re.compile(
 _SENTENCE = re.compile(r"(?<![^A-Za-z][A-J])[.!?](?=\s|$)|\n")
 
 
+def with_choices(question: str, choices: Sequence[str]) -> str:
+    """A question and its choices, one a line: "A. ..."."""
+    return "\n".join(
+        [
+            question,
+            *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)),
+        ]
+    )
+
+
 def letter_in(text: str) -> str | None:
     """The letter, A to J, that a reply gives; None where it gives none, or several."""
     plain, boxes = _plain_reply(text)
@@ -145,13 +155,7 @@ def _plain_reply(text: str) -> tuple[str, list[str]]:
     for _ in range(3):
         text = _LATEX_DRESS.sub(r" \1", text)
     text = text.replace("\\left", "").replace("\\right", "").replace("\\ ", " ").replace("\\;", " ")
-    text = (
-        text.replace("$", " ")
-        .replace("\\(", " ")
-        .replace("\\)", " ")
-        .replace("\\[", " ")
-        .replace("\\]", " ")
-    )
+    text = re.sub(r"\$|\\[()\[\]]", " ", text)
     text = _TAG_CLOSES.sub("\n", _TAG_OPENS.sub(r"\n\1: ", text))
     text = _MARKDOWN.sub("", text)
     boxes = [inner or letter for inner, letter in _BOX.findall(text)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.tasks.base import Question, register_task
-from ttsgraph.tasks.letters import LETTERS, choice_in, letter_in
+from ttsgraph.tasks.letters import LETTERS, choice_in, letter_in, with_choices
 from ttsgraph.tasks.rows import missing_field, row_id, text_field
 
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
@@ -42,13 +42,7 @@ class MmluTask:
 
     def render(self, question: Question) -> str:
         """The question and its choices, one a line: "A. ..."."""
-        choices: list[str] = question.meta.get("choices") or []
-        return "\n".join(
-            [
-                question.text,
-                *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)),
-            ]
-        )
+        return with_choices(question.text, question.meta.get("choices") or ())
 
     def extract(self, text: str) -> str | None:
         """The letter a reply gives, by the rules of `letter_in`."""

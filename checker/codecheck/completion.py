@@ -1,0 +1,118 @@
+"""A reply that completes what a prompt begins: functions, or the body of the one that is asked for,
+where it holds no whole module.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+import warnings
+
+from codecheck.replies import answer_of, blocks_of, indented_blocks
+
+_DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
+_CODE_START = re.compile(
+    r"^(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]+ import )", re.MULTILINE
+)
+# What ends a body that came without indentation ...
+_STATEMENT = re.compile(r"\n(?=class |print\(|if __name__|#|assert |```)")
+# ... and what ends functions and indented bodies: a line at the margin that belongs to no function.
+_MARGIN = re.compile(r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import |#)(?=[^\s)\]}])")
+_MARGIN_IN_BODY = re.compile(
+    r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import )(?=[^\s)\]}])"
+)
+
+
+def part_of(text: str) -> str | None:
+    """What a reply holds that is no whole module: functions, or a function's body indented by
+    four.
+
+    It is the last fenced block that can be a body, else the first one, else the text from its
+    first definition or import, else the text. It ends at the first line at the margin that
+    starts anything but a function or an import.
+    """
+    text = answer_of(text)
+    blocks = ["\n".join(block) for block in blocks_of(text)]
+    bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
+    code = next(bodies, blocks[0] if blocks else text)
+    if _DEFINITION.search(code):
+        start = _CODE_START.search(code)
+        assert start is not None
+        head, definition, rest = code[start.start() :].partition("def ")
+        kept, *cut = _MARGIN.split(rest, maxsplit=1)
+        functions = head + definition + kept.rstrip()
+        # A body may start with an inner function and have lost the first line's indentation, or
+        # all of it.
+        inner = (cut and cut[0].startswith("return ")) or not _parses(functions)
+        if code[: start.start()].strip() or not inner:
+            return functions
+    code = code.strip("\n").rstrip()
+    return _body(code) if code else None
+
+
+def parameters_of(prompt: str, entry_point: str) -> list[str]:
+    """The names of the parameters of the function that a prompt asks for."""
+    tree = _tree(prompt) or _tree(f"{prompt.rstrip()}\n    pass\n")
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == entry_point:
+            return [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+    return []
+
+
+def _body(code: str) -> str:
+    """A function's body, indented. Servers may strip a reply, which takes the first line's
+    indentation; models may omit it all.
+    """
+    if code[0].isspace():
+        return _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
+    indented = re.sub(
+        r"^(?=.)", "    ", _STATEMENT.split(code, maxsplit=1)[0].rstrip(), flags=re.MULTILINE
+    )
+    if _parses(f"def function():\n{indented}\n"):
+        return indented
+    return _MARGIN_IN_BODY.split(f"    {code}", maxsplit=1)[0].rstrip()
+
+
+def _is_body(code: str) -> bool:
+    """Whether it is what stands below a function's head: it parses there, and returns or yields
+    something.
+    """
+    function = "def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n"
+    return _parses(function) and any(
+        isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)
+        for node in ast.walk(ast.parse(function))
+    )
+
+
+def _parses(code: str) -> bool:
+    return _tree(code) is not None
+
+
+def _tree(code: str) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in the model's strings
+        try:
+            return ast.parse(code)
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None
+
+
+def _definition(entry_point: str) -> re.Pattern[str]:
+    return re.compile(rf"^(?:async )?def {re.escape(entry_point)}\b", re.MULTILINE)
+
+
+def head_of(prompt: str, entry_point: str) -> str | None:
+    """What a prompt gives beside the function: imports and helpers, which tests may use; None where
+    it lacks the function.
+    """
+    start = _definition(entry_point).search(prompt)
+    return prompt[: start.start()] if start is not None else None
+
+
+def completed(prompt: str, code: str, entry_point: str) -> str:
+    """The whole function: the prompt and a body, or the prompt's head and a redefinition."""
+    head = head_of(prompt, entry_point)
+    if head is not None and _definition(entry_point).search(code):
+        return f"{head}\n{code}\n"
+    return f"{prompt.rstrip()}\n{code}\n"
