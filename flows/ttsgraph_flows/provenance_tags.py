@@ -32,22 +32,11 @@ def run_tags(source: str) -> dict[str, str]:
 
 def graph_note(title: str, graph: CollaborationGraph) -> str:
     """A run's note: the graph drawn level by level, each node with those that it reads."""
-    reads: dict[int, list[int]] = {node.id: [] for node in graph.nodes}
-    for source, target in graph.edges:
-        reads[target].append(source)
-    level: dict[int, int] = {}
-
-    def depth(node: int) -> int:
-        if node not in level:
-            level[node] = 1 + max(map(depth, reads[node]), default=0)
-        return level[node]
-
     lines = []
-    for node in sorted(graph.nodes, key=lambda node: (depth(node.id), node.id)):
-        what = (
-            f"{'   ' * (depth(node.id) - 1)}[{node.id}]"
-            f" {node.role}{' ' + node.model if node.model else ''}"
-        )
-        told = f"  <- {', '.join(map(str, sorted(reads[node.id])))}" if reads[node.id] else ""
-        lines.append(f"{what}{told}{'  = answer' if node.id == graph.sink else ''}")
+    for depth, level in enumerate(graph.levels):
+        for node in map(graph.node, level):
+            before = graph.predecessors[node.id]
+            what = f"{'   ' * depth}[{node.id}] {node.role}{' ' + node.model if node.model else ''}"
+            told = f"  <- {', '.join(map(str, before))}" if before else ""
+            lines.append(f"{what}{told}{'  = answer' if node.id == graph.sink else ''}")
     return "\n".join([f"**{title}**", "", "```", *lines, "```"])

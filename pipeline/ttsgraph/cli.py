@@ -198,24 +198,30 @@ def ask(
 @graph_app.command()
 def draw(
     graph: GraphName,
-    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
-        "graph.svg"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help=".svg, .png, .pdf, or .graphml or .json (networkx)")
+    ] = Path("graph.svg"),
 ) -> None:
-    """Draw a graph to a file.
+    """Draw a graph to a file, or write it for other tools.
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
+    from ttsgraph.base.files import write_text
+    from ttsgraph.graphs import files
     from ttsgraph.reporting.pictures import FORMATS, graph_svg, of_simulation, write_picture
 
-    if out.suffix not in FORMATS:
-        raise InputError(f"expected a picture file ending in .svg, .png or .pdf, found {out}")
-    if _is_graph_file(graph):
-        svg = graph_svg(CollaborationGraph.read(Path(graph)), simulated=of_simulation(out))
-    else:
-        version = _deployed(graph)
-        pool = version.profile.model_pool()
-        svg = graph_svg(version.graph, pool, simulated=of_simulation(out))
+    if out.suffix not in (*FORMATS, *files.FORMATS):
+        raise InputError(
+            f"expected a file ending in {', '.join((*FORMATS, *files.FORMATS))}, found {out}"
+        )
+    version = None if _is_graph_file(graph) else _deployed(graph)
+    found = version.graph if version else CollaborationGraph.read(Path(graph))
+    if out.suffix in files.FORMATS:
+        write_text(out, files.written(found, out.suffix))
+        typer.echo(out)
+        return
+    pool = version.profile.model_pool() if version else None
+    svg = graph_svg(found, pool, simulated=of_simulation(out))
     typer.echo(write_picture(svg, out))
 
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.digraphs import to_networkx
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.graphs.budget import (
     Budget,
@@ -71,7 +70,7 @@ class TestBudget:
             (node.id, node.model) for node in nodes
         }
         assert all(a < b and adjacency[a, b] for a, b in graph.edges)
-        assert all(nx.has_path(to_networkx(graph), node.id, graph.sink) for node in graph.nodes)
+        assert all(nx.has_path(graph.digraph, node.id, graph.sink) for node in graph.nodes)
 
     @SLOWLY
     @given(wirings(), budgets, st.floats(0.0, 20.0))
@@ -117,7 +116,7 @@ class TestBudget:
         nodes, adjacency = wiring
         graph = Budget(COST).pruned(nodes, adjacency.copy())
         weights = {node.id: data.draw(st.floats(0, 100)) for node in graph.nodes}
-        drawn = to_networkx(graph)
+        drawn = graph.digraph
         sources = [node.id for node in graph.nodes if graph.in_degree(node.id) == 0]
         paths = [
             p

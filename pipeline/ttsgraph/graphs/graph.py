@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,8 @@ from ttsgraph.graphs.stopping import (
 )
 
 if TYPE_CHECKING:
+    import networkx as nx
+
     from ttsgraph.tasks.base import Question
 
 T = TypeVar("T")
@@ -85,6 +88,9 @@ class Node:
 class CollaborationGraph:
     """An immutable, always valid collaboration graph; equal when nodes and edges are equal, numbers
     included.
+
+    A value of two tuples, as searches make hundreds of thousands of them; `digraph` is the same
+    graph in networkx, for everything that asks more of it than its levels.
 
     Raises GraphError on construction when an id repeats, an edge names an unknown node, is a loop
     or repeats, the graph has a cycle, or it does not have exactly one sink. In a DAG with one sink
@@ -199,13 +205,9 @@ class CollaborationGraph:
 
     def up_to(self, node_id: int) -> CollaborationGraph:
         """The graph that ends in one of its nodes."""
-        kept: set[int] = set()
-        front = [node_id]
-        while front:
-            i = front.pop()
-            if i not in kept:
-                kept.add(i)
-                front.extend(self.predecessors[i])
+        import networkx as nx  # slow to import, and few graphs have branches
+
+        kept = nx.ancestors(self.digraph, node_id) | {node_id}
         nodes = tuple(node for node in self.nodes if node.id in kept)
         return CollaborationGraph(nodes, tuple(e for e in self.edges if kept.issuperset(e)))
 
@@ -266,22 +268,30 @@ class CollaborationGraph:
         """Nodes grouped by level, the longest path that leads to them; the nodes of one level can
         run together. Raises GraphError for a graph with a cycle.
         """
-        waiting = {i: len(p) for i, p in self.predecessors.items()}
-        frontier = tuple(i for i, d in sorted(waiting.items()) if d == 0)
+        sorter = TopologicalSorter(self.predecessors)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            found = sorted(set(error.args[1]))
+            raise GraphError(
+                f"expected an acyclic graph, found a cycle among nodes {found}"
+            ) from None
         levels = []
-        while frontier:
-            levels.append(frontier)
-            ready = []
-            for node in frontier:
-                for after in self.successors[node]:
-                    waiting[after] -= 1
-                    if waiting[after] == 0:
-                        ready.append(after)
-            frontier = tuple(sorted(ready))
-        if sum(map(len, levels)) < len(self.nodes):
-            stuck = sorted(i for i, d in waiting.items() if d > 0)
-            raise GraphError(f"expected an acyclic graph, found a cycle among nodes {stuck}")
+        while level := sorter.get_ready():
+            levels.append(tuple(sorted(level)))
+            sorter.done(*level)
         return tuple(levels)
+
+    @cached_property
+    def digraph(self) -> nx.DiGraph[int]:
+        """The graph as networkx has it, frozen: node ids, with the rest of `to_dict`."""
+        import networkx as nx  # slow to import, and most commands need no more than levels
+
+        made: nx.DiGraph[int] = nx.DiGraph()
+        for node in self.to_dict()["nodes"]:
+            made.add_node(node.pop("id"), **node)
+        made.add_edges_from(self.edges)
+        return nx.freeze(made)
 
     @cached_property
     def _sinks(self) -> list[int]:
@@ -351,6 +361,12 @@ class CollaborationGraph:
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
     @classmethod
+    def from_digraph(cls, digraph: nx.DiGraph[int], where: str = "graph") -> CollaborationGraph:
+        """The inverse of `digraph`. Raises GraphError for one that breaks a rule."""
+        nodes = [{"id": i, **attributes} for i, attributes in digraph.nodes.items()]
+        return cls.from_dict({"nodes": nodes, "edges": [*digraph.edges()]}, where)
+
+    @classmethod
     def from_dict(cls, data: Any, where: str = "graph") -> CollaborationGraph:
         """The inverse of `to_dict`. Raises GraphError that names `where` and what was expected."""
         try:
@@ -360,7 +376,9 @@ class CollaborationGraph:
 
     @classmethod
     def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
-        """Parse JSON text. Raises GraphError for malformed JSON or a graph that breaks a rule."""
+        """Parse JSON text, of `to_json` or of networkx's nodes and links. Raises GraphError for
+        malformed JSON or a graph that breaks a rule.
+        """
         try:
             data = json.loads(text)
         except json.JSONDecodeError as error:
@@ -372,18 +390,29 @@ class CollaborationGraph:
             RecursionError,
         ) as error:  # numbers of thousands of digits, brackets thousands deep
             raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
+        if isinstance(data, Mapping) and "directed" in data:
+            from ttsgraph.graphs.files import read_links  # which needs what stands here
+
+            return read_links(data, where)
         return cls.from_dict(data, where)
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
-        """Read a graph file. Raises GraphError when it is missing or not a valid graph."""
+        """Read a graph file, JSON or GraphML. Raises GraphError when it is missing or not a valid
+        graph.
+        """
         made = (
             f"; `make repro` makes it, or `{command_of('search', path)}`"
             if "results" in path.parts
             else ""
         )
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".graphml":
+                from ttsgraph.graphs.files import read_graphml  # which needs what stands here
+
+                return read_graphml(text, str(path))
+            return cls.from_json(text, str(path))
         except (OSError, UnicodeDecodeError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             advice = made or "; correct the path"
