@@ -114,7 +114,7 @@ check: .venv/.ready ## lint, types and layer contracts
 	lint-imports
 
 readme: .venv/.ready ## put the last report's answers, table and pictures into README.md
-	@python -m ttsgraph_flows.readme
+	@python -m lab.readme
 
 docs: .venv/.ready ## build the documentation into site/; a broken link is an error
 	typer ttsgraph.cli utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md

@@ -38,14 +38,15 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.settings.stages import DeploySettings
 from ttsgraph.stages.records import Running, Searched, Started, read_record
-from ttsgraph.stages.schemas import Candidates, read_table
+from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
+from ttsgraph_flows.manifest import manifest_of
 from ttsgraph_flows.provenance_tags import git
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
 from ttsgraph_flows.stage_runs import stage_run
-from ttsgraph_flows.tracking import add_baseline
+from ttsgraph_flows.tracking import add_baseline, client_of
 
 SEARCH_FILES = ("archive.parquet", "graph.json", "history.jsonl", "search.json", "trajectory.csv")
 START_FILES = (
@@ -179,12 +180,24 @@ def deploy(
         serving=serving_facts(stage.profile),
     )
     if tested is not None:
-        candidates = read_table(Candidates, folder / "archive.parquet", made_by)
+        path = folder / "archive.parquet"
+        candidates = read_table(Candidates, path, made_by)
+        if warm_from is None:  # else its units are those of the pool that changed
+            cost = stage.profile.budget_on(stage.task).cost
+            check_archive(candidates, cost, method, str(path))
         deployed = replace(deployed, front=front_of(candidates, tested))
     version = registry.register(deployed, record)
     registry.note_figures(version, put_up.figures)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
+
+
+def seal(stage: Stage, method: str, version: Version) -> None:
+    """Give a version the manifest of all that it rests on, once that is written."""
+    registry = Registry(stage.params.tracking_uri)
+    record = registry.provenance(version)
+    runs = (record.run_id, *record.stage_runs.values())
+    registry.seal(version, manifest_of(stage, method, runs, client_of(registry.uri)))
 
 
 def _decisive_files(folder: Path, start: Path) -> dict[str, str]:

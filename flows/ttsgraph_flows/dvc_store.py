@@ -61,6 +61,21 @@ class Store:
             True,
         )
 
+    def changed(self, path: str, md5: str) -> str:
+        """What the working tree and DVC's records have in place of a file with this MD5, nothing
+        where they have it, or there is no DVC here.
+        """
+        tracked = self._tracked.get(str((self.folder / path).resolve()))
+        here = self._here(path)
+        if self._repo is None:
+            return ""
+        if tracked is None:
+            return "DVC's records have no digest of it: dvc.lock was changed or deleted"
+        if tracked != md5 or (here is not None and _md5(here) != md5):
+            found = tracked if here is None or tracked != md5 else _md5(here)
+            return f"it was changed after the version was registered: expected {md5}, found {found}"
+        return ""
+
     def _here(self, path: str) -> bytes | None:
         try:
             return (self.folder / path).read_bytes()

@@ -133,7 +133,7 @@ def _note_scores(stage: Stage, folder: Path, table: pd.DataFrame) -> None:
 
 def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> str:
     """Register the graph that the gate chooses, and write why; returns that in words."""
-    from ttsgraph_flows.deployment import challenger, deploy
+    from ttsgraph_flows.deployment import challenger, deploy, seal
     from ttsgraph_flows.registry import Registry
 
     questions = stage.questions()
@@ -153,6 +153,7 @@ def _put_up(stage: Stage, method: str, folder: Path, tested: Tested) -> str:
     write_record(GateVerdict, folder / "verdict.json", told, OF_THE_REGISTRY)
     told |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
     write_record(Gated, folder / "lineage.json", told, keep_all=True)
+    seal(stage, method, version)
     outcome = "promoted" if decision.promote else "not promoted"
     what = (
         "the found graph" if put_up.choice.place == 0 else "a baseline instead of the found graph"

@@ -7,19 +7,18 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 import yaml
-from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import counted
@@ -34,21 +33,28 @@ from ttsgraph.deployment.provenance import (
     sha256,
 )
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
 from ttsgraph.tasks.questions import questions_of
 from ttsgraph_flows import recorded
 from ttsgraph_flows.dependents import dependents as dependents
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.registry import LINEAGE, TRIAL, Registry, Version, tags_of
+from ttsgraph_flows.manifest import run_sha256
+from ttsgraph_flows.registry import (
+    DECISION,
+    LADDER,
+    LADDER_SHA256,
+    LINEAGE,
+    MANIFEST,
+    TRIAL,
+    Registry,
+    Version,
+    tags_of,
+)
 from ttsgraph_flows.stage import RESEARCH
 from ttsgraph_flows.tracking import client_of
 
 State = Literal["ok", "broken", "unknown"]
-JOURNALS = (
-    "history.jsonl",
-    "journal.jsonl",
-)  # versions from before there was a history have the journal itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,14 @@ class Lineage:
         """The links that do not hold."""
         return tuple(link for link in self.links if link.state == "broken")
 
+    def lines(self, check: bool) -> list[str]:
+        """The links in words, to `check` those that don't hold alone."""
+        shown = [link for link in self.links if not check or link.state != "ok"]
+        return [
+            " ".join([self.version, *(f"@{alias}" for alias in self.aliases)]),
+            *(f"{link.state:8} {link.name} {link.subject}: {link.detail}" for link in shown),
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
@@ -96,6 +110,18 @@ def lineage(reference: str, tracking_uri: str, folder: Path = Path()) -> Lineage
     """Walk and verify a version's chain. Raises DeploymentError when there is no such version."""
     registry = Registry(tracking_uri)
     return _Walk(registry, registry.find(reference), Store(folder), folder).run()
+
+
+def require_intact(reference: str, tracking_uri: str) -> None:
+    """Raises DeploymentError that names a version's broken links."""
+    walked = lineage(reference, tracking_uri)
+    if walked.broken:
+        told = "; ".join(f"{link.name} {link.subject}: {link.detail}" for link in walked.broken[:3])
+        raise DeploymentError(
+            f"{walked.version}: expected an intact lineage, found"
+            f" {counted(len(walked.broken), 'broken link')}: {told}; `ttsgraph lineage --check"
+            f" {walked.version}` lists all"
+        )
 
 
 class _Broken(Exception):
@@ -162,8 +188,14 @@ class _Walk:
     def _walk(self, record: Provenance, deployed: Deployed | None) -> None:
         """The links behind a record that could be read."""
         self._link("search run", record.run_id, lambda: self._run(record))
-        for path, digest in record.files.items():
+        manifest = json.loads(self.version.tags.get(MANIFEST, "{}"))
+        for path, digest in (manifest.get("files", {}) | record.files).items():
             self._link("file", path, partial(self._file, path, digest))
+        for run_id, digest in manifest.get("runs", {}).items():
+            self._link("run", run_id, partial(self._run_settings, run_id, digest))
+        self._link("decision", self.version.label, lambda: self._decision(manifest))
+        if LADDER_SHA256 in self.version.tags:
+            self._link("ladder", self.version.label, self._ladder)
         self._link(
             "candidates", f"{record.candidates} evaluations", lambda: self._candidates(record)
         )
@@ -256,18 +288,47 @@ class _Walk:
             self.contents[path] = kept.content
         if not kept.intact:
             raise _Broken(kept.where)
+        if self._is_last and (changed := self.store.changed(path, digest)):
+            raise _Broken(changed)
         return kept.where
+
+    @cached_property
+    def _is_last(self) -> bool:
+        """Whether the working tree has the results of this version, not of a later search."""
+        try:
+            record = self.registry.provenance(self.version)
+            told = json.loads((self._searched(record) / "run.json").read_bytes())
+        except (TTSGraphError, OSError, ValueError):
+            return False
+        return told.get("run_id") == record.run_id
+
+    def _run_settings(self, run_id: str, digest: str) -> str:
+        _same("the hash of its params and tags", digest, run_sha256(self._client, run_id))
+        return "its params and tags are those of when the version was registered"
+
+    def _decision(self, manifest: Mapping[str, Any]) -> str:
+        if DECISION not in manifest:
+            raise _Unknown("it was registered before manifests were kept")
+        told = self.version.tags.get(DECISION)
+        if told != manifest[DECISION]:
+            raise _Unknown(f"decided again since its test: {told}")
+        return "that of its test"
+
+    def _ladder(self) -> str:
+        self._registered(LADDER, LADDER_SHA256)
+        return "the graphs that serve other prices are those that were registered"
 
     def _content(self, record: Provenance, name: str) -> bytes:
         """A file of the record by its name. Broken when it could not be had."""
-        path = next((path for path in record.files if Path(path).name == name), name)
+        known = [*record.files, *self.contents]
+        path = next((path for path in known if Path(path).name == name), name)
         if path not in self.contents:
             raise _Broken(f"{path} can't be read, see above")
         return self.contents[path]
 
     def _candidates(self, record: Provenance) -> str:
-        """Every row of the archive is in the journal and a child run, with the same graph and
-        score, and the other way round.
+        """Every row of the archive is in the journal and in the run, with the same graph and score,
+        and the other way round.
         """
         table = check(
             pd.read_parquet(io.BytesIO(self._content(record, "archive.parquet"))),
@@ -278,10 +339,7 @@ class _Walk:
         _same("the archive's evaluations", record.candidates, len(rows))
         journal = [entry for entry in self._journal(record) if entry["type"] == "record"]
         _same("the journal's evaluations", len(rows), len(journal))
-        children = {
-            int(run.data.params["candidate_id"]): run for run in self._children(record.run_id)
-        }
-        _same("the child runs", len(rows), len(children))
+        recorded.check_candidates(self._client, record.run_id, table)
         for row, entry in zip(rows, journal, strict=True):
             number = int(row["candidate_id"])
             where = f"candidate {number}"
@@ -296,28 +354,12 @@ class _Walk:
                 recorded.number(row["accuracy"]),
                 recorded.number(entry["accuracy"]),
             )
-            if number not in children:
-                raise _Broken(f"{where} has no child run")
-            run = children[number]
-            recorded.check_candidate(row, run)
-            if (accuracy := recorded.number(row["accuracy"])) is not None:
-                steps = {int(row["iteration"]): accuracy}
-                recorded.check_history(
-                    self._client,
-                    run.info.run_id,
-                    "accuracy",
-                    steps,
-                    f"the accuracy in the run of {where}",
-                )
-            _same(
-                f"the graph in the run of {where}", row["graph"], self._artifact(run, "graph.json")
-            )
             self.candidates.append(
                 {
                     key: row[key]
                     for key in ("candidate_id", "iteration", "split", "graph_hash", "status")
                 }
-                | {"accuracy": recorded.number(row["accuracy"]), "run_id": run.info.run_id}
+                | {"accuracy": recorded.number(row["accuracy"])}
             )
         wanted = record.baseline.instead_of if record.baseline else record.graph_hash
         validated = {r["graph_hash"]: r["found_by"] for r in rows if r["split"] == "val"}
@@ -329,20 +371,16 @@ class _Walk:
             self._content(record, "graph.json").decode(), "graph.json"
         )
         _same("the hash of the search's graph file", wanted, found.content_hash)
-        return (
-            "archive, journal and child runs agree, and the found graph is among the validated ones"
-        )
+        return "archive, journal and run agree, and the found graph is among the validated ones"
 
     def _stage_run(self, record: Provenance, stage: str, run_id: str) -> str:
         table = pd.read_parquet(io.BytesIO(self._content(record, f"{stage}.parquet")))
-        return recorded.check_stage(list(self._children(run_id)), table, stage)
+        return recorded.check_stage(self._client, run_id, table, stage)
 
     def _why(self, record: Provenance) -> str:
         """Why the search began with these models: what the first init stage said, and the best that
         the second one measured.
         """
-        if not any(Path(path).name == "init_instances.parquet" for path in record.files):
-            raise _Unknown("it was registered before the init stages were part of the record")
         table = pd.read_parquet(io.BytesIO(self._content(record, "init_instances.parquet")))
         start = json.loads(self._content(record, "start.json"))["counts"]
         return recorded.why_models(
@@ -355,11 +393,9 @@ class _Walk:
         return "those of its record, by which it is found"
 
     def _model_files(self) -> str:
-        if (registered := self.version.tags.get("files_sha256")) is None:
-            raise _Unknown("it was registered before the hash of its files was kept")
         _same(
             "the hash of the logged model's files, which MLflow runs",
-            registered,
+            self.version.tags.get("files_sha256"),
             self.registry.files_sha256(self.version),
         )
         return "the logged model, with the code that loads it, is the one that was registered"
@@ -377,54 +413,21 @@ class _Walk:
         return self.folder / Path(found).parent
 
     def _rivals(self, record: Provenance) -> str:
-        folder = self._searched(record)
-        try:
-            known = json.loads((folder / "run.json").read_bytes())["run_id"]
-            table = pd.read_parquet(folder / "test.parquet")
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise _Broken(
-                f"{folder}/test.parquet and run.json can't be read: {type(error).__name__}"
-            ) from None
-        if known != record.run_id:
-            raise _Unknown("the working tree has the test of another search")
-        table = check(table, Evaluations, "test.parquet")
-        baseline = record.baseline
-        own = (
-            (table["arm"] == "found")
-            if baseline is None
-            else (table["arm"] == baseline.arm) & (table["label"] == baseline.label)
+        if not any(Path(path).name == "test.parquet" for path in self.contents):
+            raise _Unknown("it was registered before the test was part of the manifest")
+        table = pd.read_parquet(io.BytesIO(self._content(record, "test.parquet")))
+        check(table, Evaluations, "test.parquet")
+        _same(
+            "the graph's test score",
+            [record.test.accuracy],
+            [*table[table["graph_hash"] == record.graph_hash]["accuracy"][:1]],
         )
-        if not own.any():
-            raise _Broken(f"{folder}/test.parquet has no row of the graph that was put up")
-        _same("the graph's test score", record.test.accuracy, float(table[own]["accuracy"].iloc[0]))
         recorded.check_test(self._client, record.run_id, table)
         return f"{counted(len(table), 'score')} in test.parquet, as in the run"
 
     def _journal(self, record: Provenance) -> list[dict[str, Any]]:
-        name = next(
-            (Path(path).name for path in record.files if Path(path).name in JOURNALS), JOURNALS[0]
-        )
+        name = "history.jsonl"
         return [entry for _, entry in read_content(self._content(record, name), name).entries[1:]]
-
-    def _children(self, run_id: str) -> Iterator[Run]:
-        parent = self._client.get_run(run_id)
-        token = None
-        while True:
-            page = self._client.search_runs(
-                [parent.info.experiment_id],
-                f"tags.`mlflow.parentRunId` = '{run_id}'",
-                max_results=1000,
-                page_token=token,
-            )
-            yield from page
-            token = page.token
-            if not token:
-                return
-
-    def _artifact(self, run: Run, name: str) -> str:
-        return Path(self._client.download_artifacts(run.info.run_id, name)).read_text(
-            encoding="utf-8"
-        )
 
     def _exchanges(self, record: Provenance) -> str:
         start = json.loads(self._content(record, "start.json"))
@@ -495,6 +498,9 @@ class _Walk:
             record.settings_sha256,
             settings_sha256(deployed.profile, record.task),
         )
+        now = settings_sha256(load_profile(record.profile, self.folder / "profiles"), record.task)
+        if now != record.settings_sha256:
+            raise _Unknown(f"profiles/{record.profile}.yaml has other settings now")
         if record.code.commit is None or record.code.changed:
             return f"those of the bundle, profile {record.profile}"
         text = self._git("show", f"{record.code.commit}:profiles/{record.profile}.yaml")

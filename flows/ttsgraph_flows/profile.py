@@ -29,6 +29,7 @@ def profile_models(task: str, profile: str | None = None) -> None:
         )
     write_table(table, Profiles, stage.results / "profile.parquet")
     stage.write_calls("profile")
+    stage.record("profile", table)
     if off := off_the_mark(given, task, table):
         say(
             f"warning: lengths given for {task} are off ({'; '.join(off)}); costs follow what was"

@@ -24,9 +24,9 @@ def commit() -> str:
     return git("rev-parse", "HEAD")
 
 
-def run_tags(source: str) -> dict[str, str]:
-    """Tags by which MLflow shows a run's source and commit."""
-    tags = {"mlflow.source.name": source, "mlflow.source.type": "LOCAL"}
+def run_tags(stage: str) -> dict[str, str]:
+    """Tags by which MLflow shows a run's source, the flow of a stage, and commit."""
+    tags = {"mlflow.source.name": f"{__package__}.{stage}", "mlflow.source.type": "LOCAL"}
     return tags | {"mlflow.source.git.commit": commit()} if commit() else tags
 
 

@@ -6,42 +6,33 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import Baseline, Provenance
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph_flows.children import METRICS, PARAMS
+from ttsgraph_flows.evaluated import logged_rows, steps
+from ttsgraph_flows.stage_runs import as_archive
 from ttsgraph_flows.tracking import SERIES, baseline_file, test_scores
 
 
-def check_candidate(row: Mapping[Any, Any], run: Run) -> None:
-    """Compare a candidate's row of the archive with its run: every param, and every metric's last
-    value.
-    """
-    for key in PARAMS:
-        _same(
-            f"the {_said(key)} in the run of candidate {row['candidate_id']}",
-            str(row[key]),
-            run.data.params.get(key),
-        )
-    for key in METRICS:
-        if key in BOOKKEEPING:  # which the archive does not have
-            continue
-        found = run.data.metrics.get(key)
-        _same(
-            f"the {_said(key)} in the run of candidate {row['candidate_id']}",
-            number(row[key]),
-            found,
-        )
+def check_candidates(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
+    """Compare the rows of an archive, or of a stage, with the steps and the table of a run."""
+    for key, wanted in steps(table.to_dict("records")).items():
+        check_history(client, run_id, key, wanted, f"the {_said(key)} of the candidates")
+    with tempfile.TemporaryDirectory() as folder:
+        logged = logged_rows(client, run_id, Path(folder))
+    _same("the candidates in the run's table", len(table), len(logged))
+    for column in ("candidate_id", *table.select_dtypes(exclude=["number", "bool"])):
+        for place, (one, other) in enumerate(zip(table[column], logged[column], strict=True)):
+            _same(f"the {_said(column)} of candidate {place} in the run's table", one, other)
 
 
 def check_history(
@@ -79,21 +70,12 @@ def check_test(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
             check_history(client, run_id, key, {0: value}, f"the {_said(key)}")
 
 
-def check_stage(runs: Sequence[Run], table: pd.DataFrame, stage: str) -> str:
-    """Every graph that a stage measured is a child of its run, with the same score, and nothing
-    else is.
+def check_stage(client: MlflowClient, run_id: str, table: pd.DataFrame, stage: str) -> str:
+    """Every graph that a stage measured is a step of its run, with the same score, and nothing else
+    is.
     """
-    wanted = sorted(
-        (row["graph_hash"], _shown(row["accuracy"])) for row in table.to_dict("records")
-    )
-    found = sorted(
-        (run.data.params.get("graph_hash", ""), _shown(run.data.metrics.get("accuracy")))
-        for run in runs
-    )
-    _same(f"the child runs of {stage}", len(wanted), len(found))
-    for one, other in zip(wanted, found, strict=True):
-        _same(f"a graph and its accuracy in the runs of {stage}", one, other)
-    return f"{counted(len(runs), 'graph')} measured, as in {stage}.parquet"
+    check_candidates(client, run_id, as_archive(stage, table))
+    return f"{counted(len(table), 'graph')} measured, as in {stage}.parquet"
 
 
 def why_models(
@@ -115,10 +97,6 @@ def why_models(
         f"{json.dumps(start)}: {preference['reason']}; of {counted(len(mean), 'multiset')} tried,"
         f" the best on average: {best}"
     )
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else repr(float(value))
 
 
 def _same(what: str, expected: Any, found: Any) -> None:

@@ -55,6 +55,7 @@ FIGURES = "figures"
 until the next search; what a trial in service came to; its figures in the test.
 """
 
+MANIFEST = "manifest"
 NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
@@ -84,7 +85,6 @@ class Registry:
         self.uri = tracking_uri
         with explained(tracking_uri):
             self._client = client_of(tracking_uri)
-        self._used: dict[str, tuple[str, ...]] = {}
 
     def find(self, reference: str) -> Version:
         """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError when there
@@ -214,6 +214,11 @@ class Registry:
     def note_figures(self, version: Version, figures: Figures) -> None:
         """Keep what a version did in its test, to hold service against it."""
         self._tag(version, FIGURES, json.dumps(asdict(figures)))
+
+    def seal(self, version: Version, manifest: Mapping[str, Any]) -> None:
+        """Keep the digests of all that a version rests on (ttsgraph_flows/manifest.py)."""
+        decided = {DECISION: self.find(version.label).tags.get(DECISION, "")}
+        self._tag(version, MANIFEST, json.dumps({**manifest, **decided}, sort_keys=True))
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
         """Add a version as challenger, or find it: what is registered already, from the same
@@ -350,17 +355,7 @@ class Registry:
         except SettingsError:
             return ()
         there = {*profile.model_pool(), *profile.newcomers}
-        return tuple(model for model in self._used_models(version) if model not in there)
-
-    def _used_models(self, version: Version) -> tuple[str, ...]:
-        """The models that a version calls; versions from before there was a tag for them are read,
-        once.
-        """
-        if "uses" in version.tags:
-            return tuple(json.loads(version.tags["uses"]))
-        if version.label not in self._used:
-            self._used[version.label] = self.deployed(version).used_models
-        return self._used[version.label]
+        return tuple(model for model in json.loads(version.tags["uses"]) if model not in there)
 
     def serving(self, task: str) -> Version:
         """The champion; where a model of it has left the pool, the best version that can be served,

@@ -20,7 +20,9 @@ def sample(task: str, profile: str | None = None) -> None:
     seed = stage.params.seed
     questions = load_questions(settings.task, settings.source, seed)
     splits = split_questions(questions, settings.splits.sizes(), seed)
-    write_table(questions_table(splits), Questions, stage.questions_path)
+    table = questions_table(splits)
+    write_table(table, Questions, stage.questions_path)
+    stage.record("sample", table["split"].value_counts().rename("questions").reset_index())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stage search: find the collaboration graph with one method; archive, trajectory and graph beside
+"""Stage search: find the collaboration graph with one method; archive, trajectory and graph, and
 every candidate in MLflow.
 """
 
@@ -34,11 +34,12 @@ from ttsgraph.settings.profile import SearchSettings, loop_calls
 from ttsgraph.stages.identity import code_digest, digest, settings_identity
 from ttsgraph.stages.plan import STAGE
 from ttsgraph.stages.records import Running, Started, read_record, write_record
-from ttsgraph.stages.schemas import Evidence, Trials, read_table
+from ttsgraph.stages.schemas import Candidates, Evidence, Trials, read_table
 from ttsgraph.stages.searched import write_search
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.ending import say
+from ttsgraph_flows.flow_page import show
 from ttsgraph_flows.live import live
 from ttsgraph_flows.provenance_tags import graph_note
 from ttsgraph_flows.stage import Stage, load_stage, main
@@ -230,6 +231,9 @@ def _tell(
     from ttsgraph_flows.tracking import metric_name
 
     tracker.trajectory(found.trajectory)
+    archive = read_table(Candidates, folder / "archive.parquet", "search")
+    tracker.rows(archive)
+    show(f"search-{method}", archive, tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
     tracker.tag("found_by", found.found_by)
     numbers = {
         metric_name(key): value for key, value in summary.items() if isinstance(value, int | float)

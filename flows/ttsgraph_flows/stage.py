@@ -37,6 +37,7 @@ from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.questions import questions_of, questions_path
 from ttsgraph_flows.ending import EXIT_CODES, guarded, say
+from ttsgraph_flows.flow_page import step
 
 NO_LIMITS = LimitSettings()
 NO_METRICS: Mapping[str, float] = {}
@@ -166,7 +167,7 @@ class Stage:
                     say(f"{self.task}: {judged}")
                 return done
 
-        return asyncio.run(run())
+        return step("ask the models", lambda: asyncio.run(run()))
 
     def with_agent(
         self,
@@ -205,22 +206,17 @@ class Stage:
 
         params = {"profile": self.params.profile, "task": self.task, "seed": self.params.seed}
         experiment = f"{self.params.profile}/{self.task}"
-        record_stage(
-            self.params.tracking_uri,
-            experiment,
-            name,
-            table,
-            folder or self.results,
-            params,
-            self.began,
-            metrics,
+        uri = self.params.tracking_uri
+        folder = folder or self.results
+        step(
+            "record in MLflow",
+            lambda: record_stage(uri, experiment, name, table, folder, params, self.began, metrics),
         )
 
     def write_calls(self, name: str) -> None:
         """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
-        write_calls(
-            self.recorder.calls, Path("calls") / self.params.profile / self.task / f"{name}.parquet"
-        )
+        path = Path("calls") / self.params.profile / self.task / f"{name}.parquet"
+        step("write the calls", lambda: write_calls(self.recorder.calls, path))
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:

@@ -1,5 +1,5 @@
-"""The one MLflow adapter: an experiment per task, a parent run per search, a child run per
-evaluated candidate.
+"""The one MLflow adapter: an experiment per task, a run per search, in which each candidate is a
+step of the metrics and a row of a table.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import math
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +28,6 @@ from mlflow.entities import (
     InputTag,
     Metric,
     Param,
-    Run,
     RunStatus,
 )
 from mlflow.exceptions import MlflowException
@@ -39,7 +41,7 @@ from ttsgraph.base.errors import InputError, RunStopped
 from ttsgraph.base.files import CLOSED_TO_US, disk_full, locked, md5
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
-from ttsgraph_flows.children import Backlog, Child, add_children
+from ttsgraph_flows.evaluated import known_steps, log_all, log_rows, log_steps
 from ttsgraph_flows.provenance_tags import run_tags
 from ttsgraph_flows.runs_view import set_view
 
@@ -50,8 +52,6 @@ SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val
 """Columns of a trajectory that are metrics of the search's run."""
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
-MOST_METRICS = 1000
-"""Metrics that MLflow takes at once."""
 
 PREFIXES = ("agent", "spent")
 """Groups of a search's final figures; the others stand under `search`."""
@@ -125,9 +125,14 @@ def client_of(tracking_uri: str) -> MlflowClient:
 
 def experiment_of(client: MlflowClient, name: str) -> Experiment:
     """The experiment of this name, made where there is none yet."""
-    return client.get_experiment_by_name(name) or client.get_experiment(
-        client.create_experiment(name)
-    )
+    if found := client.get_experiment_by_name(name):
+        return found
+    try:
+        return client.get_experiment(client.create_experiment(name))
+    except MlflowException:  # where another stage has made it meanwhile
+        if found := client.get_experiment_by_name(name):
+            return found
+        raise
 
 
 def _is_there(file: Path) -> bool:
@@ -153,12 +158,10 @@ def _make_database(file: Path) -> None:
 
 
 class SearchTracker:
-    """Records one search. Used as a context manager: the parent run ends FAILED when the block
-    raises.
+    """Records one search. Used as a context manager: the run ends FAILED when the block raises.
 
     Candidates are written by a thread of its own, which is waited for at the end alone. `run_id` is
-    the parent run of an earlier start of the same search, to go on in; children it has are kept,
-    not made again.
+    the run of an earlier start of the same search, to go on in; steps it has are not logged again.
     """
 
     def __init__(
@@ -169,15 +172,19 @@ class SearchTracker:
         params: Mapping[str, Any],
         run_id: str | None = None,
     ) -> None:
+        self.uri = tracking_uri
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
             self.experiment = experiment_of(self.client, experiment)
             set_view(self.client, self.experiment.experiment_id)
-            self._children: dict[int, Run] = {}
+            self._known: set[tuple[str, int]] = set()
+            self._pending: deque[Record] = deque()
+            self._writes: deque[Future[None]] = deque()
+            self._thread = ThreadPoolExecutor(1, "mlflow")
             if run_id is not None and self._go_on_in(run_id):
                 self.run_id = run_id
                 return
-            tags = run_tags("ttsgraph_flows.search") | {"stage": "search"}
+            tags = run_tags("search") | {"stage": "search"}
             self.run_id = self.client.create_run(
                 self.experiment.experiment_id, tags=tags, run_name=name
             ).info.run_id
@@ -186,9 +193,7 @@ class SearchTracker:
         )
 
     def _go_on_in(self, run_id: str) -> bool:
-        """Take up a run and its children; False when there is no such run here (another or a new
-        database).
-        """
+        """Take up a run; False when there is no such run here (another or a new database)."""
         try:
             found = self.client.get_run(run_id)
         except MlflowException:
@@ -199,30 +204,11 @@ class SearchTracker:
         ):
             return False
         self.client.update_run(run_id, RunStatus.to_string(RunStatus.RUNNING))
-        token = None
-        while True:
-            page = self.client.search_runs(
-                [self.experiment.experiment_id],
-                f"tags.`mlflow.parentRunId` = '{run_id}'",
-                max_results=1000,
-                page_token=token,
-            )
-            for child in page:
-                finished = (
-                    child.info.status in ("FINISHED", "FAILED")
-                    and "candidate_id" in child.data.params
-                )
-                number = int(child.data.params["candidate_id"]) if finished else -1
-                if not finished or number in self._children:
-                    self.client.delete_run(child.info.run_id)  # a crash came before it was whole
-                else:
-                    self._children[number] = child
-            token = page.token
-            if not token:
-                return True
+        self._known = known_steps(self.client, run_id)
+        return True
 
     def dataset(self, path: Path, name: str) -> None:
-        """The questions as the parent run's input, under the hash by which DVC knows the file."""
+        """The questions as the run's input, under the hash by which DVC knows the file."""
         digest = md5(path)
         dataset = Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
         self.client.log_inputs(
@@ -231,37 +217,25 @@ class SearchTracker:
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Record) -> None:
-        """One evaluated candidate as a child run, soon. Raises what went wrong with those
-        before.
-        """
-        self._backlog.put(Child(record))
+        """One evaluated candidate, soon. Raises what went wrong with those before."""
+        if (record.split, record.candidate_id) not in self._known:
+            self._pending.append(record)
+            self._writes.append(self._thread.submit(self._write))
+        while self._writes and self._writes[0].done():
+            self._writes.popleft().result()
 
     def wait(self) -> None:
         """Until all candidates are written."""
-        self._backlog.close()
+        while self._writes:
+            self._writes.popleft().result()
 
-    def _add(self, children: list[Child]) -> None:
-        add_children(
-            self.client,
-            self.experiment,
-            self.run_id,
-            [child for child in children if not self._is_known(child)],
-        )
-
-    def _is_known(self, child: Child) -> bool:
-        """Whether an earlier start has written it; what it wrote of another candidate is
-        deleted.
-        """
-        known = self._children.pop(child.record.candidate_id, None)
-        if known is None:
-            return False
-        if all(known.data.params.get(key) == value for key, value in child.params.items()):
-            return True
-        self.client.delete_run(known.info.run_id)
-        return False
+    def _write(self) -> None:
+        """All that are pending, in one batch; those that came meanwhile are in the next."""
+        rows = [asdict(self._pending.popleft()) for _ in range(len(self._pending))]
+        log_steps(self.client, self.run_id, rows, int(time.time() * 1000))
 
     def trajectory(self, table: pd.DataFrame) -> None:
-        """Validation accuracy per iteration as metric series of the parent run."""
+        """Validation accuracy per iteration as metric series of the run."""
         now = int(time.time() * 1000)
         metrics = [
             Metric(key, float(row[key]), now, int(row["iteration"]))
@@ -271,33 +245,36 @@ class SearchTracker:
         ]
         self.client.log_batch(self.run_id, metrics=metrics)
 
+    def rows(self, table: pd.DataFrame) -> None:
+        """The table of all candidates."""
+        log_rows(self.client, self.run_id, table)
+
     def artifact(self, path: Path) -> None:
-        """A file as an artefact of the parent run."""
+        """A file as an artefact of the run."""
         self.client.log_artifact(self.run_id, str(path))
 
     def text(self, name: str, text: str) -> None:
-        """Text as an artefact of the parent run."""
+        """Text as an artefact of the run."""
         self.client.log_text(self.run_id, text, name)
 
     def tag(self, key: str, value: str) -> None:
-        """A tag of the parent run."""
+        """A tag of the run."""
         self.client.set_tag(self.run_id, key, value)
 
     def params(self, values: Mapping[str, Any]) -> None:
-        """Params of the parent run that are known later than its beginning; those it has stay."""
+        """Params of the run that are known later than its beginning; those it has stay."""
         params = [Param(key, str(value)) for key, value in values.items()]
         self.client.log_batch(self.run_id, params=params)
 
     def note(self, text: str) -> None:
-        """What MLflow shows above the parent run's figures, as Markdown."""
+        """What MLflow shows above the run's figures, as Markdown."""
         self.client.set_tag(self.run_id, "mlflow.note.content", text)
 
     def metrics(self, values: Mapping[str, float]) -> None:
-        """Final figures of the parent run."""
+        """Final figures of the run."""
         log_metrics(self.client, self.run_id, values)
 
     def __enter__(self) -> SearchTracker:
-        self._backlog = Backlog(self._add)
         return self
 
     def __exit__(
@@ -311,9 +288,7 @@ class SearchTracker:
             *() if kind is None else (Exception,)
         ):  # of two errors the search's own is told
             self.wait()
-        if kind is None:
-            for child in self._children.values():  # of an earlier start that went another way
-                self.client.delete_run(child.info.run_id)
+        self._thread.shutdown()
         self.client.set_terminated(self.run_id, RunStatus.to_string(status))
 
 
@@ -373,17 +348,19 @@ def add_answer(
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
     """Log single values to a run, leaving out NaN. What MLflow allows in no name becomes `_`."""
     now = int(time.time() * 1000)
-    metrics = [
-        Metric(NOT_IN_NAMES.sub("_", key), float(value), now, 0)
-        for key, value in values.items()
-        if not math.isnan(value)
-    ]
-    for start in range(0, len(metrics), MOST_METRICS):
-        client.log_batch(run_id, metrics=metrics[start : start + MOST_METRICS])
+    log_all(
+        client,
+        run_id,
+        (
+            Metric(NOT_IN_NAMES.sub("_", key), float(value), now, 0)
+            for key, value in values.items()
+            if not math.isnan(value)
+        ),
+    )
 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
-    """The evaluate stage's scores, added to the search's parent run as test_<arm>_accuracy with its
+    """The evaluate stage's scores, added to the search's run as test_<arm>_accuracy with its
     interval. Raises InputError when there is no such run.
     """
     with explained(tracking_uri):

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from lab.benchmarks.draws import DRAWS, MEMBER, recorded
+from lab.recorded_draws import RecordedDraws
 from lab.worlds.arrays import ArrayWorld
 from lab.worlds.settings import load_worlds
-from ttsgraph.adaptive.cost import RecordedDraws
 from ttsgraph.adaptive.settle import needs
 from ttsgraph.contest.adaptive import cascade
 from ttsgraph.graphs import topologies

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lab.baselines import baselines
 from lab.study.ledger import Ledger, LedgerClient
 from lab.study.paper import OURS
 from lab.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Brief, Counts, family_size_trials
-from ttsgraph.contest.baselines import baselines
 from ttsgraph.contest.contenders import Contender, Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive

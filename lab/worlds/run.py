@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from lab.baselines import baselines
 from lab.worlds.arrays import ArrayEnvironment, ArrayWorld
 from lab.worlds.settings import WorldSettings, WorldsSettings
 from ttsgraph.agent import make_agent
 from ttsgraph.agent.base import Brief, Counts, family_size_trials
-from ttsgraph.contest.baselines import baselines
 from ttsgraph.contest.contenders import Contender, Contenders
 from ttsgraph.contest.contest import Contest
 from ttsgraph.evaluation.archive import Archive

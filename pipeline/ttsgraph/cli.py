@@ -14,7 +14,7 @@ import typer
 from ttsgraph.api.project_commands import compare, init, run
 from ttsgraph.base.errors import InputError, LimitReached, TTSGraphError
 from ttsgraph.base.extras import missing
-from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, md5
+from ttsgraph.base.files import CLOSED_TO_US, closed_to_us, md5, write_text
 from ttsgraph.base.secrets import hide_secrets_in_output, redact
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.scaffold.commands import check, dags, new_model, new_task, schema
@@ -199,21 +199,19 @@ def ask(
 def draw(
     graph: GraphName,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help=".svg, .png, .pdf, or .graphml or .json (networkx)")
+        Path, typer.Option("--out", "-o", help=".svg, .png, .pdf, .graphml, .json (networkx)")
     ] = Path("graph.svg"),
 ) -> None:
     """Draw a graph to a file, or write it for other tools.
 
     Example: ttsgraph graph draw graph.json --out graph.png
     """
-    from ttsgraph.base.files import write_text
     from ttsgraph.graphs import files
     from ttsgraph.reporting.pictures import FORMATS, graph_svg, of_simulation, write_picture
 
-    if out.suffix not in (*FORMATS, *files.FORMATS):
-        raise InputError(
-            f"expected a file ending in {', '.join((*FORMATS, *files.FORMATS))}, found {out}"
-        )
+    forms = (*FORMATS, *files.FORMATS)
+    if out.suffix not in forms:
+        raise InputError(f"expected a file ending in {', '.join(forms)}, found {out}")
     version = None if _is_graph_file(graph) else _deployed(graph)
     found = version.graph if version else CollaborationGraph.read(Path(graph))
     if out.suffix in files.FORMATS:
@@ -239,7 +237,6 @@ def export(
     """
     from ttsgraph.api.export import FORMS
     from ttsgraph.api.export import export as written
-    from ttsgraph.base.files import write_text
 
     if form not in FORMS:
         raise InputError(f"expected --form as one of {', '.join(FORMS)}, found {form!r}")
@@ -474,6 +471,7 @@ def lineage(
         str | None,
         typer.Option(help="versions whose pool had this model: its name, or name@revision"),
     ] = None,
+    check: Annotated[bool, typer.Option("--check", help="print what does not hold")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON, with every candidate and exchange")
     ] = False,
@@ -498,9 +496,7 @@ def lineage(
     if as_json:
         _print(walked.to_dict())
     else:
-        typer.echo(f"{walked.version} {' '.join('@' + alias for alias in walked.aliases)}".rstrip())
-        for link in walked.links:
-            typer.echo(f"{link.state:8} {link.name} {link.subject}: {link.detail}")
+        typer.echo("\n".join(walked.lines(check)))
     if walked.broken:
         typer.echo(
             f"broken: {', '.join(f'{link.name} {link.subject}' for link in walked.broken)}",
@@ -511,15 +507,17 @@ def lineage(
 
 @app.command()
 def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challenger")]) -> None:
-    """Make a version the champion of its task, whatever the rule says.
+    """Make a version whose lineage is intact the champion of its task, whatever the rule says.
 
     Example: ttsgraph promote math@challenger
     """
     from ttsgraph_flows.champion import refresh
+    from ttsgraph_flows.lineage import require_intact
     from ttsgraph_flows.registry import Registry
 
     registry = Registry(_params().tracking_uri)
     wanted = registry.find(version)
+    require_intact(wanted.label, registry.uri)
     before = registry.promote(wanted)
     refresh()
     _print({"champion": wanted.label, "before": before.label if before else None})

@@ -9,7 +9,7 @@ import pytest
 
 from lab.benchmarks.draws import DRAWS, MEMBER, recorded
 from lab.benchmarks.stopping import on_recorded, recorded_table, vote
-from ttsgraph.adaptive.cost import RecordedDraws
+from lab.recorded_draws import RecordedDraws
 
 ROOT = Path(__file__).parents[2]
 

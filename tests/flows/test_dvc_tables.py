@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.benchmarks.browser import browser, chromium
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph_flows import report
@@ -27,6 +28,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
     shutil.copy(ROOT / ".gitignore", made.folder / ".gitignore")
     git(made, "init", "-q")
     made.dvc("config", "--unset", "core.no_scm")
+    made.dvc("config", "plots.html_template", "plots/page.html")
     made.build()
     rebuilt(made)
     git(made, "add", "-A")
@@ -92,3 +94,14 @@ def test_plots_show_draws_the_trajectory_and_the_comparison(
     assert "<DVC_METRIC" not in page
     told = json.loads(project.dvc("plots", "show", "--json"))
     assert any("comparison.csv" in name for name in told.get("data", told))
+
+
+def test_the_page_of_plots_is_drawn_without_a_network(project: SimulatedProject) -> None:
+    if not chromium():
+        pytest.skip("no browser here")
+    project.dvc("plots", "show")
+    with browser() as started:
+        page = started.new_context(offline=True).new_page()
+        page.goto((project.folder / "dvc_plots" / "index.html").as_uri())
+        page.wait_for_selector(".vega-embed canvas, .vega-embed svg")
+        assert page.locator("canvas, svg.marks").count() >= 2

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError, InputError
+from ttsgraph.base.files import md5
 from ttsgraph_flows.lineage import dependents, lineage
 from ttsgraph_flows.registry import Registry, RegistryLoader
 
@@ -78,7 +79,7 @@ def test_every_link_of_a_version_holds(project):
     ):
         assert name in names
     assert len(walked.candidates) == walked.record.candidates > 0
-    assert {"candidate_id", "graph_hash", "accuracy", "run_id"} <= walked.candidates[0].keys()
+    assert {"candidate_id", "graph_hash", "accuracy"} <= walked.candidates[0].keys()
     assert walked.record.dataset.splits == {"shots": 0, "train": 40, "val": 30, "test": 200}
     assert set(walked.record.models) == {"llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b"}
 
@@ -123,11 +124,130 @@ def test_a_file_changed_in_the_working_tree_is_named(project, path, change, link
     assert "not what DVC recorded" in " ".join(found.values())
 
 
-def test_a_change_that_dvc_was_told_of_leaves_the_version_as_it_was(project):
+def test_what_a_later_search_replaced_leaves_the_version_as_it_was(project):
     file = project.results / "random" / "graph.json"
     file.write_text(file.read_text() + " ")
     project.commit()
+    assert any("graph.json" in subject for _, subject in broken(project))
+    (project.results / "random" / "run.json").write_text('{"run_id": "another"}')
     assert broken(project) == {}
+
+
+def raised(path, column, value):
+    """A table in which a column has another value in its first rows."""
+    table = pd.read_parquet(path)
+    table[column] = [value] * 3 + [*table[column][3:]]
+    table.to_parquet(path)
+
+
+RESULTS = "results/simulated-small/math"
+
+
+CHANGES = {
+    "random/archive.parquet": ("accuracy", 0.99),
+    "profile.parquet": ("accuracy", 0.99),
+    "random/answers.parquet": ("correct", True),
+    "random/evidence.parquet": ("correct", 0.5),
+    "evidence.parquet": ("correct", 0.5),
+    "pilot.parquet": ("accuracy", 0.99),
+    "random/nodes.parquet": ("own_accuracy", 0.99),
+    "random/test.parquet": ("dollars", 0.0),
+}
+
+
+@pytest.mark.parametrize("told_to_dvc", [False, True])
+def test_tables_that_were_changed_are_named_also_where_dvc_was_told(project, told_to_dvc):
+    for path, (column, value) in CHANGES.items():
+        raised(Path(RESULTS, path), column, value)
+    if told_to_dvc:
+        project.commit()
+    found = broken(project)
+    for path in CHANGES:
+        assert ("file", f"{RESULTS}/{path}") in found, path
+    done = project.ttsgraph("promote", "math/1")
+    assert done.returncode == 2
+    assert "expected an intact lineage" in done.stderr
+
+
+def lose_calls(project):
+    file = Path("calls/simulated-small/math/evaluate-random.parquet")
+    digest = md5(file)
+    file.unlink()
+    Path(".dvc/cache/files/md5", digest[:2], digest[2:]).unlink()
+
+
+def rewrite(name, old, new):
+    def change(project):
+        found = [*Path().glob(name)]
+        assert found, name
+        for file in found:
+            text = file.read_text()
+            assert old in text
+            file.chmod(0o644)
+            file.write_text(text.replace(old, new))
+
+    return change
+
+
+def set_tag(project):
+    run_id = lineage("math@champion", project.uri).record.run_id
+    mlflow.MlflowClient(project.uri).set_tag(run_id, "mlflow.source.git.commit", "0" * 40)
+
+
+def change_param(project):
+    with sqlite3.connect("mlflow.db") as store:
+        store.execute("update params set value = '7' where key = 'budget.limit'")
+
+
+def change_decision(project):
+    client = mlflow.MlflowClient(project.uri)
+    client.set_model_version_tag("ttsgraph-math", "1", "decision", "it is the best of all")
+
+
+def add_file(project):
+    (found,) = Path("mlruns").rglob("bundle.json")
+    found.with_name("sitecustomize.py").write_text("print('here')")
+
+
+def change_evidence_of_pilot(project):
+    record = lineage("math@champion", project.uri).record
+    mlflow.MlflowClient(project.uri).log_metric(
+        record.stage_runs["pilot"], "train/accuracy", 0.99, step=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("tamper", "link"),
+    [
+        (lose_calls, "file"),
+        (lambda project: Path("dvc.lock").unlink(), "file"),
+        (rewrite(f"{RESULTS}/random/verdict.json", '"reason"', '"season"'), "file"),
+        (rewrite("mlruns/**/MLmodel", "loader_module: ", "loader_module: other."), "model files"),
+        (rewrite("mlruns/**/ladder.json", "llama-3.2-1b", "llama-3.2-3b"), "ladder"),
+        (add_file, "model files"),
+        (set_tag, "run"),
+        (change_param, "run"),
+        (change_evidence_of_pilot, "stage run"),
+    ],
+)
+def test_whatever_else_was_tampered_with_is_named(project, tamper, link):
+    tamper(project)
+    assert link in {name for name, _ in broken(project)}
+
+
+def change_revision(project):
+    project.settings["pool"]["llama-3.2-1b"]["revision"] = "another"
+    project.save()
+
+
+@pytest.mark.parametrize(
+    ("change", "link"), [(change_revision, "settings"), (change_decision, "decision")]
+)
+def test_what_may_be_changed_later_is_said(project, change, link):
+    change(project)
+    links = lineage("math@champion", project.uri).links
+    assert link in {each.name for each in links if each.state == "unknown"}
+    assert f"unknown  {link}" in project.ttsgraph("lineage", "--check", "math@champion").stdout
 
 
 def test_data_that_is_no_longer_kept_or_damaged_in_the_cache_is_named(project):
@@ -162,15 +282,13 @@ def test_a_file_changed_in_the_registry_is_named_and_not_served(project, name):
             RegistryLoader(project.uri).resolve("math@champion")
 
 
-def test_a_candidate_changed_or_deleted_in_mlflow_is_named(project):
-    walked = lineage("math@champion", project.uri)
+def test_a_candidate_changed_in_mlflow_or_a_deleted_run_is_named(project):
+    run_id = lineage("math@champion", project.uri).record.run_id
     client = mlflow.MlflowClient(project.uri)
-    client.log_metric(walked.candidates[0]["run_id"], "accuracy", 0.999, step=99)
-    assert "the accuracy in the run of candidate 0" in " ".join(broken(project).values())
-    client.delete_run(walked.candidates[0]["run_id"])
-    assert "the child runs: expected" in " ".join(broken(project).values())
-    client.delete_run(walked.record.run_id)
-    assert ("search run", walked.record.run_id) in broken(project)
+    client.log_metric(run_id, "train/accuracy", 0.999, step=99_999)
+    assert "train/accuracy of the candidates" in " ".join(broken(project).values())
+    client.delete_run(run_id)
+    assert ("search run", run_id) in broken(project)
 
 
 def test_what_mlflow_runs_to_load_a_version_is_verified(project):
@@ -210,35 +328,27 @@ def test_a_test_score_that_was_changed_is_named(project):
     table = pd.read_parquet(file)
     table.loc[table["arm"] == "single", "accuracy"] -= 0.01
     table.to_parquet(file)
-    assert ("rivals", "test.parquet") in broken(project)
+    assert ("file", f"{RESULTS}/random/test.parquet") in broken(project)
 
 
-@pytest.mark.parametrize(
-    ("where", "what"),
-    [
-        ("params", "status"),
-        ("params", "iteration"),
-        ("metrics", "dollars"),
-        ("history", "accuracy"),
-    ],
-)
-def test_what_was_changed_of_a_candidate_is_named(project, where, what):
-    run_id = lineage("math@champion", project.uri).candidates[0]["run_id"]
+@pytest.mark.parametrize("metric", ["train/dollars", "val/accuracy", "train/n_scored"])
+def test_what_was_changed_of_a_candidate_in_the_database_is_named(project, metric):
+    run_id = lineage("math@champion", project.uri).record.run_id
     with sqlite3.connect("mlflow.db") as store:
-        if where == "params":
-            store.execute(
-                "update params set value = 'x' where run_uuid = ? and key = ?", (run_id, what)
-            )
-        elif where == "metrics":
-            store.execute(
-                "update latest_metrics set value = 9 where run_uuid = ? and key = ?", (run_id, what)
-            )
-        else:
-            store.execute(
-                "update metrics set value = 0.5 + value / 3 where run_uuid = ? and key = ?",
-                (run_id, what),
-            )
-    assert f"the {what} in the run of candidate 0" in " ".join(broken(project).values())
+        store.execute(
+            "update metrics set value = 0.5 + value / 3 where run_uuid = ? and key = ?",
+            (run_id, metric),
+        )
+    assert metric.replace("_", " ") in " ".join(broken(project).values())
+
+
+@pytest.mark.parametrize("stage", ["search", "pilot"])
+def test_a_graph_changed_in_the_table_of_a_run_is_named(project, stage):
+    record = lineage("math@champion", project.uri).record
+    run_id = record.run_id if stage == "search" else record.stage_runs[stage]
+    (file,) = Path("mlruns").rglob(f"{run_id}/artifacts/table.json")
+    file.write_text(file.read_text().replace("llama-3.2-1b", "llama-3.2-3b", 1))
+    assert "in the run's table" in " ".join(broken(project).values())
 
 
 def test_what_depends_on_a_dataset_or_a_model_revision(project):

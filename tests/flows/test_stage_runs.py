@@ -21,7 +21,7 @@ def test_a_note_draws_the_graph_level_by_level() -> None:
 
 
 def test_a_run_has_its_source() -> None:
-    assert run_tags("ttsgraph_flows.search")["mlflow.source.name"] == "ttsgraph_flows.search"
+    assert run_tags("search")["mlflow.source.name"] == "ttsgraph_flows.search"
 
 
 def test_why_these_models_names_the_reason_and_the_best_that_were_tried() -> None:

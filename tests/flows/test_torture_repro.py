@@ -35,6 +35,7 @@ from tests.base.test_journal import MADE_NOW
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.journal import read_journal
+from ttsgraph_flows.evaluated import known_steps
 from ttsgraph_flows.repro import prefect_server
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
@@ -161,17 +162,14 @@ class Tortured(SimulatedProject):
         return found
 
     def recorded(self) -> tuple[list[int], dict[str, str], list[str]]:
-        """What MLflow holds: candidates of the search's run, the aliases, and the versions."""
+        """What MLflow holds: steps of the search's run, the aliases, and the versions."""
         client = MlflowClient(self.uri)
         run_id = json.loads((self.results / self.method / "run.json").read_text())["run_id"]
-        experiment = client.get_run(run_id).info.experiment_id
-        query = f"tags.`mlflow.parentRunId` = '{run_id}'"
-        children = client.search_runs([experiment], query, max_results=1000)
         with self.registry() as registry:
             versions = registry.versions("math")
         aliases = {alias: version.label for version in versions for alias in version.aliases}
         return (
-            sorted(int(run.data.params["candidate_id"]) for run in children),
+            sorted(step for _, step in known_steps(client, run_id)),
             aliases,
             [v.label for v in versions],
         )

@@ -77,6 +77,38 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     start(tmp_path)
 
 
+@pytest.mark.slow
+def test_eight_stages_that_start_at_once_make_one_database(tmp_path):
+    code = "from ttsgraph_flows.tracking import SearchTracker\n"
+    code += (
+        "print('ready', flush=True)\ninput()\nSearchTracker('sqlite:///mlflow.db', 'x', 'y', {})"
+    )
+    environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    for process in started:  # all have imported MLflow before any goes on
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in started:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("x")
+    assert len(client.search_runs([experiment.experiment_id])) == 8
+
+
 def test_an_empty_file_is_no_database_yet(tmp_path):
     (tmp_path / "mlflow.db").touch()
     start(tmp_path)

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from lab.benchmarks.browser import WHY_NOT, Opened, browser, chromium
+from lab.readme import BEGIN, END, block
 from tests.support.project import ROOT
 from ttsgraph.reporting.answer import dollars_of
 from ttsgraph.reporting.figures import shown
@@ -22,7 +23,6 @@ from ttsgraph.reporting.sources import Row
 from ttsgraph.settings.profile import load_params
 from ttsgraph.stages.plan import STAGES
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.readme import BEGIN, END, block
 from ttsgraph_flows.verify import copy_into, flow_of, recorded_calls, replay_in
 
 pytestmark = pytest.mark.long

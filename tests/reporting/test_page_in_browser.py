@@ -14,12 +14,12 @@ from axe_playwright_python.sync_playwright import Axe
 
 from lab.benchmarks import page as page_benchmark
 from lab.benchmarks.browser import Opened, chromium
+from lab.readme import BEGIN, END, with_block
 from tests.reporting.small_pages import in_browser, unfold
 from ttsgraph import cli
 from ttsgraph.reporting.explain import in_brief
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.answers import answers_file, lines_beside, tell
-from ttsgraph_flows.readme import BEGIN, END, with_block
 from ttsgraph_flows.registry import Registry
 
 pytestmark = pytest.mark.slow

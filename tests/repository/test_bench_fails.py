@@ -30,7 +30,7 @@ from lab.benchmarks.archive import BigArchive
 from lab.benchmarks.pool import questions
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.models.client import Usage
-from ttsgraph_flows.children import add_children
+from ttsgraph_flows.evaluated import log_steps
 from ttsgraph_flows.tracking import SearchTracker
 
 ROOT = Path(__file__).parents[2]
@@ -169,8 +169,8 @@ def test_candidates_that_are_slow_to_record_fail():
     path = Clock(lambda: 0.0)
 
     def write(*given):
-        clock.delay(0.007 * len(given[-1]))
-        add_children(*given)
+        clock.delay(0.007 * len(given[2]))
+        log_steps(*given)
 
     def put(tracker, record):
         path.delay(0.0002)

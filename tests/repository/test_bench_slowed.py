@@ -43,7 +43,7 @@ from ttsgraph.models.client import Client, Completion, Sampling
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.prompts import Prompt
-from ttsgraph_flows.children import add_children
+from ttsgraph_flows.evaluated import log_steps
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.stage import load_stage
 from ttsgraph_flows.tracking import SearchTracker
@@ -230,8 +230,8 @@ def tracker_on_the_path(slow):
     path = stopped()
 
     def write(*given):
-        core.delay((0.007 if slow else 0.002) * len(given[-1]))
-        add_children(*given)
+        core.delay((0.007 if slow else 0.002) * len(given[2]))
+        log_steps(*given)
 
     def put(tracker, record):
         path.delay(0.0002 if slow else 0.00001)

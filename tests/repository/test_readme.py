@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lab.readme import ANSWERS, BEGIN, END, OVERVIEW, PICTURE, readme, with_block
 from tests.support.project import ROOT
 from ttsgraph.base.errors import InputError
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.readme import ANSWERS, BEGIN, END, OVERVIEW, PICTURE, readme, with_block
 
 TOLD = {
     "profile": "laptop",

@@ -8,6 +8,7 @@ import ast
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import chdir
@@ -32,7 +33,14 @@ from ttsgraph.runtime.clients import open_agent
 from ttsgraph.settings.profile import Profile, load_params, load_profile
 from ttsgraph.simulated import client as simulated
 from ttsgraph.stages import brief
-from ttsgraph.stages.identity import SERVING, settings_digest, settings_identity
+from ttsgraph.stages import identity as identity_module
+from ttsgraph.stages.identity import (
+    SERVING,
+    other_kinds,
+    settings_digest,
+    settings_identity,
+    stage_identity,
+)
 from ttsgraph.stages.plan import STAGES
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows import report
@@ -314,6 +322,90 @@ def test_processes_that_remember_at_once_do_not_disturb_each_other(
     assert [path.name for path in memory.parent.iterdir()] == [memory.name]
 
 
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """Copies of the source roots, to be edited."""
+    folder = tmp_path_factory.mktemp("sources")
+    roots = ("pipeline", "flows", "checker")
+    for root in roots:
+        shutil.copytree(ROOT / root, folder / root, ignore=shutil.ignore_patterns("*.pyc"))
+    return tuple(folder / root for root in roots)
+
+
+def identities_of(sources: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
+    """The identity of each stage of math and mmlu, by its name and task."""
+    params = load_params(ROOT / "params.yaml")
+    code = Code(*sources)
+    return {
+        f"{plan.name} {task}" if "task" in plan.per else plan.name: stage_identity(
+            plan, params, laptop(), task if "task" in plan.per else None, code
+        )
+        for plan in STAGES
+        for task in ("math", "mmlu")
+    }
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    return {name for name in one if one[name] != other[name]}
+
+
+ASKING = ("profile", "pilot", "init_family", "init_instances", "search", "evaluate")
+
+
+def of(*stages: str, tasks: tuple[str, ...] = ("math", "mmlu")) -> set[str]:
+    return {f"{stage} {task}" for stage in stages for task in tasks}
+
+
+ALL = of("sample", "pilot_plots", *ASKING) | {"report"}
+
+
+STALE = {
+    "ttsgraph.models.client": ALL,
+    "ttsgraph.graphs.graph": ALL,
+    "ttsgraph.tasks.base": ALL,
+    "ttsgraph.tasks.mmlu": of("sample", "pilot_plots", *ASKING, tasks=("mmlu",)) | {"report"},
+    "ttsgraph.tasks.humaneval": {"report"},
+    "ttsgraph.base.style": of("pilot_plots") | {"report"},
+    "ttsgraph.contest.contest": of("init_family", "init_instances"),
+    "ttsgraph.deployment.promotion": of("evaluate") | {"report"},
+    "ttsgraph.deployment.ladder": of("evaluate") | {"report"},
+    "ttsgraph.reporting.page": {"report"},
+    "ttsgraph.reporting.answer": {"report"},
+    "ttsgraph.reporting.pictures": of("pilot_plots") | {"report"},
+    "ttsgraph.service.app": set(),
+    "ttsgraph.scaffold.task": set(),
+    "ttsgraph_flows.sample": of("sample"),
+    "ttsgraph_flows.profile": of("profile"),
+    "ttsgraph_flows.pilot": of("pilot"),
+    "ttsgraph_flows.pilot_plots": of("pilot_plots"),
+    "ttsgraph_flows.init_family": of("init_family"),
+    "ttsgraph_flows.report": {"report"},
+}
+
+
+@pytest.mark.parametrize("module", STALE)
+def test_a_line_in_a_module_makes_exactly_these_stages_stale(
+    sources: tuple[Path, ...], module: str
+) -> None:
+    before = identities_of(sources)
+    file = Code(*sources).modules[module]
+    text = file.read_text()
+    file.write_text(f"{text}\nEDITED = True\n")
+    try:
+        assert differing(before, identities_of(sources)) == STALE[module]
+    finally:
+        file.write_text(text)
+
+
+def test_another_version_of_a_library_makes_stale_what_it_may_decide(
+    sources: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = identities_of(sources)
+    monkeypatch.setattr(identity_module, "version", lambda name: "another")
+    assert of(*ASKING) <= differing(before, identities_of(sources))
+    assert "math-verify" in before["profile math"]["libraries"]
+
+
 class Edited:
     """A built project, and what DVC calls stale in it after an edit."""
 
@@ -399,7 +491,13 @@ class TestWhatAnEditMakesStale:
         roots = [edited.project.folder / name for name in ("pipeline", "flows", "checker")]
         code = Code(*roots)
         ran = {plan.name: run_modules(edited.project, plan.name) for plan in STAGES}
-        closures = {plan.name: set(code.closure(plan.module)) for plan in STAGES}
+        with chdir(edited.project.folder):
+            others = other_kinds(load_profile("simulated-small"), "math")
+        without = {plan.name: others if "task" in plan.per else set() for plan in STAGES}
+        closures = {
+            plan.name: set(code.closure(plan.module, without=without[plan.name])) for plan in STAGES
+        }
+        ran = {name: modules - without[name] for name, modules in ran.items()}
         for name, modules in ran.items():
             assert modules <= closures[name], (name, sorted(modules - closures[name]))
         chosen = sorted(

@@ -12,7 +12,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
@@ -86,9 +86,9 @@ class Code:
         """A file's path in its source root."""
         return next(path.relative_to(root) for root in self.roots if path.is_relative_to(root))
 
-    def closure(self, *roots: str) -> tuple[str, ...]:
+    def closure(self, *roots: str, without: Collection[str] = ()) -> tuple[str, ...]:
         """The modules that these run, themselves included, and the other files that those name;
-        sorted.
+        sorted. `without` are modules that their packages import, but these do not need.
 
         Raises KeyError for a root that is no module.
         """
@@ -112,14 +112,21 @@ class Code:
                 *beside,
                 *self._named_modules(path, parsed.names),
             ):
-                if wanted in self.modules:
+                if wanted in self.modules and not (
+                    wanted in without and wanted.rpartition(".")[0] == name
+                ):
                     waiting.append(wanted)
             files.update(self._within(file).as_posix() for file in _named_files(path, parsed.names))
         return (*sorted(found), *sorted(files))
 
-    def digests(self, *roots: str) -> dict[str, str]:
+    def digests(self, *roots: str, without: Collection[str] = ()) -> dict[str, str]:
         """Each member of the closure -> its digest."""
-        return {name: self._digest(name) for name in self.closure(*roots)}
+        return {name: self._digest(name) for name in self.closure(*roots, without=without)}
+
+    def libraries(self, modules: Iterable[str]) -> set[str]:
+        """What these modules import of others, by the first part of its name."""
+        ours = (name for name in modules if name in self.modules)
+        return {name.partition(".")[0] for each in ours for name in self._read(each).imports}
 
     def digest(self, *roots: str) -> str:
         """One digest of the closure."""

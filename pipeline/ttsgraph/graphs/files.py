@@ -28,7 +28,7 @@ def written(graph: CollaborationGraph, suffix: str) -> str:
 def read_graphml(text: str, where: str) -> CollaborationGraph:
     """A graph of GraphML. Raises GraphError that names `where`."""
     try:
-        digraph = nx.parse_graphml(text, node_type=int)
+        digraph: nx.DiGraph[int] = nx.DiGraph(nx.parse_graphml(text, node_type=int))
         for attributes in digraph.nodes.values():
             attributes |= {key: json.loads(attributes[key]) for key in NESTED if key in attributes}
     except (nx.NetworkXException, SyntaxError, ValueError, LookupError) as error:
@@ -41,7 +41,7 @@ def read_graphml(text: str, where: str) -> CollaborationGraph:
 def read_links(data: Any, where: str) -> CollaborationGraph:
     """A graph of JSON data with nodes and links. Raises GraphError that names `where`."""
     try:
-        digraph = nx.node_link_graph(data)
+        digraph: nx.DiGraph[int] = nx.DiGraph(nx.node_link_graph(data))
     except (nx.NetworkXException, KeyError, TypeError) as error:
         raise GraphError(f"{where}: expected nodes and links, but lacks {error}") from None
     return CollaborationGraph.from_digraph(digraph, where)

@@ -108,7 +108,14 @@ def write_report(folder: Path, report: Report) -> Path:
 
 
 def write_index(folder: Path) -> Path:
-    """Write index.html with a link to the page of every profile that has one below this folder."""
+    """Write index.html with a link to the page of every profile that has one below this folder;
+    beside it vega.js, with which the page of `dvc plots show` (.dvc/plots/page.html) is drawn
+    without a network.
+    """
+    import vl_convert  # large, and of the extra `page`
+
+    exports = "Object.assign(window, { vegaEmbed });"
+    write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
     profiles = sorted(page.parent.name for page in folder.glob("*/index.html"))
     write_text(
         folder / "index.html",

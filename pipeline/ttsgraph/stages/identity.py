@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,16 @@ from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
 from ttsgraph.settings.profile import Params, Profile, TaskSettings
 from ttsgraph.stages.plan import StagePlan
-from ttsgraph.tasks.base import AskingTask
+from ttsgraph.tasks.base import TASKS, AskingTask
+
+LIBRARIES = {
+    name.replace("-", "_"): name
+    for name in (
+        *("datasets", "jinja2", "jsonschema", "math-verify", "numpy", "reasoning-gym", "regex"),
+        *("rouge-score", "scipy", "torch", "transformers"),
+    )
+}
+"""What is imported -> the library whose version may decide a result: grading, sampling, prompts."""
 
 SERVING = ("description", "limits", "workers")
 """Sections of a profile that never decide a result."""
@@ -110,17 +121,35 @@ def code_digest(*roots: str, memory: Path | None = None) -> str:
 def stage_identity(
     plan: StagePlan, params: Params, profile: Profile, task: str | None, code: Code
 ) -> dict[str, Any]:
-    """What a stage's result depends on beside its inputs, as plain data: settings, and the digest
-    of each file of its code.
+    """What a stage's result depends on beside its inputs, as plain data: settings, the digest of
+    each file of its code, but for those of other kinds of tasks, and the versions of LIBRARIES.
     """
     settings = settings_identity(profile, task, plan.settings) if plan.settings else {}
+    files = code.digests(plan.module, without=other_kinds(profile, task))
     of_run = params.model_dump(mode="json", include=set(plan.params))
     return {
         "stage": plan.name,
         "params": of_run,
         "settings": settings,
-        "code": code.digests(plan.module),
+        "code": files,
+        "libraries": _versions(code.libraries(files)),
     }
+
+
+def other_kinds(profile: Profile, task: str | None) -> set[str]:
+    """The modules of the kinds of tasks that a task is not of; none without a task."""
+    if task is None:
+        return set()
+    own = {each.__module__ for each in type(profile.task(task).task).__mro__}
+    return {type(TASKS[name]).__module__ for name in TASKS} - own
+
+
+def _versions(imported: set[str]) -> dict[str, str]:
+    found = {}
+    for name in sorted(imported & LIBRARIES.keys()):
+        with suppress(PackageNotFoundError):
+            found[LIBRARIES[name]] = version(LIBRARIES[name])
+    return found
 
 
 def digest(data: Mapping[str, Any]) -> str:

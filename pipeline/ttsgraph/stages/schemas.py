@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
@@ -19,6 +21,7 @@ from ttsgraph.base.errors import DataError, GraphError
 from ttsgraph.base.files import CHECKSUM, makes
 from ttsgraph.base.unneeded import as_if_missing
 from ttsgraph.evaluation.found_by import PATTERN
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 
 # Half a second of core time in every stage: pandera also takes Dask's tables, and makes tables up.
@@ -30,6 +33,8 @@ with as_if_missing("dask", "hypothesis"):
     from pandera.typing import Series
 
 ROWS_SHOWN = 3
+CLOSE = 1e-9
+"""Rounding that no rule refuses, as a share."""
 
 
 class Table(pa.DataFrameModel):
@@ -56,6 +61,20 @@ class Scores(Table):
     completion_tokens: Series[int] = pa.Field(ge=0)
     dollars: Series[float] = pa.Field(ge=0)
     calls: Series[int] = pa.Field(ge=0)
+
+    @pa.dataframe_check(error="finite")
+    def _finite(self, table: pd.DataFrame) -> pd.Series[bool]:
+        return ~table.isin([np.inf, -np.inf]).any(axis=1)
+
+    @pa.dataframe_check(error="an_accuracy_where_and_only_where_questions_were_scored")
+    def _scored(self, table: pd.DataFrame) -> pd.Series[bool]:
+        return table["accuracy"].notna() == (table["n_scored"] > 0)
+
+    @pa.dataframe_check(error="accuracy_within_its_interval")
+    def _interval(self, table: pd.DataFrame) -> pd.Series[bool]:
+        low, high, accuracy = (table[f"accuracy{end}"] for end in ("_low", "_high", ""))
+        inside = (low <= accuracy + CLOSE) & (accuracy <= high + CLOSE)
+        return inside | (accuracy.isna() & (low == 0) & (high == 1))
 
 
 class Questions(Table):
@@ -101,7 +120,22 @@ class GraphScores(Scores):
 
     @pa.check("graph", name="dag_with_one_sink")
     def _graph(self, graph: Series[str]) -> pd.Series[bool]:
-        return graph.map(_is_graph)
+        return graph.map(lambda text: _graph_of(text) is not None)
+
+    @pa.dataframe_check(error="a_call_for_each_right_answer")
+    def _calls(self, table: pd.DataFrame) -> pd.Series[bool]:
+        # Not for each question: one whose prompt no context holds is scored without a call.
+        return table["calls"] >= table["accuracy"].fillna(0) * table["n_scored"] - 0.5
+
+    @pa.dataframe_check(error="hash_and_size_of_the_graph")
+    def _of_graph(self, table: pd.DataFrame) -> pd.Series[bool]:
+        names = ("graph_hash", "n_nodes", "width", "depth")
+        found = []
+        for text, *told in table[["graph", *names]].itertuples(index=False):
+            graph = _graph_of(text)
+            sizes = graph and [graph.content_hash, len(graph.nodes), graph.width, graph.depth]
+            found.append(graph is None or told == sizes)
+        return pd.Series(found, table.index, dtype=bool)
 
 
 class Pilots(GraphScores):
@@ -141,6 +175,26 @@ class Candidates(GraphScores):
     error: Series[str]
     found_by: Series[str] = pa.Field(str_matches=PATTERN)
 
+    @pa.dataframe_check(error="not_empty")
+    def _not_empty(self, table: pd.DataFrame) -> bool:
+        return len(table) > 0
+
+    @pa.check("method", name="one_method")
+    def _method(self, method: Series[str]) -> pd.Series[bool]:
+        return method == method.iloc[0] if len(method) else method == ""
+
+    @pa.check("candidate_id", name="numbers_from_0_on")
+    def _numbers(self, numbers: Series[int]) -> pd.Series[bool]:
+        return numbers == np.arange(len(numbers))
+
+    @pa.check("iteration", name="from_1_on_never_back")
+    def _iterations(self, iteration: Series[int]) -> pd.Series[bool]:
+        return iteration.diff().fillna(iteration - 1) >= 0
+
+    @pa.dataframe_check(error="an_error_where_and_only_where_questions_are_unscored")
+    def _errors(self, table: pd.DataFrame) -> pd.Series[bool]:
+        return (table["error"] != "") == (table["n_unscored"] > 0)
+
 
 class Evidence(Table):
     """What each node of an evaluated graph read and answered: one row per graph, question and node
@@ -165,7 +219,7 @@ class Evidence(Table):
     prompt_tokens: Series[int] = pa.Field(ge=0)
     completion_tokens: Series[int] = pa.Field(ge=0)
 
-    @pa.dataframe_check(name="no_more_inputs_right_or_agreeing_than_there_are")
+    @pa.dataframe_check(error="no_more_inputs_right_or_agreeing_than_there_are")
     def _inputs(self, table: pd.DataFrame) -> pd.Series[bool]:
         return (table["inputs_right"] <= table["in_degree"]) & (
             table["inputs_agreeing"] <= table["in_degree"]
@@ -189,6 +243,10 @@ class Trajectory(Table):
     width: Series[int] = pa.Field(ge=1)
     depth: Series[int] = pa.Field(ge=1)
     n_nodes: Series[int] = pa.Field(ge=1)
+
+    @pa.check("iteration", name="1_2_3_and_so_on")
+    def _iterations(self, iteration: Series[int]) -> pd.Series[bool]:
+        return iteration == np.arange(1, len(iteration) + 1)
 
 
 class Edges(Table):
@@ -292,9 +350,36 @@ def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
         raise DataError(f"{where}: {_explain(error)}") from None
 
 
+def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
+    """Raises DataError that names row and rule where an archive is not of this method, has a model
+    that the pool of the cost model lacks, or budget units other than those that it gives.
+    """
+    if (found := table["method"].iloc[0]) != method:
+        raise DataError(f"{where}: row 0: expected candidates of {method}, found some of {found}")
+    for row, (text, units) in enumerate(zip(table["graph"], table["budget_units"], strict=True)):
+        graph = CollaborationGraph.from_json(text)
+        if strangers := {node.model for node in graph.nodes} - set(cost.pool):
+            known = ", ".join(cost.pool)
+            raise DataError(
+                f"{where}: row {row}: expected models among {known}, found {min(strangers)}"
+            )
+        found = cost.graph_cost(graph)
+        if abs(found - units) > 1e-6 * abs(found):
+            raise DataError(
+                f"{where}: row {row}: expected {found:.6g} budget units, found {units:.6g}"
+            )
+
+
 def _explain(error: pandera.errors.SchemaErrors) -> str:
     cases = error.failure_cases
+    across = (cases["schema_context"] == "DataFrameSchema") & cases["index"].notna()
     problems = []
+    for name, rows in cases[across].groupby("check", sort=False):
+        numbers = sorted({int(i) for i in rows["index"]})
+        more = f" and {len(numbers) - ROWS_SHOWN} more" if len(numbers) > ROWS_SHOWN else ""
+        first = ", ".join(f"row {i}" for i in numbers[:ROWS_SHOWN])
+        problems.append(f"rule {name} is broken in {first}{more}")
+    cases = cases[~across]
     for (column, name), rows in cases.groupby(["column", "check"], dropna=False, sort=False):
         if name in ("column_in_dataframe", "column_in_schema"):
             word = "missing" if name == "column_in_dataframe" else "unexpected"
@@ -390,9 +475,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _is_graph(text: str) -> bool:
+@lru_cache(maxsize=4096)  # a table is checked when it is written and when it is read
+def _graph_of(text: str) -> CollaborationGraph | None:
     try:
-        CollaborationGraph.from_json(text)
+        return CollaborationGraph.from_json(text)
     except GraphError:
-        return False
-    return True
+        return None
