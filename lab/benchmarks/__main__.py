@@ -40,7 +40,7 @@ BENCHMARKS = (
     "traces",
     "startup",
 )
-NAMED = ("vllm", "faulty", "injection", "mutated")
+NAMED = ("vllm", "faulty", "trouble", "injection", "mutated")
 STORED = Path("reports/bench.json")
 
 

@@ -29,12 +29,7 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import Deployed, Figures, FileLoader
 from ttsgraph.service.book import Book, Entry, Judgement
 from ttsgraph.service.outcomes import drifted
-from ttsgraph.settings.service import (
-    DriftSettings,
-    FeedbackSettings,
-    ServiceSettings,
-    TrialSettings,
-)
+from ttsgraph.settings.service import DriftSettings, ServiceSettings
 
 
 @pytest.fixture
@@ -73,10 +68,8 @@ def kept(path, keep="texts", **more):
     return {"feedback": {"keep": keep, "path": str(path / "served.db"), "clients": 1} | more}
 
 
-def judge(book, trace, score, client="", clients=1, most=100):
-    trial = TrialSettings(confidence=0.95, most=most)
-    settings = FeedbackSettings(keep="figures", clients=clients, trial=trial)
-    return book.judge(Judgement(trace, score, None, client), settings)
+def judge(book, trace, score, client="", clients=1):
+    return book.judge(Judgement(trace, score, None, client), clients)
 
 
 def say(url, **body):
@@ -161,26 +154,26 @@ def test_the_last_word_on_an_answer_counts_once(pool, tmp_path):
         assert table.execute("select score, right_answer from served").fetchall() == [(1.0, "7")]
 
 
-def test_a_trial_is_counted_anew_where_a_score_is_corrected(tmp_path):
-    def state(corrected):
-        path = tmp_path / f"{corrected}.db"
-        book = Book(path, 100)
-        book.under_trial("math", "3", "4")
-        for k in range(8):
-            arm = "challenger" if k % 2 == 0 else "champion"
-            number = "4" if arm == "challenger" else "3"
-            entry = Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
-            book.add(entry)
-            first = 0.0 if corrected and k in (2, 5) else float(k % 3 == 0)
-            assert judge(book, entry.trace, first)
-        for k in (2, 5) if corrected else ():
-            assert not judge(book, f"{k:032x}", float(k % 3 == 0))
-            assert not judge(book, f"{k:032x}", 1.0)
-            assert not judge(book, f"{k:032x}", float(k % 3 == 0))
-        with sqlite3.connect(path) as table:
-            return table.execute("select state, promote from duels").fetchall()
-
-    assert state(corrected=True) == state(corrected=False)
+def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
+    trial = ("math", "3", "4")
+    book = Book(tmp_path / "served.db", 1000)
+    assert book.is_open(trial, 0.95, 100)
+    for k in range(60):
+        arm = "challenger" if k % 2 == 0 else "champion"
+        number = "4" if arm == "challenger" else "3"
+        book.add(Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3"))
+        assert judge(book, f"{k:032x}", 0.5)
+    assert book.is_open(trial, 0.95, 100)
+    for k in range(60):
+        assert not judge(book, f"{k:032x}", float(k % 2 == 0))
+    assert not book.is_open(trial, 0.95, 100)
+    (settled,) = book.settled()
+    assert settled.decision.promote
+    assert "100.0 % of 30 answers" in settled.decision.reason
+    for k in range(60):
+        judge(book, f"{k:032x}", float(k % 2 == 1))
+    assert not book.is_open(trial, 0.95, 100)  # what was decided stays so
+    assert book.settled() == []
 
 
 def trial_by(path, clients_of, least):
@@ -188,13 +181,13 @@ def trial_by(path, clients_of, least):
     by so many answers' clients.
     """
     book = Book(path, 10_000)
-    book.under_trial("math", "3", "4")
     for k, client in enumerate(clients_of):
         arm = "challenger" if k % 2 == 0 else "champion"
         number = "4" if arm == "challenger" else "3"
         book.add(Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3"))
         judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
     counted = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
+    book.is_open(("math", "3", "4"), 0.95, 100)
     return book.settled(), counted
 
 

@@ -23,12 +23,15 @@ from tests.graphs.test_stopping import (
     with_sink,
 )
 from tests.support.fakes import ScriptedClient
+from ttsgraph.endpoints.retry_budget import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, run_graph
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.stopping import NEVER, Gate
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.service.run import ServedRun, Tolerance
+from ttsgraph.service.steady import Steady
+from ttsgraph.settings.service import SteadySettings
 
 
 class _Waits(selectors.DefaultSelector):
@@ -171,6 +174,35 @@ def test_an_adviser_that_hangs_costs_its_share_of_the_time_and_no_more():
     answer, took = serve(chained, slow, deadline_s=30.0)
     assert (answer.text, answer.late) == ("7", False)  # nothing else was there to go on with
     assert took == 12.0 + 9.0 + 1.0  # the second passes on what it read when half of 18 s are over
+
+
+def test_a_model_that_hangs_is_soon_not_waited_for_until_it_is_back():
+    graph = topologies.parallel(["m", "m", "n"], "m", "fuser")
+    hanging = [True]
+    client = Timed(lambda r: "7", lambda r: 1e9 if r.model == "n" and hanging[0] else 1.0)
+    steady = Steady(SteadySettings(), RetryBudget(0.2), client.complete)
+
+    async def ask(times):
+        found = []
+        loop = asyncio.get_running_loop()
+        for _ in range(times):
+            began = loop.time()
+            runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
+            run = ServedRun(runner, QUESTION, None, Tolerance(), steady)
+            answer = await run.answer(20.0)
+            found.append((answer.text, round(loop.time() - began, 6), sorted(answer.lost)))
+        return found
+
+    async def story():
+        assert await ask(3) == [("7", 11.0, [2])] * 3
+        assert await ask(8) == [("7", 2.0, [2])] * 8
+        await asyncio.sleep(30)
+        assert await ask(2) == [("7", 11.0, [2]), ("7", 2.0, [2])]  # one looks whether it is back
+        hanging[0] = False
+        assert await ask(2) == [("7", 2.0, [])] * 2
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
 
 
 def test_without_anything_to_go_on_with_a_share_is_no_end():

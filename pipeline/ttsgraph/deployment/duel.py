@@ -15,9 +15,8 @@ The same with -d for the champion, so that a challenger that is worse ends the t
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ttsgraph.deployment.promotion import Decision
@@ -50,7 +49,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """What the test has seen: a value, so that keeping it is writing it down.
+    """What the test has seen.
 
     `ahead` and `behind` are the logarithms of the capitals that bet on the challenger and against
     it, one for each of BETS.
@@ -103,22 +102,6 @@ class Duel:
             why = f"not shown to be better: {told} (anytime p = {better:.4f})"
             return Decision(False, why, better)
         return None
-
-    def to_json(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Duel:
-        """The inverse of `to_json`."""
-        data = json.loads(text)
-        return cls(
-            Side(**data["champion"]),
-            Side(**data["challenger"]),
-            data["pairs"],
-            tuple(data["ahead"]),
-            tuple(data["behind"]),
-        )
 
 
 def _p(logs: tuple[float, ...]) -> float:

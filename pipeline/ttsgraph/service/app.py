@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from starlette.applications import Starlette
@@ -23,7 +24,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.base.errors import InputError, TTSGraphError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.answering import ALIVE, Answering, Piece
 from ttsgraph.service.deployments import Deployments
@@ -35,14 +36,20 @@ from ttsgraph.service.response_replies import ResponseReply
 from ttsgraph.service.response_requests import parse_response
 from ttsgraph.service.responses import Reply, model_of
 from ttsgraph.service.run import Tolerance
-from ttsgraph.service.tracing import CONTEXT, Tracing, wanted
-from ttsgraph.settings.service import ServiceSettings
+from ttsgraph.settings.service import ServiceSettings, TraceSettings
+
+if TYPE_CHECKING:
+    from ttsgraph.service.tracing import Tracing
 
 T = TypeVar("T")
 Parse = Callable[[bytes, int], ChatRequest]
 """(body, most tokens) -> what is asked. Raises ApiError."""
 
 ANSWERING = ("/v1/chat/completions", "/v1/responses")
+CONTEXT = ("traceparent", "tracestate")
+"""Headers of the W3C's trace context; without tracing they go on as they came."""
+
+COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 LONGEST_PATH = 200
 LONGEST_METHOD = 16
 """Characters of a path and of a method that are logged: a client may send any."""
@@ -90,9 +97,7 @@ class App:
         async with AsyncExitStack() as stack:
             try:
                 self.metrics = Metrics()
-                self.tracing = (
-                    Tracing(self._settings.traces) if wanted(self._settings.traces) else None
-                )
+                self.tracing = _tracing(self._settings.traces)
                 if self.tracing is not None:
                     stack.push_async_callback(asyncio.to_thread, self.tracing.close)
                 self.deployments = await stack.enter_async_context(
@@ -211,6 +216,22 @@ class App:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
+
+
+def _tracing(settings: TraceSettings) -> Tracing | None:
+    """What makes traces, where there is somewhere to send them. Raises InputError where the extra
+    is not installed.
+    """
+    if settings.endpoint is None and not any(map(os.environ.get, COLLECTORS)):
+        return None
+    try:
+        from ttsgraph.service.tracing import Tracing
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"traces have an endpoint: expected {error.name} to be installed: pip install"
+            " 'ttsgraph[traces]'"
+        ) from None
+    return Tracing(settings)
 
 
 class _Chats:

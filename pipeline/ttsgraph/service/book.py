@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,10 +21,13 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.deployment.duel import Arm, Duel
 from ttsgraph.deployment.promotion import Decision
-from ttsgraph.settings.service import FeedbackSettings
 
 T = TypeVar("T")
+Trial = tuple[str, str, str]
+"""Its task, and the versions of the champion and of the challenger."""
+
 BUSY_S = 30.0
+_IT = "task = ? and champion = ? and challenger = ?"
 _TRACE = re.compile(r"[0-9a-f]{32}$")
 _TABLES = """
 create table if not exists served (
@@ -34,13 +37,13 @@ create table if not exists served (
     question text, answer text, score real, right_answer text, client text, counts integer
 );
 create index if not exists of_version on served (task, version, seq);
-create table if not exists duels (
-    task text, champion text, challenger text, state text not null,
+create table if not exists trials (
+    task text, champion text, challenger text,
     promote integer, reason text, told integer not null default 0,
     primary key (task, champion, challenger)
 );
 create table if not exists alerts (
-    task text, version text, figure text, at real not null, told integer not null default 0,
+    task text, version text, figure text, at real not null,
     primary key (task, version, figure)
 );
 """
@@ -133,24 +136,12 @@ class Book:
 
     def add(self, entry: Entry) -> None:
         """Keep an answer; the oldest make room."""
+        columns = [*(part.name for part in fields(Entry)), "at"]
+        places = ",".join("?" * len(columns))
         with self._open() as table:
             table.execute(
-                "insert into served (trace, at, model, task, version, arm, champion, cost,"
-                " agreement, degraded, question, answer) values (?,?,?,?,?,?,?,?,?,?,?,?)",
-                (
-                    entry.trace,
-                    time.time(),
-                    entry.model,
-                    entry.task,
-                    entry.version,
-                    entry.arm,
-                    entry.champion,
-                    entry.cost,
-                    entry.agreement,
-                    int(entry.degraded),
-                    entry.question,
-                    entry.answer,
-                ),
+                f"insert into served ({','.join(columns)}) values ({places})",
+                (*astuple(entry), time.time()),
             )
             table.execute(
                 "delete from served where seq <= (select max(seq) from served) - ?", (self._rows,)
@@ -165,22 +156,19 @@ class Book:
             ).fetchone()
         return KeptAnswer(*found) if found else None
 
-    def judge(self, said: Judgement, settings: FeedbackSettings) -> bool:
-        """Keep what an answer was worth; a trial that it is of sees it, and may be decided. The
-        last word counts: a trial that is open is counted anew where the score was another. False
-        where the answer had a score.
+    def judge(self, said: Judgement, clients: int) -> bool:
+        """Keep what an answer was worth; the last word counts. False where it had a score.
 
-        Of a client whose scores would be more than one in `settings.clients` of those that count,
-        a score is kept and does not count.
+        Of a client whose scores would be more than one in `clients` of those that count, a score is
+        kept and does not count.
         """
+        which = (trace_of(said.reference),)
         with self._open() as table:
-            which = (trace_of(said.reference),)
-            before, counts, task, version, arm, champion = table.execute(
-                "select score, counts, task, version, arm, champion from served where trace = ?",
-                which,
+            before, *of = table.execute(
+                "select score, task, version, arm from served where trace = ?", which
             ).fetchone()
             if before is None:
-                counts = _has_room(table, (task, version, arm), said.client, settings.clients)
+                counts = _has_room(table, (of[0], of[1], of[2]), said.client, clients)
                 table.execute(
                     "update served set client = ?, counts = ? where trace = ?",
                     (said.client, counts, *which),
@@ -189,44 +177,30 @@ class Book:
                 "update served set score = ?, right_answer = ? where trace = ?",
                 (said.score, said.right_answer, *which),
             )
-            if arm is not None and counts and said.score != before:
-                # The champion's side is of every challenger that is tried against it now.
-                key = (task, champion, version) if arm == "challenger" else (task, version)
-                one = None if before is not None else (arm, said.score)
-                self._fight(table, key, one, settings.trial.confidence, settings.trial.most)
         return before is None
 
-    def _fight(
-        self,
-        table: sqlite3.Connection,
-        key: tuple[str, ...],
-        one: tuple[Arm, float] | None,
-        confidence: float,
-        most: int,
-    ) -> None:
-        """Let the trials that are open see one more score, or without one all of them anew."""
-        names = ("task", "champion", "challenger")[: len(key)]
-        which = " and ".join(f"{name} = ?" for name in names)
-        rows = table.execute(
-            f"select rowid, state, task, champion, challenger from duels"
-            f" where promote is null and {which}",
-            key,
-        ).fetchall()
-        for row, state, *trial in rows:
-            duel = self._again(table, *trial) if one is None else Duel.from_json(state).seen(*one)
-            decision = duel.decision(confidence, most)
+    def is_open(self, trial: Trial, confidence: float, most: int) -> bool:
+        """Whether a trial goes on: one that is new begins, and one that the scores of its answers
+        decide ends.
+        """
+        with self._open() as table:
             table.execute(
-                "update duels set state = ?, promote = ?, reason = ? where rowid = ?",
-                (
-                    duel.to_json(),
-                    None if decision is None else int(decision.promote),
-                    None if decision is None else decision.reason,
-                    row,
-                ),
+                "insert or ignore into trials (task, champion, challenger) values (?,?,?)", trial
             )
+            (decided,) = table.execute(
+                f"select promote is not null from trials where {_IT}", trial
+            ).fetchone()
+            decision = None if decided else self._duel(table, trial).decision(confidence, most)
+            if decision is not None:
+                table.execute(
+                    f"update trials set promote = ?, reason = ? where {_IT}",
+                    (decision.promote, decision.reason, *trial),
+                )
+        return not decided and decision is None
 
-    def _again(self, table: sqlite3.Connection, task: str, champion: str, challenger: str) -> Duel:
+    def _duel(self, table: sqlite3.Connection, trial: Trial) -> Duel:
         """A trial from its scores, in the order of the answers, since its challenger's first."""
+        task, champion, challenger = trial
         its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
         duel = Duel()
         for arm, score in table.execute(
@@ -238,24 +212,11 @@ class Book:
             duel = duel.seen(arm, score)
         return duel
 
-    def under_trial(self, task: str, champion: str, challenger: str) -> bool:
-        """Whether this trial is open; one that is new begins."""
-        with self._open() as table:
-            table.execute(
-                "insert or ignore into duels (task, champion, challenger, state) values (?,?,?,?)",
-                (task, champion, challenger, Duel().to_json()),
-            )
-            found = table.execute(
-                "select promote from duels where task = ? and champion = ? and challenger = ?",
-                (task, champion, challenger),
-            ).fetchone()
-        return found[0] is None
-
     def settled(self) -> list[Settled]:
         """Trials that were decided and that nobody was told of; each is given to one asker."""
         with self._open() as table:
             rows = table.execute(
-                "update duels set told = 1 where promote is not null and told = 0"
+                "update trials set told = 1 where promote is not null and told = 0"
                 " returning task, champion, challenger, promote, reason"
             ).fetchall()
         return [
@@ -267,8 +228,7 @@ class Book:
         """Telling failed: it is given out again."""
         with self._open() as table:
             table.execute(
-                "update duels set told = 0 where task = ? and champion = ? and challenger = ?",
-                (one.task, one.champion, one.challenger),
+                f"update trials set told = 0 where {_IT}", (one.task, one.champion, one.challenger)
             )
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:

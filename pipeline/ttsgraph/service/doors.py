@@ -10,12 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from multiprocessing.reduction import DupFd
-from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -34,28 +30,9 @@ RESERVED_FILES.
 _log = logging.getLogger(__name__)
 
 
-class Queue(socket.socket):
-    """A socket to listen on. asyncio takes as many connections at once as it lets wait, which would
-    be more than the process may have files.
-    """
-
-    def listen(self, backlog: int = QUEUED, /) -> None:
-        """Let QUEUED connections wait, whatever asyncio wants."""
-        super().listen(QUEUED)
-
-    def __reduce__(self) -> Any:
-        return _queue_of, (DupFd(self.fileno()), self.family, self.type, self.proto)
-
-
-def _queue_of(handle: Any, family: int, kind: int, proto: int) -> Queue:
-    """The socket in another process that it was sent to."""
-    return Queue(family, kind, proto, handle.detach())
-
-
-@dataclass
-class Doors:
-    """What all connections of a server share: how many there may be, seconds for a request's
-    headers, and those without a request.
+class DoorsConfig(uvicorn.Config):
+    """uvicorn's settings, with how many connections there may be, seconds for a request's headers,
+    and the connections without a request.
 
     When there are too many, the one that has been without a request for longest has to go, so that
     connections that only wait can't keep others out.
@@ -63,13 +40,7 @@ class Doors:
 
     most: int
     header_s: float
-    without_request: dict[GuardedProtocol, None] = field(default_factory=dict)
-
-
-class DoorsConfig(uvicorn.Config):
-    """uvicorn's settings, with the doors of the server; both can be sent to another process."""
-
-    doors: Doors
+    without_request: dict[GuardedProtocol, None]
 
 
 class GuardedProtocol(H11Protocol):
@@ -78,20 +49,15 @@ class GuardedProtocol(H11Protocol):
     config: DoorsConfig
     _deadline: asyncio.TimerHandle | None = None
 
-    @property
-    def doors(self) -> Doors:
-        """Those of its server."""
-        return self.config.doors
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
         super().connection_made(transport)
-        if len(self.connections) > self.doors.most:
+        if len(self.connections) > self.config.most:
             _log.warning(
                 "more than %d connections: the one that has waited for longest is closed",
-                self.doors.most,
+                self.config.most,
             )
-            next(iter(self.doors.without_request), self)._end()
+            next(iter(self.config.without_request), self)._end()
         if not transport.is_closing():
             self._wait()
 
@@ -107,7 +73,7 @@ class GuardedProtocol(H11Protocol):
         """The connection is idle; uvicorn closes it after a while."""
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
-            self.doors.without_request[self] = None
+            self.config.without_request[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has left."""
@@ -115,8 +81,8 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        self.doors.without_request[self] = None
-        self._deadline = self.loop.call_later(self.doors.header_s, self._end)
+        self.config.without_request[self] = None
+        self._deadline = self.loop.call_later(self.config.header_s, self._end)
 
     def _end(self) -> None:
         """Close at once; it counts no more from now on, not only from when the event loop comes to
@@ -127,7 +93,7 @@ class GuardedProtocol(H11Protocol):
         self.transport.abort()
 
     def _go_on(self) -> None:
-        self.doors.without_request.pop(self, None)
+        self.config.without_request.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -140,7 +140,8 @@ class Outcomes:
             assert said.answer is not None
             score = await asyncio.to_thread(_graded, kept, said.answer, tasks.get(kept.task))
         judgement = Judgement(reference, score, said.answer, client)
-        first = await asyncio.wrap_future(book.later(lambda: book.judge(judgement, self._settings)))
+        clients = self._settings.clients
+        first = await asyncio.wrap_future(book.later(lambda: book.judge(judgement, clients)))
         self._metrics.feedback.labels(kept.model).inc(first)
         return {"object": "feedback", "model": kept.model, "score": score}
 
@@ -155,8 +156,9 @@ class Outcomes:
         await asyncio.wrap_future(book.later(lambda: self._look(book, versions)))
 
     def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
+        trial = self._settings.trial
         self._trials = {
-            key: book.under_trial(*key)
+            key: book.is_open(key, trial.confidence, trial.most)
             for champion, challenger in versions
             if challenger is not None and challenger.deployed.version != champion.deployed.version
             for key in [_trial(champion, challenger)]

@@ -5,7 +5,8 @@ In a search every call that is begun ends, and one that failed leaves its questi
 vote is over as soon as no answer that is still to come can change it, and calls that nobody needs
 any more are cancelled; a vote goes on without a voice that failed, as long as its quorum answered.
 A request's time is shared over the layers of calls that are still to come: what is not there when
-its share has passed is done without, and at the deadline the graph answers with what there is.
+its share has passed is done without, a model that hangs is not waited for once the others have
+answered, and at the deadline the graph answers with what there is.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class ServedRun(Run):
         self._end = math.inf
         self._share_ends: dict[int, float] = {}
         self.cut: set[int] = set()
+        self._hanging: set[int] = set()
         self.outgoing: dict[int, Outgoing] = {}
         self._began: dict[tuple[int, int], float] = {}
         self._hurry_at: dict[tuple[int, int], float] = {}
@@ -162,6 +164,8 @@ class ServedRun(Run):
                 continue
             self._under_way.pop(i).cancel()
             self.cut.add(i)
+            if self._steady is not None and i not in self._hanging:
+                self._steady.gave_up(self.model_of(i), asyncio.get_running_loop().time())
             late = CallFailed(f"{self.model_of(i)} took more than its share of the request's time")
             self._begin(self.advance(self._missing(i, late)))
         self._drop()
@@ -211,8 +215,11 @@ class ServedRun(Run):
         return bool(self.failures) or self.runner.sink in self.texts
 
     def _begin(self, calls: Iterable[PendingCall]) -> None:
+        now = asyncio.get_running_loop().time()
         for i, call in calls:
             self._share_ends[i] = self._share_end(i)
+            if self._steady is not None and self._steady.hangs(self.model_of(i), now):
+                self._hanging.add(i)
             self._under_way[i] = asyncio.ensure_future(self._called(i, call))
 
     async def _called(self, i: int, call: Awaitable[Completion | str]) -> Completion | str:
@@ -273,6 +280,15 @@ class ServedRun(Run):
                 ready = self._missing(i, error)
             self._begin(self.advance(ready))
         self._drop()
+        for i in self._hanging.intersection(self._under_way):
+            if self._end < math.inf and self._holds_up(i):
+                self._share_ends[i] = 0.0
+
+    def _holds_up(self, i: int) -> bool:
+        """Whether all that reads a node waits for nothing but models that hang."""
+        readers = [j for j in self.runner.graph.successors[i] if j in self.demand.stage]
+        awaited = {p for j in readers for p in self.demand.awaited(j)} - self._hanging
+        return bool(readers) and all(map(self._ended, awaited))
 
     def _arrived(self, i: int, completion: Completion | str) -> list[int]:
         if self._steady is not None and isinstance(completion, Completion) and i in self._requests:

@@ -25,11 +25,10 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.app import App
 from ttsgraph.service.doors import (
+    QUEUED,
     TAKEN_AT_ONCE,
-    Doors,
     DoorsConfig,
     GuardedProtocol,
-    Queue,
     Sparing,
     possible_connections,
 )
@@ -61,6 +60,7 @@ def serve(
         config = config_of(app, settings)
 
         def ready(registry: CollectorRegistry) -> None:
+            listening.listen(QUEUED)  # asyncio lets as many wait as it takes at once
             stack.enter_context(metrics_at(registry, settings))
             _say(names, settings, listening.getsockname()[1], not keys.open)
 
@@ -122,6 +122,7 @@ class _Crew(Multiprocess):
         """Replace what died: its requests are no longer under way."""
         before = {one.pid for one in self.processes}
         super().keep_subprocess_alive()
+        self.sockets[0].listen(QUEUED)  # a new process has let one wait
         for pid in before - {one.pid for one in self.processes}:
             multiprocess.mark_process_dead(pid, self._figures)  # type: ignore[no-untyped-call]
 
@@ -208,9 +209,8 @@ def is_loopback(host: str) -> bool:
 def _listen(host: str, port: int) -> socket.socket:
     # With its protocol named, asyncio sets TCP_NODELAY on what it accepts here: else the end of an
     # answer waits up to 40 ms for the acknowledgement of its beginning.
-    listening = Queue(
-        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -240,5 +240,7 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         timeout_graceful_shutdown=settings.drain_s,
         timeout_worker_healthcheck=HEALTH_S,
     )
-    config.doors = Doors(possible_connections(settings.max_connections), settings.header_s)
+    config.most = possible_connections(settings.max_connections)
+    config.header_s = settings.header_s
+    config.without_request = {}
     return config

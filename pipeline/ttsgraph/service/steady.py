@@ -36,6 +36,14 @@ MOST = 3
 CHARACTERS_PER_TOKEN = 4
 """Of a model none of whose calls has been answered yet."""
 
+HANGING = 3
+"""Calls of a model in a row that used up their share of a request's time, after which it is waited
+for no longer than for the others.
+"""
+
+LOOK_AGAIN_S = 30.0
+"""Between two calls of such a model that are waited for."""
+
 MakeCall = Callable[[Request], Awaitable[Completion]]
 """Begins a call, anew each time."""
 
@@ -91,9 +99,27 @@ class Steady:
         self._make = make
         self._paces: dict[str, Pace] = {}
         self._typical: dict[str, Typical] = {}
+        self._hanging: dict[str, tuple[int, float]] = {}  # calls in a row, and when it was seen
+
+    def hangs(self, model: str, now: float) -> bool:
+        """Whether a call of this model that begins now is not worth waiting for; once in a while
+        one is, to see whether the model is back.
+        """
+        count, seen = self._hanging.get(model, (0, now))
+        if count < HANGING:
+            return False
+        if now >= seen + LOOK_AGAIN_S:
+            self._hanging[model] = count, now
+            return False
+        return True
+
+    def gave_up(self, model: str, now: float) -> None:
+        """A call of this model used up its share of the request's time."""
+        self._hanging[model] = self._hanging.get(model, (0, now))[0] + 1, now
 
     def learn(self, model: str, request: Request, completion: Completion) -> None:
         """A call was answered; what it used says what one uses that is not."""
+        self._hanging.pop(model, None)
         seen = self._typical.setdefault(model, Typical())
         seen.calls += 1
         seen.characters += _characters(request)

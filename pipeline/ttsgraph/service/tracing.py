@@ -9,63 +9,50 @@ extra `traces`, which only this imports.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import InputError
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.models.client import Request, whole_text
 from ttsgraph.settings.service import TraceSettings
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Span
-
     from ttsgraph.service.acting import AskedRun
     from ttsgraph.service.answering import Answering
 
-CONTEXT = ("traceparent", "tracestate")
-"""Headers of the W3C's trace context; without tracing they go on as they came."""
-
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 HIDDEN = "[redacted]"
+
+
+class RequestIds(RandomIdGenerator):
+    """Where no caller's trace goes on, it goes by the request's id."""
+
+    request_id = ""
+
+    def generate_trace_id(self) -> int:
+        """That of the request that begins now."""
+        return int(self.request_id, 16)
 
 
 class Tracing:
     """Makes the traces of one server; what ended is sent in batches by a thread of the SDK's.
 
-    `exporter` takes the spans in place of a collector. Raises InputError where the extra is not
-    installed.
+    `exporter` takes the spans in place of a collector.
     """
 
     def __init__(self, settings: TraceSettings, exporter: SpanExporter | None = None) -> None:
-        try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
-            from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-        except ModuleNotFoundError as error:
-            raise InputError(
-                f"traces have an endpoint: expected {error.name} to be installed: pip install"
-                " 'ttsgraph[traces]'"
-            ) from None
-
-        class Given(RandomIdGenerator):
-            """Where no caller's trace goes on, it goes by the request's id."""
-
-            request_id = ""
-
-            def generate_trace_id(self) -> int:
-                return int(self.request_id, 16)
-
         self.settings = settings
-        self.ids = Given()
+        self.ids = RequestIds()
         self.propagator = TraceContextTextMapPropagator()
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
         resource = Resource(named).merge(OTELResourceDetector().detect())
@@ -80,8 +67,6 @@ class Tracing:
 
     def begin(self, request_id: str, path: str, headers: Mapping[str, str]) -> RequestTrace:
         """The trace of a request that begins now."""
-        from opentelemetry.trace import SpanKind
-
         self.ids.request_id = request_id
         span = self.tracer.start_span(
             f"POST {path}", self.propagator.extract(headers), SpanKind.SERVER
@@ -121,19 +106,17 @@ class RequestTrace:
         self._tracing = tracing
         self._span = span
         self._path = path
-        self._nodes: dict[int, tuple[Span, int, Request]] = {}
+        self._nodes: dict[int, tuple[Span, Request]] = {}
         self._ended: dict[int, int] = {}
 
     def begin(self, node: int, request: Request) -> Mapping[str, str]:
         """A node asks its model, perhaps another one after the first; returns the headers that its
         requests carry.
         """
-        from opentelemetry.trace import SpanKind, set_span_in_context
-
         if node not in self._nodes:
             within = set_span_in_context(self._span)
             span = self._tracing.tracer.start_span(f"node {node}", within, SpanKind.CLIENT)
-            self._nodes[node] = span, time.time_ns(), request
+            self._nodes[node] = span, request
         headers: dict[str, str] = {}
         within = set_span_in_context(self._nodes[node][0])
         self._tracing.propagator.inject(headers, within)
@@ -161,7 +144,7 @@ class RequestTrace:
             )
             if status >= 500:
                 span.set_attribute("error.type", str(status))
-                span.set_status(_error(), f"HTTP {status}")
+                span.set_status(StatusCode.ERROR, f"HTTP {status}")
             if answering is not None and answering.run is not None:
                 self._describe(answering, answering.run)
                 self._end_nodes(answering.run, now)
@@ -192,19 +175,14 @@ class RequestTrace:
         """End the span of every node, in the graph's order; what was not asked has one that says
         why.
         """
-        from opentelemetry.trace import set_span_in_context
-
         within = set_span_in_context(self._span)
-        ended: dict[int, int] = {}
         for i in run.runner.graph.order:
-            ready = max(
-                (ended[p] for p in run.runner.graph.predecessors[i] if p in ended), default=now
+            known = self._nodes.get(i)
+            span = (
+                known[0] if known else self._tracing.tracer.start_span("", within, start_time=now)
             )
-            span, start, _ = self._nodes.get(i, (None, ready, None))
-            ended[i] = max(start, self._ended.get(i, now if span else start))
-            node = span or self._tracing.tracer.start_span("", within, start_time=start)
-            self._end_node(run, i, node)
-            node.end(ended[i])
+            self._end_node(run, i, span)
+            span.end(self._ended.get(i, now))
 
     def _end_node(self, run: AskedRun, i: int, span: Span) -> None:
         node = run.runner.nodes[i]
@@ -236,13 +214,13 @@ class RequestTrace:
         span.set_attributes(attributes | self._call(run, i, model))
         if how == "failed":
             span.set_attribute("error.type", "call_failed")
-            span.set_status(_error(), self._tracing.shown(why))
+            span.set_status(StatusCode.ERROR, self._tracing.shown(why))
 
     def _call(self, run: AskedRun, i: int, model: str) -> dict[str, Any]:
         """What is known of the call that a node made."""
         if i not in self._nodes:
             return {}
-        request = self._nodes[i][2]
+        request = self._nodes[i][1]
         completion = run.completions.get(i)
         found: dict[str, Any] = {"gen_ai.request.max_tokens": request.sampling.max_tokens}
         if request.sampling.temperature is not None:
@@ -269,17 +247,6 @@ class RequestTrace:
     ) -> None:
         span.set_attribute("gen_ai.input.messages", self._tracing.messages(asked))
         span.set_attribute("gen_ai.output.messages", self._tracing.messages(said))
-
-
-def _error() -> Any:
-    from opentelemetry.trace import StatusCode
-
-    return StatusCode.ERROR
-
-
-def wanted(settings: TraceSettings) -> bool:
-    """Whether there is somewhere to send traces."""
-    return settings.endpoint is not None or any(map(os.environ.get, ENDPOINTS))
 
 
 def outcome(run: AskedRun, i: int) -> tuple[str, str]:
