@@ -13,13 +13,13 @@ TEST_PROCESSES ?= 3
 TOGETHER = -n $(TEST_PROCESSES) --dist loadfile
 IN_ORDER = -p tests.support.until --no-loadscope-reorder
 
-.PHONY: help dvc.yaml setup repro seeds verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
+.PHONY: help dvc.yaml setup ask repro seeds verify publish deploy study worlds test torture audit test-slow test-long test-vllm test-fast check docs bench clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 setup: .venv/.ready ## build .venv (ttsgraph) and, if the profile serves models on this machine, .venv-serve
-	@$(BIN)/python -m ttsgraph.serving.setup $(SERVE); case $$? in \
+	@$(BIN)/python -m lab.project.serve_setup $(SERVE); case $$? in \
 		0) $(MAKE) --no-print-directory $(SERVE)/.ready;; \
 		3) ;; \
 		*) exit 1;; \
@@ -45,7 +45,7 @@ INSTALL = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$(call PIP_SE
 	touch $@
 
 $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/ttsgraph/serving/convert.py
-	@$(BIN)/python -m ttsgraph.serving.setup $(SERVE) --only-look
+	@$(BIN)/python -m lab.project.serve_setup $(SERVE) --only-look
 	$(PYTHON) -m venv $(SERVE)
 	@touch $(SERVE)/.begun
 	# --no-deps: the list is complete, and what is left out of it (torchvision, torchaudio, torchcodec) breaks transformers.
@@ -53,8 +53,13 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/ttsgraph/serving/c
 	$(BIN)/ttsgraph prepare --profile laptop
 	touch $@
 
-repro: setup ## rebuild everything, from sampling to reports/index.html
-	@python -m ttsgraph_flows.repro
+repro: ask setup ## rebuild everything, from sampling to reports/index.html; PROFILE=name to make that the profile first
+	@python -m ttsgraph_flows.repro --profile "$(PROFILE)"
+
+# Before anything is installed or fetched: whether a profile for GPUs can run here.
+ask:
+	@if [ -e .venv/.ready ]; then python -m ttsgraph_flows.repro --only-ask --profile "$(PROFILE)"; \
+	else $(PYTHON) lab/project/preflight.py $(PROFILE); fi
 
 deploy: setup ## watch the pool and search again when it changes, on a schedule too, until interrupted
 	@python -m ttsgraph_flows.deploy
@@ -124,8 +129,8 @@ docs: .venv/.ready ## build the documentation into site/; a broken link is an er
 bench: .venv/.ready ## measure what has to be fast; prints ratios, stores them in reports/bench.json
 	python -m lab.benchmarks
 
-dvc.yaml: .venv/.ready pipeline/ttsgraph/stages/plan.py flows/ttsgraph_flows/dvc_yaml.py ## make it from the stages' plans (pipeline/ttsgraph/stages/plan.py)
-	@python -m ttsgraph_flows.dvc_yaml
+dvc.yaml: .venv/.ready pipeline/ttsgraph/stages/plan.py lab/project/dvc_yaml.py ## make it from the stages' plans (pipeline/ttsgraph/stages/plan.py)
+	@python -m lab.project.dvc_yaml
 
 clean: ## remove environments, results and caches, model calls included
 	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results calls identity mlflow.db mlruns

@@ -7,6 +7,7 @@ the cache.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -25,7 +26,7 @@ import yaml
 from rich.console import Console
 
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.base.files import md5
+from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
@@ -148,12 +149,54 @@ def recall(params: Params, profile: Profile) -> None:
             say(f"{path}: expected the file that dvc.lock names, found another; it is left out")
 
 
-def repro() -> None:
-    """Rebuild what changed. Ends with exit code 2 when a stage failed or something given can't be
-    used. Raises EndpointError where there is no dvc.
+FETCHED = ("weights of ", "questions of ")
+"""What doctor finds missing, and a run fetches by itself."""
+
+
+def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
+    """Print what doctor says of a profile for GPUs, with the plan of its servers and what a run
+    takes. Raises EndpointError where something is missing that a run does not fetch.
+    """
+    if profile.engine.device != "gpu":
+        return
+    from ttsgraph.runtime.doctor import examine, in_lines
+    from ttsgraph.stages.estimate import estimate_all
+
+    findings = examine(profile)
+    for line in in_lines(findings, *estimate_all(dict.fromkeys(tasks, profile))):
+        print(line)
+    missing = [
+        one.subject for one in findings if not one.ok and not one.subject.startswith(FETCHED)
+    ]
+    if missing:
+        raise EndpointError(
+            f"profile {name}: expected all that doctor asks for, found {len(missing)} missing"
+            f" ({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}); nothing was"
+            " started or fetched"
+        )
+
+
+def choose(name: str, path: Path = Path("params.yaml")) -> None:
+    """Make this the profile of params.yaml, and leave the rest of the file as it is."""
+    text = path.read_text(encoding="utf-8")
+    write_text(path, re.sub(r"(?m)^profile:.*$", f"profile: {name}", text))
+
+
+def repro(name: str = "", only_ask: bool = False) -> None:
+    """Rebuild what changed, under this profile if one is named. With `only_ask`, say whether that
+    can be done here. Ends with exit code 2 when a stage failed or something given can't be used.
+    Raises EndpointError where there is no dvc.
     """
     params = load_params()
-    profile = load_profile(params.profile)
+    name = name or params.profile
+    profile = load_profile(name)
+    if only_ask:
+        if profile.engine.device == "gpu" and (name != params.profile or changed_stages()):
+            require_gpus(name, profile, params.tasks)
+        return
+    if name != params.profile:
+        choose(name)
+        params = load_params()
     for task in params.tasks:
         if profile.task(task).lengths.given is not None:  # else what a call costs is measured first
             profile.budget_on(task).require_feasible()
@@ -164,6 +207,7 @@ def repro() -> None:
         print("Data and pipelines are up to date.")
         tell(params.profile)
         return
+    require_gpus(name, profile, params.tasks)
     # Only now, as they take longer to import than it takes to see that there is nothing to do.
     from ttsgraph.methods import searcher_class
     from ttsgraph.runtime.clients import servers_on_demand
@@ -193,4 +237,8 @@ def repro() -> None:
 
 
 if __name__ == "__main__":
-    guarded(repro)
+    parser = argparse.ArgumentParser(description=repro.__doc__)
+    parser.add_argument("--profile", default="")
+    parser.add_argument("--only-ask", action="store_true")
+    asked = parser.parse_args()
+    guarded(lambda: repro(asked.profile, asked.only_ask))

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from lab import python_path
+from lab.project.serve_setup import LEAVE_ALONE, main, theirs
 from tests.support.project import ROOT
-from ttsgraph.serving.setup import LEAVE_ALONE, main, theirs
 
 pytestmark = pytest.mark.slow
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from lab import python_path
+from lab.project.dvc_yaml import dvc_yaml
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base import code as code_module
@@ -45,7 +46,6 @@ from ttsgraph.stages.plan import STAGES
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows import report
 from ttsgraph_flows import stage as stage_module
-from ttsgraph_flows.dvc_yaml import dvc_yaml
 from ttsgraph_flows.identity import identities
 from ttsgraph_flows.verify import flow_of
 

@@ -1,6 +1,6 @@
 """Whether `make setup` is to build the environment of local model servers.
 
-    python -m ttsgraph.serving.setup FOLDER [--only-look]
+    python -m lab.project.serve_setup FOLDER [--only-look]
 
 Says what is found in one line, and ends with exit code 0 where it is to be built, with 3 where it
 is not: where no model of params.yaml's profile is served from it, and where a vLLM is in it that a

@@ -1,0 +1,64 @@
+"""Whether a profile for GPUs can run here, asked before anything is installed: with Python's own
+library alone, so it reads of the profile what it needs by its lines.
+
+    python3 lab/project/preflight.py [PROFILE]     # that of params.yaml if none is named
+
+Ends with exit code 2 where the profile wants GPUs and there is none.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+GIB = 2**30
+BYTES_PER_PARAMETER = 2
+
+
+def missing(profile: str) -> list[str]:
+    """What a profile, as YAML, wants of this machine that is not there, a line each."""
+    engine = re.search(r"(?m)^engine:(.*(?:\n[ #].*)*)", profile)
+    if engine is None or not re.search(r"\bdevice: *gpu\b", engine[1]):
+        return []
+    shown = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    if shutil.which(shown[0]) is not None:
+        done = subprocess.run(shown, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and done.stdout.split():
+            return []
+    sizes = [float(size) for size in re.findall(r"\btotal: *([0-9.e+]+)", profile)]
+    gib = sum(sizes) * BYTES_PER_PARAMETER / GIB
+    found = [
+        f"GPU: nvidia-smi shows none here; the weights of its {len(sizes)} models take"
+        f" {gib:.0f} GiB of the GPUs' memory, and half as much again to run",
+        f"weights: {gib:.0f} GiB to fetch, with a token of the hub for gated models (HF_TOKEN)",
+    ]
+    keys = sorted(set(re.findall(r"\bapi_key_env: *(\w+)", profile)))
+    return found + [f"key: export {key}=..." for key in keys]
+
+
+def main(names: list[str]) -> int:
+    """Say what is missing; returns the exit code."""
+    params = Path("params.yaml").read_text(encoding="utf-8")
+    given = re.search(r"(?m)^profile: *(\S+)", params)
+    name = names[0] if names else given[1] if given else ""
+    path = Path("profiles", f"{name}.yaml")
+    if not path.is_file():
+        print(f"error: expected a profile at {path}, found none", file=sys.stderr)
+        return 2
+    lines = missing(path.read_text(encoding="utf-8"))
+    for line in lines:
+        print(f"MISSING  {line}")
+    if lines:
+        print(
+            f"error: profile {name} can't run on this machine; nothing was installed or fetched"
+            " (docs/vllm.md says what it takes)",
+            file=sys.stderr,
+        )
+    return 2 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""`make repro` for a profile for GPUs on a machine without any: it ends with what is missing, and
+nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.project import ROOT
+from ttsgraph.base.errors import EndpointError
+from ttsgraph.runtime import doctor
+from ttsgraph.settings.profile import load_profile
+from ttsgraph_flows.repro import choose, require_gpus
+
+PREFLIGHT = ROOT / "lab" / "project" / "preflight.py"
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A checkout that nothing was done in yet."""
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    return tmp_path
+
+
+def run(folder: Path, *command: str, path: str = "/nowhere") -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PATH": path, "HF_HOME": str(folder / "hf")}
+    env = {key: value for key, value in env.items() if not key.endswith(("_TOKEN", "_API_KEY"))}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def test_before_anything_is_installed_it_says_what_is_missing(bare: Path) -> None:
+    before = files(bare)
+    done = run(bare, "-S", str(PREFLIGHT), "paper")  # without any package
+    assert done.returncode == 2
+    assert "GPU" in done.stdout
+    assert "DEEPSEEK_API_KEY" in done.stdout
+    assert "nothing was installed or fetched" in done.stderr
+    assert run(bare, "-S", str(PREFLIGHT)).returncode == 0  # the laptop's
+    assert run(bare, "-S", str(PREFLIGHT), "no-such").returncode == 2
+    assert files(bare) == before
+
+
+def test_with_a_gpu_it_goes_on(bare: Path) -> None:
+    driver = bare / "bin" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\necho 81559\n")
+    driver.chmod(0o755)
+    assert run(bare, "-S", str(PREFLIGHT), "paper", path=str(driver.parent)).returncode == 0
+
+
+def test_doctor_is_asked_before_anything_is_started(bare: Path) -> None:
+    asked = ("-m", "ttsgraph_flows.repro", "--only-ask", "--profile", "paper")
+    done = run(bare, *asked)
+    assert done.returncode == 2
+    assert "MISSING  GPU: none" in done.stdout
+    assert "about    math: " in done.stdout
+    assert yaml.safe_load((bare / "params.yaml").read_text())["profile"] == "laptop"
+    assert {path.name for path in bare.iterdir()} <= {"profiles", "params.yaml", ".ttsgraph"}
+
+
+def test_what_a_run_fetches_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = load_profile("paper", ROOT / "profiles")
+    found = [
+        doctor.Finding("GPU 0", True, "80 GiB"),
+        doctor.Finding("weights of gemma-3-1b", False, "not there"),
+        doctor.Finding("questions of mmlu", False, "not there"),
+    ]
+    monkeypatch.setattr(doctor, "examine", lambda profile: found)
+    require_gpus("paper", profile, ["math"])
+    found.append(doctor.Finding("hub token", False, "none"))
+    with pytest.raises(EndpointError, match="hub token"):
+        require_gpus("paper", profile, ["math"])
+
+
+def test_the_profile_is_chosen_and_the_rest_stays(bare: Path) -> None:
+    path = bare / "params.yaml"
+    before = path.read_text()
+    choose("paper", path)
+    assert path.read_text() == before.replace("profile: laptop", "profile: paper")
