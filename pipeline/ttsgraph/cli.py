@@ -246,16 +246,15 @@ def export(
 
 @app.command()
 def estimate(profile: ProfileName = None, task: TaskName = None) -> None:
-    """How many calls and dollars `ttsgraph run` is expected to take, with a range; and how many the
-    stages take at most, before anything is spent.
+    """How many calls, tokens, dollars and hours the stages take, and what of it `ttsgraph run` is
+    expected to, before anything is spent.
 
     Example: ttsgraph estimate --profile paper --task math
     """
     from ttsgraph.stages.estimate import estimate_run
-    from ttsgraph.stages.expected import expected_run
 
     loaded, chosen = _settings(profile, task)
-    _print(estimate_run(loaded, chosen) | {"expected": expected_run(loaded, chosen)})
+    _print(estimate_run(loaded, chosen))
 
 
 @app.command()
@@ -290,7 +289,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of lines")] = False,
 ) -> None:
     """What a profile needs of this machine, what is missing and how to get it, and what a run of
-    each task takes at most.
+    each task takes.
 
     Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
     """

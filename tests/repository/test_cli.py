@@ -88,14 +88,16 @@ def test_draw_writes_a_picture(project):
     )
 
 
-def test_estimate_bounds_a_run(project):
+def test_an_estimate_adds_up(project):
     shown = json.loads(ttsgraph(project, "estimate", "--profile", "paper", "--task", "math").stdout)
     assert shown["calls"]["total"] == sum(v for k, v in shown["calls"].items() if k != "total")
     assert shown["calls"]["profile"] == 6 * (
-        750 + 8 * 5
+        750 + 8 * 3
     )  # each alone, and what reading answers adds
-    assert 10 < shown["dollars"] < 200
-    assert shown["seconds"] > 3600
+    low, high = shown["dollars_between"]
+    assert 1 < low < shown["dollars"] < high < 20
+    hours = sum(shown["hours_by_stage"].values())
+    assert shown["seconds"] / 3600 == pytest.approx(hours, abs=0.05)
     assert (
         json.loads(ttsgraph(project, "estimate", "--profile", "laptop", "--task", "math").stdout)[
             "seconds"

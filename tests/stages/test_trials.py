@@ -224,12 +224,12 @@ def test_pilots_are_drawn_by_the_seed():
 
 
 @pytest.mark.parametrize("limits", [{"limit": 2.0}, {"limit": 900.0, "max_nodes": 4}, {}])
-def test_an_estimate_bounds_the_pilots_calls_also_where_its_graphs_are_over_the_budget(limits):
+def test_an_estimate_of_the_pilots_calls_leaves_out_those_that_its_graphs_share(limits):
     profile = load_profile("simulated")
     profile = profile.model_copy(update={"budget": profile.budget.model_copy(update=limits)})
     settings = profile.pilot
-    calls = sum(len(case.graph.nodes) for case in piloted(settings)) * settings.questions
-    assert estimate_run(profile, "math")["calls"]["pilot"] >= calls
+    every = sum(len(case.graph.nodes) for case in piloted(settings)) * settings.questions
+    assert 0.2 * every < estimate_run(profile, "math")["calls"]["pilot"] < every
 
 
 def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_agents(tmp_path):

@@ -74,7 +74,7 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
 def in_lines(
     findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]
 ) -> Iterator[str]:
-    """Findings, what runs take at most, and why that is not known of others, a line each."""
+    """Findings, what runs take, and why that is not known of others, a line each."""
     for finding in findings:
         todo = f"; {finding.advice}" if finding.advice else ""
         yield f"{'ok     ' if finding.ok else 'MISSING'}  {finding.subject}: {finding.found}{todo}"
@@ -86,7 +86,7 @@ def in_lines(
             f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
         )
         yield (
-            f"at most  {run['task']}: {run['calls']['total']:,} calls,"
+            f"about    {run['task']}: {run['calls']['total']:,} calls,"
             f" ${run['dollars']:,.2f}{agent}, time {hours}"
         )
 

@@ -1,26 +1,45 @@
-"""What a run takes at most, from the settings alone: calls, tokens, dollars, seconds."""
+"""What a run takes: calls that a cache does not answer, tokens, dollars, seconds.
+
+The graphs that a run tries are those of a rehearsal (ttsgraph/stages/rehearsal.py). Of a contest,
+which learns what to try, as many calls are made as its questions give occasion for, at most its
+allowance: for each question so many graphs of the size that the budget holds as were counted in
+runs over stubs (SHARE, MORE).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.contest.contest import PROBE_SHARE
-from ttsgraph.graphs.budget import CostModel, flops_coefficients
+from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.lengths import READ_QUESTIONS
-from ttsgraph.stages.trials import pilot_cases
+from ttsgraph.stages.rehearsal import Kind, rehearse
+
+SHARE = 1.0
+MORE = 0.25
+"""New calls of contest and search for each of their questions, in calls that a budget holds: of a
+pool of one model, and what each further member adds.
+"""
+
+READS = 1.25
+"""What such a call costs, in calls that read no answers."""
+
+TESTED = 0.85
+"""The same of the test, for its questions: the found graph, and votes that share draws with it."""
+
+RANGE = 2.0
+"""Factor either way that holds what a run takes."""
 
 INIT_STAGES = 2
 """Stages before the search that ask the agent."""
 
-FIXED_ARMS = 3
-"""Graphs that the found one is compared with on the test questions: the best single model, a
-majority, a fixed topology.
-"""
+OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
+"""What `ttsgraph run` does of it."""
 
 
 def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -38,98 +57,122 @@ def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]],
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
-    """Upper bounds per stage and in all for one task and one method.
+    """Calls by stage and what they take, for one task and one method, and of `ttsgraph run` what is
+    `expected`, with ranges.
 
-    Every graph but the pilot's is taken to spend its whole budget on the calls that yield most of
-    the quantity per unit of budget, and no call to be reused: real runs take less. Seconds need the
-    engine's `effective_tflops`, or a `speed` for every model and then assume full concurrency; else
-    null. Raises BudgetError when the budget holds no call.
+    Seconds need the engine's `effective_tflops`, or a `speed` for every model and then assume full
+    concurrency; else null. Raises BudgetError when the budget holds no call, SettingsError where
+    lengths are not known.
     """
-    settings = profile.task(task)
-    search = profile.search
-    init = profile.init
-    allowed = profile.budget_on(task)
-    allowed.require_feasible()
-    cost = allowed.cost
-    per_graph = _most_per_graph(profile, task, cost)
-    models = len(cost.pool)
-    families = len(cost.pool.families)
-    ablation = min(profile.evaluate.ablation, settings.splits.test)
-    graphs = {
-        "profile": models * (settings.splits.train + _reading(profile, task)),
-        "pilot": (
-            max(_pilot_graphs(profile, cost, model) for model in profile.pool)
-            * profile.pilot.questions
-        ),
-        "init_family": (models + 2 * families * init.topologies) * init.questions,
-        "init_instances": init.candidates * init.topologies * init.questions,
-        "search": search.max_iterations * (search.candidates * search.batch + settings.splits.val),
-        "evaluate": (1 + FIXED_ARMS) * settings.splits.test + profile.budget.max_nodes * ablation,
-    }
-    if init.contest.enabled:
-        # The second stage finds the first one's calls in the cache.
-        graphs["init_family"], graphs["init_instances"] = (
-            share * init.contest.calls / per_graph["calls"]
-            for share in (PROBE_SHARE, 1 - PROBE_SHARE)
-        )
-        graphs["search"] += init.contest.kept * settings.splits.val
-    calls = {
-        stage: int(np.ceil(n if stage == "profile" else n * per_graph["calls"]))
-        for stage, n in graphs.items()
-    }
-    runs = graphs["profile"] / per_graph["calls"] + sum(
-        n for stage, n in graphs.items() if stage != "profile"
-    )
-    seconds = None
-    if profile.engine.effective_tflops is not None and "flops" in per_graph:
-        seconds = runs * per_graph["flops"] / (profile.engine.effective_tflops * 1e12)
-    elif "seconds" in per_graph:
-        seconds = runs * per_graph["seconds"] / profile.engine.concurrency
+    budget = profile.budget_on(task)
+    budget.require_feasible()
+    stages = rehearse(profile, task)
+    used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
+    if profile.init.contest.enabled:
+        used |= _contest(profile, task, budget)
+    calls = {stage: round(one["calls"]) for stage, one in used.items()}
+    total = _sum(used.values())
+    run = _sum(one for stage, one in used.items() if stage in OF_RUN)
+    of_means = "; the budget limits what a question costs on average"
     return {
         "task": task,
         "calls": calls | {"total": sum(calls.values())},
-        "prompt_tokens": round(runs * per_graph["prompt_tokens"]),
-        "generated_tokens": round(runs * per_graph["generated_tokens"]),
-        "dollars": runs * per_graph["dollars"],
-        "seconds": seconds,
+        "prompt_tokens": round(total["prompt_tokens"]),
+        "generated_tokens": round(total["generated_tokens"]),
+        "dollars": total["dollars"],
+        "dollars_between": _between(total["dollars"]),
+        "seconds": total.get("seconds"),
+        "hours_by_stage": {
+            stage: round(one["seconds"] / 3600, 2)
+            for stage, one in used.items()
+            if "seconds" in one
+        },
         "agent": _agent(profile),
-        "note": "upper bounds for one method; reuse of calls is not counted" + _of_means(profile),
+        "expected": {
+            "task": task,
+            "calls": {"total": round(run["calls"])},
+            "dollars": run["dollars"],
+            "dollars_between": _between(run["dollars"]),
+        },
+        "note": "for one method; calls that the cache answers are not counted"
+        + (of_means if profile.budget.limits == "mean" else ""),
     }
 
 
-def _reading(profile: Profile, task: str) -> int:
-    """Calls of each member with which the profile stage measures what an answer that is read
-    adds.
-    """
-    if profile.engine.kind == "simulated":
-        return 0
-    calls = 2 + (3 if "fuser" in profile.roles else 0)  # a chain of two, and two with a fuser
-    return calls * min(READ_QUESTIONS, profile.task(task).splits.train)
+def _between(value: float) -> list[float]:
+    return [value / RANGE, value * RANGE]
 
 
-def _of_means(profile: Profile) -> str:
-    """What a budget of means says of the bounds, which are then those of questions on average."""
-    return (
-        "; the budget limits what a question costs on average"
-        if profile.budget.limits == "mean"
-        else ""
-    )
+def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for part in parts:
+        for name, value in part.items():
+            found[name] += value
+    return found
 
 
-def _pilot_graphs(profile: Profile, cost: CostModel, best_model: str) -> float:
-    """How many graphs that spend the whole budget the pilot's come to: of a graph of known nodes,
-    each node's share of the budget, and where max_nodes bounds a graph more tightly, of its nodes.
-    """
-    limit = profile.budget.limit
-    most = profile.budget.max_nodes
-    cases = pilot_cases(profile.pilot, cost, best_model, profile.roles, np.random.default_rng(0))
-    nodes = ((node, case.graph.in_degree(node.id)) for case in cases for node in case.graph.nodes)
-    return sum(max(cost.node_cost(node, in_degree) / limit, 1 / most) for node, in_degree in nodes)
+def _used(
+    profile: Profile, cost: CostModel, kinds: Mapping[Kind, float], more: float = 1.0
+) -> dict[str, float]:
+    """What calls of these kinds take, each `more` times what it would by its lengths."""
+    found: dict[str, float] = defaultdict(float)
+    tflops = profile.engine.effective_tflops
+    if cost.pool.unknown:
+        tflops = None
+    by_speed = all(spec.speed for spec in cost.pool.values())
+    for (name, reads), count in kinds.items():
+        spec = cost.pool[name]
+        known = cost.lengths[name]
+        prompt = known.prompt_tokens + reads * known.per_answer
+        written = known.generated_tokens + reads * known.more_tokens
+        times = count * more
+        found["calls"] += count
+        found["prompt_tokens"] += times * prompt
+        found["generated_tokens"] += times * written
+        found["dollars"] += times * spec.dollars(prompt, written)
+        if tflops is not None:
+            flops = float(np.dot(flops_coefficients(spec, known), (reads**2, reads, 1)))
+            found["seconds"] += times * flops / (tflops * 1e12)
+        elif by_speed and spec.speed is not None:
+            each = spec.speed[0] * prompt + spec.speed[1] * written
+            found["seconds"] += times * each / profile.engine.concurrency
+    return found
+
+
+def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
+    """What a contest takes, the search that goes on from it, and the test."""
+    cost = budget.cost
+    splits = profile.task(task).splits
+    pool = list(cost.pool)
+    units = [cost.single(name) for name in pool]
+    fitting = [unit for unit in units if 0 < unit <= budget.limit] or units
+    mean_unit = sum(fitting) / len(fitting)
+    summed = cost.metric != "runtime" and mean_unit > 0
+    held = budget.limit / mean_unit if summed else budget.max_nodes
+    held = max(1.0, min(held, budget.max_nodes))
+    contest = profile.init.contest
+    asked = min(splits.train, contest.block * (1 + contest.rounds)) + splits.val
+    searched = min(asked * held * (SHARE + MORE * len(pool)), contest.calls)
+    shares = {
+        "init_family": PROBE_SHARE * searched,
+        "init_instances": (1 - PROBE_SHARE) * searched,
+        "evaluate": splits.test * max(1.0, TESTED * held),
+        "ablation": min(profile.evaluate.ablation, splits.test) * held,
+    }
+    return {
+        stage: _used(
+            profile,
+            cost,
+            {(name, 0): calls / len(pool) for name in pool},
+            READS if stage.startswith("init") else 1.0,
+        )
+        for stage, calls in shares.items()
+    }
 
 
 def _agent(profile: Profile) -> dict[str, float]:
-    """The most that a language model as agent takes, beside the rest; nothing for an agent without
-    one.
+    """The most that a language model as agent takes, in addition to the rest; nothing for an agent
+    without one.
     """
     agent = profile.agent
     if agent.kind != "llm":
@@ -141,42 +184,3 @@ def _agent(profile: Profile) -> dict[str, float]:
         "tokens": calls * (agent.context_tokens + agent.max_tokens),
         "dollars": dollars,
     }
-
-
-def _most_per_graph(profile: Profile, task: str, cost: CostModel) -> dict[str, float]:
-    """Quantity -> the most that one question through one graph within the budget can take of it."""
-    nodes = profile.budget.max_nodes
-    degrees = np.arange(nodes, dtype=np.float64)
-    specs = list(cost.pool.values())
-    lengths = list(cost.lengths.values())
-    rows, columns = np.meshgrid(np.arange(len(specs)), degrees.astype(np.intp), indexing="ij")
-    prompt = np.array([known.prompt_tokens + degrees * known.per_answer for known in lengths])
-    written = np.array([known.generated_tokens + degrees * known.more_tokens for known in lengths])
-    by_member = list(zip(specs, prompt, written, strict=True))
-    powers = np.stack([degrees**2, degrees, np.ones_like(degrees)])
-    quantities = {
-        "calls": np.ones(rows.shape),
-        "prompt_tokens": prompt,
-        "generated_tokens": written,
-        "dollars": np.array(
-            [
-                [spec.dollars(*tokens) for tokens in zip(*rows, strict=True)]
-                for spec, *rows in by_member
-            ]
-        ),
-    }
-    if not cost.pool.unknown:
-        quantities["flops"] = (
-            np.array([flops_coefficients(*known) for known in zip(specs, lengths, strict=True)])
-            @ powers
-        )
-    if all(spec.speed for spec in specs):
-        speeds = np.array([spec.speed for spec in specs])
-        quantities["seconds"] = speeds[:, :1] * prompt + speeds[:, 1:] * written
-    # Parallel calls take no more time than one, so under a runtime budget only max_nodes bounds
-    # their number.
-    units = cost.call_costs(rows, columns) if cost.metric != "runtime" else np.zeros(rows.shape)
-    per_unit = np.divide(1.0, units, out=np.full(rows.shape, np.inf), where=units > 0)
-    # A call with d predecessors needs d other nodes, but a bound may forget that.
-    most_calls = np.clip(profile.budget.limit * per_unit, 1, nodes)
-    return {name: float((values * most_calls).max()) for name, values in quantities.items()}
