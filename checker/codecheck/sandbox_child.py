@@ -27,23 +27,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
     from codecheck.sandbox_library import prepare
+    from codecheck.sandbox_objects import OPERATIONS, Held, Lending, Remote, borrowed, met
     from codecheck.sandbox_oracles import compares_arguments
-    from codecheck.sandbox_values import (
-        OPERATIONS,
-        Codec,
-        Held,
-        Lending,
-        Remote,
-        borrowed,
-        classes_of,
-        met,
-    )
+    from codecheck.sandbox_values import Codec, classes_of
     from codecheck.sandbox_wire import Channel, Wire
 else:  # run as a program, which finds nothing beside the standard library
     sys.path.append(str(Path(__file__).parent))
     from sandbox_library import prepare
+    from sandbox_objects import OPERATIONS, Held, Lending, Remote, borrowed, met
     from sandbox_oracles import compares_arguments
-    from sandbox_values import OPERATIONS, Codec, Held, Lending, Remote, borrowed, classes_of, met
+    from sandbox_values import Codec, classes_of
     from sandbox_wire import Channel, Wire
 
     sys.path.pop()

@@ -88,7 +88,8 @@ class Wire:
         try:
             value = self._do(operation, target, *arguments, **named)
         except Exception as error:
-            value, raised = raised_by(error), True
+            value = raised_by(error)
+            raised = True
         with self._one_at_a_time:
             try:
                 reply, _ = self.codec.pack(value, objects)

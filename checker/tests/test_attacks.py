@@ -20,6 +20,7 @@ from attacks import (
     outlives,
     outside,
     resources,
+    values,
     verdicts,
 )
 from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
@@ -33,6 +34,7 @@ ATTACKS = {
         *outside.ATTACKS,
         *verdicts.ATTACKS,
         *means.ATTACKS,
+        *values.ATTACKS,
     ]
 }
 LIMITS = SandboxLimits(wall_s=3, cpu_s=1)

@@ -15,7 +15,8 @@ from codecheck import sandbox
 from codecheck.errors import NotChecked, NotIsolated
 from codecheck.isolation import require
 from codecheck.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
-from codecheck.sandbox_values import Codec, Held, Remote, met
+from codecheck.sandbox_objects import Held, Remote, met
+from codecheck.sandbox_values import Codec
 from processes import alive, children_of, refused_calls, wait_until
 
 

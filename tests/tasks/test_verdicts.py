@@ -19,7 +19,8 @@ ROW = {
     "test": "def check(candidate):\n    assert candidate([1, 2]) == 3\n",
 }
 QUESTION = get_task("humaneval").parse(ROW, "here")
-RIGHT, WRONG = "    return sum(xs)", "    return xs[0]"
+RIGHT = "    return sum(xs)"
+WRONG = "    return xs[0]"
 
 
 def at(path: Path) -> HumanEvalTask:

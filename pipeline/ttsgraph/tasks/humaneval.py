@@ -127,9 +127,8 @@ def _passed(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool)
 
 
 def _public_tests(question: Question) -> str:
-    return str(question.meta.get("public_tests") or "") or shown_tests(
-        question.text, _entry_point(question)
-    )
+    own = str(question.meta.get("public_tests") or "")
+    return own or shown_tests(question.text, _entry_point(question))
 
 
 def _entry_point(question: Question) -> str:

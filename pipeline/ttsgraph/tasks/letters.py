@@ -273,8 +273,7 @@ def _by_marks(text: str) -> str | None:
     """The only letter that is marked as right where others are marked as wrong."""
     marks = list(_MARKED.finditer(text))[-MOST_READ:]
     right = {mark[1].upper() for mark in marks if mark[2]}
-    others = {mark[1].upper() for mark in marks if not mark[2]}
-    return right.pop() if len(right) == 1 and others - right else None
+    return right.pop() if len(right) == 1 < len({mark[1].upper() for mark in marks}) else None
 
 
 def _by_lines(text: str) -> str | None:
@@ -311,8 +310,8 @@ def choice_in(text: str, choices: Sequence[str]) -> str | None:
     wanted = [_words(choice) for choice in choices]
     plain, boxes = _plain_reply(text)
     lines = [line for line in plain.split("\n") if line.strip()]
-    subjects = list(_SUBJECT.finditer(plain))[-MOST_READ:]
-    stated = [_clause_after(plain, found.end()) for found in subjects if found["verb"]]
+    ends = [found.end() for found in _SUBJECT.finditer(plain) if found["verb"]]
+    stated = [_clause_after(plain, end) for end in ends[-MOST_READ:]]
     for said in (*reversed(boxes), *reversed(stated), plain[:1000], *lines[:1], *lines[-1:]):
         words = _words(re.sub(r"^\W*[A-J]\s+", "", said))
         same = [k for k, choice in enumerate(wanted) if choice and choice == words]

@@ -1,0 +1,410 @@
+"""Objects that stay where they live: those of a solution, for the tests, and those of the tests,
+for a solution. Uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or "." in __name__:
+    from codecheck.sandbox_values import Elsewhere, state_of
+else:
+    from sandbox_values import Elsewhere, state_of
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "call": lambda value, *arguments, **named: value(*arguments, **named),
+    "attribute": getattr,
+    "set": setattr,
+    "state": state_of,
+    "equals": lambda value, other: bool(value == other),
+    "item": operator.getitem,
+    "put": operator.setitem,
+    "delete": operator.delitem,
+    "length": len,
+    "iterate": iter,
+    "next": next,
+    "send": lambda value, sent: value.send(sent),
+    "close": lambda value: value.close(),
+    "enter": lambda value: value.__enter__(),
+    "leave": lambda value: value.__exit__(None, None, None),
+    "truth": bool,
+    "text": str,
+    "form": repr,
+    "int": int,
+    "float": float,
+    "index": operator.index,
+}
+"""What a checker may ask of an object that lives in the host."""
+
+MOST_AT_ONCE = 1024
+"""Items of an iterator asked for at once, after eight single ones two, four and so on: endless ones
+end where the tests stop, and short exchanges with a generator go step by step.
+"""
+
+_ASKED = (
+    "__iter__",
+    "__next__",
+    "__len__",
+    "__getitem__",
+    "__setitem__",
+    "__delitem__",
+    "__call__",
+    "__enter__",
+    "__exit__",
+    "__int__",
+    "__float__",
+    "__index__",
+)
+
+
+class Held:
+    """The objects that live in the host, by number."""
+
+    def __init__(self) -> None:
+        self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._error: Exception = StopIteration()
+        self._loop: Any = None
+
+    def hold(self, value: Any) -> Any:
+        """A number for an object, with what tests may ask of it; of what was lent, its own."""
+        if isinstance(value, Lent):
+            return ["lent", [object.__getattribute__(value, "_number")]]
+        number = self._numbers.setdefault(id(value), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(value)  # and so keeps its id
+        kind: Any = type(value)
+        runs = "coroutine" if inspect.iscoroutine(value) else ""
+        if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
+            runs = "generator" if inspect.isgenerator(value) else "iterator"
+        asked = [name for name in _ASKED if getattr(kind, name, None) is not None]
+        equals = kind.__eq__ is not object.__eq__
+        return ["object", [number, kind.__name__, [] if runs else asked, runs, equals]]
+
+    def find(self, content: Any) -> Any:
+        """The object of a number."""
+        return self._objects[content[0]]
+
+    def some(self, iterator: Iterator[Any], most: int) -> tuple[list[Any], str]:
+        """Its next items, and whether there are `more` after them, an `end`, or an error, which
+        `fail` raises.
+        """
+        items: list[Any] = []
+        try:
+            for item in islice(iterator, most):
+                items.append(item)  # one by one: what came before an error counts
+        except Exception as error:
+            self._error = error
+            return items, "error"
+        return items, "more" if len(items) == most else "end"
+
+    def fail(self, iterator: Iterator[Any]) -> None:
+        """Raise what ended the iterator."""
+        raise self._error
+
+    def wait(self, coroutine: Any) -> Any:
+        """What a coroutine returns; all run in one loop, one after the other."""
+        asyncio = importlib.import_module("asyncio")
+        self._loop = self._loop or asyncio.new_event_loop()
+        return self._loop.run_until_complete(coroutine)
+
+
+class Lent(Elsewhere):
+    """An object of the tests, for a solution: to be called and iterated, never looked into."""
+
+    def __init__(self, ask: Callable[..., Any], number: int, said: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_ask", ask)
+        object.__setattr__(self, "_number", number)
+        for name in ("__name__", "__qualname__", "__doc__"):
+            if name in said:
+                object.__setattr__(self, name, said[name])
+        if "parameters" in said:
+            signature = inspect.Signature(
+                [
+                    inspect.Parameter(
+                        name, kind, default=None if given else inspect.Parameter.empty
+                    )
+                    for name, kind, given in said["parameters"]
+                ]
+            )
+            names = tuple(signature.parameters)
+            object.__setattr__(self, "__signature__", signature)
+            code = types.SimpleNamespace(co_argcount=len(names), co_varnames=names)
+            object.__setattr__(self, "__code__", code)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._ask("attribute", self, name)
+
+    def __bool__(self) -> bool:
+        return bool(self._ask("truth", self))
+
+
+def _lent_items(lent: Any) -> Iterator[Any]:
+    iterator = lent._ask("iterate", lent)
+    return iterator if isinstance(iterator, Lent) else iter(iterator)
+
+
+def _lent_next(lent: Any) -> Any:
+    items = lent._ask("following", lent)
+    if not items:
+        raise StopIteration
+    return items[0]
+
+
+_LENT: dict[str, Callable[..., Any]] = {
+    "__call__": lambda self, *arguments, **named: self._ask("call", self, *arguments, **named),
+    "__iter__": _lent_items,
+    "__next__": _lent_next,
+    "__len__": lambda self: int(self._ask("length", self)),
+    "__getitem__": lambda self, key: self._ask("item", self, key),
+}
+
+
+def borrowed(ask: Callable[..., Any], content: Any) -> Lent:
+    """What stands for an object of the tests, with what it can do."""
+    number, said = content
+    methods = {name: _LENT[name] for name in said["can"]}
+    return type("Lent", (Lent,), methods)(ask, number, said)
+
+
+_OPEN = ("_io", "random", "queue", "_queue", "threading", "_thread")
+"""Modules of the library whose objects a solution may use by their public attributes."""
+
+
+class Lending:
+    """The objects of the tests that a solution was handed, by number, and what it may do."""
+
+    def __init__(self) -> None:
+        self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
+
+    def lend(self, value: Any) -> Any:
+        """A function or class of Python's library by its name, anything else by a number."""
+        if (named := _library_name(value)) is not None:
+            return ["library", named]
+        number = self._numbers.setdefault(id(value), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(value)
+        kind: Any = type(value)
+        can = [name for name in _LENT if getattr(kind, name, None) is not None]
+        said: dict[str, Any] = {"can": can}
+        if callable(value):
+            names = ("__name__", "__qualname__", "__doc__")
+            said |= {n: t for n in names if isinstance(t := getattr(value, n, 0), str)}
+            try:
+                parameters = inspect.signature(value).parameters.values()
+            except (ValueError, TypeError):
+                return ["lent", [number, said]]
+            said["parameters"] = [
+                (p.name, int(p.kind), p.default is not p.empty) for p in parameters
+            ]
+        return ["lent", [number, said]]
+
+    def find(self, content: Any) -> Any:
+        """What was lent under a number. Raises LookupError."""
+        number = content[0]
+        if not isinstance(number, int) or number < 0:
+            raise LookupError(number)
+        return self._objects[number]
+
+    def do(self, operation: str, value: Any, *arguments: Any, **named: Any) -> Any:
+        """What a solution asks of an object. Raises PermissionError for what it may not, which is
+        all that could lead it from an object to the tests themselves.
+        """
+        if id(value) not in self._numbers:
+            raise PermissionError("this was not lent")
+        own = type(value).__module__ in ("tests", "program")
+        is_open = type(value).__module__ in _OPEN and not isinstance(value, io.TextIOWrapper)
+        name = str(arguments[0]) if arguments else ""
+        if operation == "call" and (own or callable(value)):
+            return value(*arguments, **named)
+        if operation == "iterate":
+            return iter(value)
+        if operation == "following":
+            return list(islice(value, 1))
+        if operation in ("length", "truth") and not callable(value):
+            return OPERATIONS[operation](value)
+        if operation == "item" and own:
+            return value[arguments[0]]
+        if operation == "attribute" and (own or is_open) and not name.startswith("_"):
+            return getattr(value, name)
+        raise PermissionError(f"{operation} of a {type(value).__name__} of the tests")
+
+
+def _library_name(value: Any) -> list[str] | None:
+    """The module and name of a function or class of Python's own library."""
+    owner = getattr(value, "__objclass__", None)
+    module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
+    name = getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or isinstance(value, Remote):
+        return None
+    if module.partition(".")[0] not in (*sys.stdlib_module_names, "builtins"):
+        return None
+    try:
+        found = operator.attrgetter(name)(sys.modules[module])
+    except (AttributeError, KeyError):
+        return None
+    return [module, name] if found is value else None
+
+
+class Remote(Elsewhere):
+    """An object that lives in the host, for the checker. It is equal to itself, to one of its
+    class in the same state if the class compares at all, and to the value that it holds.
+    """
+
+    _ask: Callable[..., Any]
+    _content: Any
+
+    def __init__(self, ask: Callable[..., Any], content: Any) -> None:
+        object.__setattr__(self, "_ask", ask)
+        object.__setattr__(self, "_content", content)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in (
+            "__name__",
+            "__qualname__",
+            "__doc__",
+            "__dict__",
+        ):
+            raise AttributeError(name)
+        return self._ask("attribute", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask("set", self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        # Their class says what makes two of them equal, but not to us: values do.
+        its = other._content if isinstance(other, Remote) else None
+        if its is not None and self._content[0] == its[0]:
+            return True
+        if not self._content[4] or (its and type(self).__name__ != type(other).__name__):
+            return False
+        try:
+            state = self._ask("state", self)
+            if its is not None:
+                return bool(its[4] and state == self._ask("state", other))
+        except TypeError:  # without attributes
+            return False
+        # It has shown the value before it hears of it, so that its word adds nothing to forge.
+        return _is_value(state, other) and bool(self._ask("equals", self, other))
+
+    def __hash__(self) -> int:
+        return hash(type(self).__name__)
+
+    def __bool__(self) -> bool:
+        return bool(self._ask("truth", self))
+
+    def __str__(self) -> str:
+        return str(self._ask("text", self))
+
+    def __repr__(self) -> str:
+        return str(self._ask("form", self))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+def _is_value(state: Any, other: Any) -> bool:
+    """Whether an object's attributes are this value: one attribute alone, several as a tuple or
+    list, or all by their names. There is one way for each kind of value, so that nobody can hold
+    several.
+    """
+    if not isinstance(state, dict) or not state:
+        return False
+    values = list(state.values())
+    if len(values) == 1:
+        return bool(values[0] == other)
+    if isinstance(other, tuple | list):
+        return len(other) == len(values) and all(map(operator.eq, values, other))
+    return bool(state == other)
+
+
+def _leave(self: Any, *_: Any) -> None:
+    self._ask("leave", self)
+
+
+_ASKS: dict[str, Callable[..., Any]] = {
+    "__iter__": lambda self: iterated(self._ask, self._ask("iterate", self)),
+    "__next__": lambda self: self._ask("next", self),
+    "__len__": lambda self: self._ask("length", self),
+    "__getitem__": lambda self, key: self._ask("item", self, key),
+    "__setitem__": lambda self, key, value: self._ask("put", self, key, value),
+    "__delitem__": lambda self, key: self._ask("delete", self, key),
+    "__call__": lambda self, *arguments, **named: self._ask("call", self, *arguments, **named),
+    "__enter__": lambda self: self._ask("enter", self),
+    "__exit__": _leave,  # which hides no exception of the tests
+    "__int__": lambda self: self._ask("int", self),
+    "__float__": lambda self: self._ask("float", self),
+    "__index__": lambda self: self._ask("index", self),
+}
+
+
+def met(ask: Callable[..., Any], content: Any) -> Any:
+    """What stands for an object of the host: a generator for an iterator of Python's own, a
+    coroutine for a coroutine, else a Remote with what it can do.
+    """
+    _, name, asked, runs, _ = content
+    methods: dict[str, Any] = {method: _ASKS[method] for method in asked}
+    methods["__doc__"] = property(lambda self: self._ask("attribute", self, "__doc__"))
+    remote = type(str(name), (Remote,), methods)(ask, content)
+    if runs == "generator":
+        return _stepped(ask, remote)
+    if runs == "coroutine":
+        return _waited(ask, remote)
+    return iterated(ask, remote) if runs else remote
+
+
+async def _waited(ask: Callable[..., Any], remote: Remote) -> Any:
+    return ask("wait", remote)
+
+
+def _stepped(ask: Callable[..., Any], remote: Remote) -> Iterator[Any]:
+    """A generator in the host, first step by step, as it may be sent something or be closed."""
+    try:
+        for _ in range(8):
+            some, after = ask("some", remote, 1)
+            if not some:
+                break
+            sent = yield some[0]
+            while sent is not None:
+                try:
+                    sent = yield ask("send", remote, sent)
+                except RuntimeError as error:
+                    if str(error).startswith("StopIteration"):
+                        return
+                    raise
+        else:
+            yield from iterated(ask, remote)
+            return
+    except GeneratorExit:
+        ask("close", remote)
+        raise
+    if after == "error":
+        ask("fail", remote)
+
+
+def iterated(ask: Callable[..., Any], items: Any) -> Iterator[Any]:
+    """The items of an iterator in the host, each asked for when it is wanted; of anything else, as
+    it iterates itself.
+    """
+    if not isinstance(items, Remote):
+        yield from items
+        return
+    most = 1
+    after = "more"
+    while after == "more":
+        some, after = ask("some", items, most)
+        yield from some
+        most = min(2 * most, MOST_AT_ONCE)
+    if after == "error":
+        ask("fail", items)
